@@ -1,0 +1,146 @@
+"""Costs: how long each op and each transfer takes, in whole nanoseconds."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from .errors import Fault, InputError
+from .op import KINDS, Kind
+from .schedule import Schedule
+
+MILLISECOND = 1_000_000  # nanoseconds
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Costs:
+    """Durations by kind, stage and, where they differ, micro-batch.
+
+    Args:
+        durations: int64[kinds, stages, 1 or units], nanoseconds.
+        transfers: delay until the input of an op of this kind and stage has come from another rank,
+            int64[kinds, stages, 1 or units], nanoseconds.
+        evidence: ``stated``, ``measured`` or ``estimated``.
+        pair_scale: duration of an overlapped pair over the sum of its two ops.
+    """
+
+    durations: NDArray[np.int64]
+    transfers: NDArray[np.int64]
+    evidence: str = "stated"
+    pair_scale: float = 1.0
+
+    def __post_init__(self) -> None:
+        self.durations.flags.writeable = False
+        self.transfers.flags.writeable = False
+
+
+@dataclass(frozen=True, slots=True)
+class Rates:
+    """What a user says about speed: per micro-batch and **rank**, in nanoseconds; a chunk takes its share.
+
+    Args:
+        forward: F.
+        backward: B; None where ``input`` and ``weight`` say it (or neither does: twice the forward).
+        input: I; None for half of B, or for what ``weight`` leaves of it.
+        weight: W; None for half of B, or for what ``input`` leaves of it.
+        transfer: one hop between ranks.
+        stage_scale: factor per stage, or empty.
+        microbatch_scale: factor per micro-batch, or empty.
+        rank_scale: factor per rank, or empty.
+        pair: an overlapped F and B together; None for their sum.
+    """
+
+    forward: float = 1 * MILLISECOND
+    backward: float | None = None
+    input: float | None = None
+    weight: float | None = None
+    transfer: float = 0
+    stage_scale: tuple[float, ...] = ()
+    microbatch_scale: tuple[float, ...] = ()
+    rank_scale: tuple[float, ...] = ()
+    pair: float | None = None
+
+    def __post_init__(self) -> None:
+        faults = [
+            Fault(
+                f"{name} = {value}", "a duration or factor is a finite number, not below 0", f"give {name} as in 20ms"
+            )
+            for name, values in self._numbers()
+            for value in values
+            if not 0 <= value < 1e18
+        ]
+        if not faults:
+            faults = self._split_faults()
+        if faults:
+            raise InputError(*faults)
+
+    def _numbers(self) -> list[tuple[str, tuple[float, ...]]]:
+        single = ("forward", "backward", "input", "weight", "transfer", "pair")
+        lists = ("stage_scale", "microbatch_scale", "rank_scale")
+        return [(n, () if (v := getattr(self, n)) is None else (v,)) for n in single] + [
+            (n, getattr(self, n)) for n in lists
+        ]
+
+    def _split_faults(self) -> list[Fault]:
+        if self.backward is None:
+            return []
+        parts = (self.input or 0) + (self.weight or 0)
+        both = self.input is not None and self.weight is not None
+        if parts > self.backward or (both and parts != self.backward):
+            value = f"backward = {self.backward / MILLISECOND:g}ms, input + weight = {parts / MILLISECOND:g}ms"
+            return [Fault(value, "the two halves of a backward add up to it", "leave out one of the three")]
+        return []
+
+    def by_kind(self) -> tuple[float, float, float, float]:
+        """F, I, W, B in nanoseconds per micro-batch and rank, with B = I + W."""
+        if self.input is not None and self.weight is not None:
+            return self.forward, self.input, self.weight, self.input + self.weight
+        given = (self.input or 0) + (self.weight or 0)
+        whole = self.backward if self.backward is not None else max(2 * self.forward, given)
+        first = self.input if self.input is not None else whole - self.weight if self.weight is not None else whole / 2
+        return self.forward, first, whole - first, whole
+
+
+def costs_of(rates: Rates, schedule: Schedule) -> Costs:
+    """The costs of each op of a schedule: scaled, shared out over chunks and slices, rounded half to even.
+
+    Raises:
+        InputError: a list of factors whose length is not the number of stages, micro-batches or ranks.
+    """
+    _check_lengths(rates, schedule)
+    units = schedule.units if rates.microbatch_scale or schedule.placement.shape[0] > 1 else 1
+    unit = np.arange(units, dtype=np.int32)
+    copy = schedule.copy_of(unit)
+    rank = schedule.placement[copy].T  # [stages, units]
+    share = 1.0 / (schedule.chunks_of()[copy[None, :], rank] * schedule.slices)
+    factor = (
+        share * _or_ones(rates.stage_scale, schedule.stages)[:, None] * _or_ones(rates.rank_scale, schedule.ranks)[rank]
+    )
+    if rates.microbatch_scale:
+        factor = factor * np.array(rates.microbatch_scale)[unit // schedule.slices][None, :]
+    by_kind = np.array(rates.by_kind())
+    transfers = np.full((KINDS, schedule.stages, 1), round(rates.transfer), np.int64)
+    pair = 1.0 if rates.pair is None else rates.pair / (by_kind[Kind.F] + by_kind[Kind.B])
+    return Costs(np.rint(by_kind[:, None, None] * factor).astype(np.int64), transfers, pair_scale=pair)
+
+
+def _or_ones(scale: tuple[float, ...], size: int) -> NDArray[np.float64]:
+    return np.array(scale) if scale else np.ones(size)
+
+
+def _check_lengths(rates: Rates, schedule: Schedule) -> None:
+    faults = [
+        Fault(
+            f"{option} has {len(scale)} factors", f"it needs one for each of the {size} {noun}", f"give {size} of them"
+        )
+        for option, scale, size, noun in (
+            ("stage-scale", rates.stage_scale, schedule.stages, "stages"),
+            ("microbatch-scale", rates.microbatch_scale, schedule.microbatches, "micro-batches"),
+            ("rank-scale", rates.rank_scale, schedule.ranks, "ranks"),
+        )
+        if scale and len(scale) != size
+    ]
+    if faults:
+        raise InputError(*faults)

@@ -1,0 +1,97 @@
+"""What can go wrong, as a tree; the command line turns each branch into one exit status.
+
+DebubbleError
+├── InputError            something given cannot be used: value, rule, remedy           exit 2
+└── Refusal               the question was understood and the answer is no              exit 1
+    ├── IllegalSchedule   a schedule breaks a law; carries every violation
+    └── Deadlock          every rank waits for another; carries the cycle
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from difflib import get_close_matches
+
+
+@dataclass(frozen=True, slots=True)
+class Fault:
+    """One thing that is wrong with an input.
+
+    Args:
+        value: what was given, with its name, as in ``microbatches = 0``.
+        rule: what it breaks, as a clause.
+        remedy: what to give instead, as a clause.
+    """
+
+    value: str
+    rule: str
+    remedy: str
+
+    def __str__(self) -> str:
+        return f"{self.value}: {self.rule}; {self.remedy}"
+
+
+class DebubbleError(Exception):
+    """The root of all errors that this package raises on purpose."""
+
+
+class InputError(DebubbleError):
+    """Something given cannot be used; carries every fault found, not only the first."""
+
+    def __init__(self, *faults: Fault) -> None:
+        super().__init__("\n".join(str(fault) for fault in faults))
+        self.faults = faults
+
+
+class Refusal(DebubbleError):
+    """The question was understood, and the answer is no."""
+
+
+@dataclass(frozen=True, slots=True)
+class Violation:
+    """One place where a schedule breaks a law.
+
+    Args:
+        rank: whose row, or -1 where no single row is to blame.
+        position: index in that row, or -1 where the op is missing from it.
+        sentence: what is wrong there.
+    """
+
+    rank: int
+    position: int
+    sentence: str
+
+    def __str__(self) -> str:
+        if self.rank < 0:
+            return self.sentence
+        place = f"rank {self.rank}" if self.position < 0 else f"rank {self.rank} position {self.position}"
+        return f"{place}: {self.sentence}"
+
+
+class IllegalSchedule(Refusal):
+    """A schedule breaks a law; carries every violation."""
+
+    def __init__(self, name: str, violations: Sequence[Violation]) -> None:
+        shown = [str(violation) for violation in violations[:20]]
+        if len(violations) > len(shown):
+            shown.append(f".. and {len(violations) - len(shown)} more")
+        super().__init__(f"{name} is not a legal schedule:\n  " + "\n  ".join(shown))
+        self.violations = tuple(violations)
+
+
+class Deadlock(Refusal):
+    """Every rank waits for another; carries the cycle of ops that wait for each other."""
+
+    def __init__(self, name: str, cycle: Sequence[str], violations: Sequence[Violation] = ()) -> None:
+        super().__init__(f"{name} deadlocks: " + " waits for ".join([*cycle, cycle[0]]))
+        self.cycle = tuple(cycle)
+        self.violations = tuple(violations)
+
+
+def nearest(word: str, words: Iterable[str], kind: str) -> InputError:
+    """The error for a mistyped name: quotes it and offers the nearest names that exist."""
+    known = sorted(words)
+    close = get_close_matches(word.lower(), known, n=3, cutoff=0.5)
+    remedy = f"did you mean {' or '.join(close)}?" if close else f"known: {', '.join(known)}"
+    return InputError(Fault(f"{kind} = {word!r}", f"no {kind} has this name", remedy))

@@ -1,0 +1,143 @@
+"""The laws of a schedule that need no clock: each op once, on the rank of its stage, after what it builds on.
+
+Whether ranks can wait for each other for ever is found by ``lower``, which takes these laws as given.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import numpy as np
+from numpy.typing import NDArray
+
+from .errors import Violation
+from .op import Kind, Op
+from .schedule import Schedule
+
+_MOST = 1000  # violations of one law that are spelled out; a file with more is wrong from the ground up
+
+# Lines of the table that `locate` builds: I and B share one, because both yield the gradient of the input.
+FORWARD, GRADIENT, WEIGHT = 0, 1, 2
+_LINE = np.array([FORWARD, GRADIENT, WEIGHT, GRADIENT], np.int64)
+
+
+def locate(schedule: Schedule) -> NDArray[np.int32]:
+    """Where each op stands, int32[3, stages, units]: lines F, gradient (I or B), W; -1 where there is none."""
+    where = np.full((3, schedule.stages, schedule.units), -1, np.int32)
+    where.reshape(-1)[_keys(schedule)] = np.arange(len(schedule), dtype=np.int32)
+    return where
+
+
+def violations(schedule: Schedule, *, in_order: bool = False) -> list[Violation]:
+    """Everything in a schedule that breaks a law, or an empty list.
+
+    Args:
+        schedule: what to judge.
+        in_order: also ask that each stage takes the micro-batches of each kind first in, first out. Published
+            schedules do (costs nothing where micro-batches are alike); a user's own order need not.
+    """
+    strangers = list(_strangers(schedule))
+    if strangers:
+        return strangers
+    found = [*_misplaced(schedule), *_repeated(schedule)]
+    where = locate(schedule)
+    found += _missing(schedule, where)
+    if not found:
+        found += _too_early(schedule, where)
+    if in_order:
+        found += _out_of_order(schedule)
+    return found
+
+
+def _keys(schedule: Schedule) -> NDArray[np.int64]:
+    return (_LINE[schedule.kind] * schedule.stages + schedule.stage) * schedule.units + schedule.unit
+
+
+def _at(schedule: Schedule, row: int, sentence: str) -> Violation:
+    rank = int(np.searchsorted(schedule.offsets, row, side="right")) - 1
+    return Violation(rank, int(row - schedule.offsets[rank]), sentence)
+
+
+def _name(schedule: Schedule, row: int) -> str:
+    return schedule.op(row).text(schedule.slices)
+
+
+def _strangers(schedule: Schedule) -> Iterator[Violation]:
+    """Ops of a stage or micro-batch that does not exist."""
+    for column, size, noun in (
+        (schedule.stage, schedule.stages, "stages"),
+        (schedule.unit, schedule.units, "micro-batches"),
+    ):
+        for row in np.flatnonzero((column < 0) | (column >= size))[:_MOST]:
+            yield _at(schedule, row, f"{_name(schedule, row)} does not exist: there are {size} {noun}, counted from 0")
+
+
+def _misplaced(schedule: Schedule) -> Iterator[Violation]:
+    """Ops on a rank that does not hold their stage."""
+    home = schedule.placement[schedule.copy_of(schedule.unit), schedule.stage]
+    for row in np.flatnonzero(home != schedule.rank_of())[:_MOST]:
+        yield _at(
+            schedule,
+            row,
+            f"{_name(schedule, row)} belongs on rank {home[row]}, where stage {schedule.stage[row]} lives",
+        )
+
+
+def _repeated(schedule: Schedule) -> Iterator[Violation]:
+    """Ops that stand there twice; a full backward beside a split one counts as twice."""
+    keys = _keys(schedule)
+    counts = np.bincount(keys, minlength=3 * schedule.stages * schedule.units)
+    if counts.max(initial=0) > 1:
+        seen: dict[int, int] = {}
+        for row in np.flatnonzero(counts[keys] > 1)[:_MOST]:
+            first = seen.setdefault(int(keys[row]), int(row))
+            if first != row:
+                yield _at(schedule, row, f"{_name(schedule, row)} repeats {_name(schedule, first)}, which already ran")
+
+
+def _missing(schedule: Schedule, where: NDArray[np.int32]) -> Iterator[Violation]:
+    """Ops that a step needs and that stand nowhere."""
+    lacking = [(Kind.F, where[FORWARD] < 0)]
+    if not schedule.forward_only:
+        gradient = where[GRADIENT]
+        lacking.append((Kind.B, gradient < 0))
+        split = (gradient >= 0) & (schedule.kind[gradient] == Kind.I)
+        lacking.append((Kind.W, split & (where[WEIGHT] < 0)))
+        for stage, unit in np.argwhere(~split & (gradient >= 0) & (where[WEIGHT] >= 0))[:_MOST]:
+            row = where[WEIGHT, stage, unit]
+            yield _at(
+                schedule, row, f"{_name(schedule, row)} repeats {_name(schedule, gradient[stage, unit])}, which holds W"
+            )
+    for kind, absent in lacking:
+        for stage, unit in np.argwhere(absent)[:_MOST]:
+            rank = int(schedule.placement[schedule.copy_of(np.array([unit]))[0], stage])
+            text = Op(kind, int(stage), int(unit)).text(schedule.slices)
+            yield Violation(rank, -1, f"{text} is missing")
+
+
+def _too_early(schedule: Schedule, where: NDArray[np.int32]) -> Iterator[Violation]:
+    """Ops that stand before something of their own stage that they build on."""
+    gradient, weight = where[GRADIENT], where[WEIGHT]
+    pairs = [(where[FORWARD], gradient), (gradient, weight)]
+    if schedule.slices > 1:
+        # Causal attention: a slice attends to those before it, so its gradient needs those behind it.
+        inner = np.arange(schedule.units) % schedule.slices > 0
+        pairs.append((where[FORWARD][:, :-1][:, inner[1:]], where[FORWARD][:, 1:][:, inner[1:]]))
+        pairs.append((gradient[:, 1:][:, inner[1:]], gradient[:, :-1][:, inner[1:]]))
+    for first, second in pairs:
+        early = (second >= 0) & (second < first)
+        for row, needed in zip(second[early][:_MOST], first[early][:_MOST], strict=True):
+            yield _at(
+                schedule, row, f"{_name(schedule, row)} stands before {_name(schedule, needed)}, which it builds on"
+            )
+
+
+def _out_of_order(schedule: Schedule) -> Iterator[Violation]:
+    """Ops of one stage, kind and copy of the weights whose micro-batches do not ascend."""
+    group = (schedule.copy_of(schedule.unit).astype(np.int64) * 4 + schedule.kind) * schedule.stages + schedule.stage
+    rows = np.argsort(group, kind="stable")
+    behind = (np.diff(group[rows]) == 0) & (np.diff(schedule.unit[rows]) < 0)
+    for row, earlier in zip(rows[1:][behind][:_MOST], rows[:-1][behind][:_MOST], strict=True):
+        yield _at(
+            schedule, row, f"{_name(schedule, row)} comes after {_name(schedule, earlier)}: not first in, first out"
+        )

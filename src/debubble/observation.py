@@ -1,0 +1,55 @@
+"""An observation: what was measured of a run, window by window, whatever file it came from."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from .timeline import Timeline
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Window:
+    """One pipeline window: one step of one data-parallel replica.
+
+    Args:
+        step: number of the step in its source.
+        replica: data-parallel replica, from 0.
+        timeline: of all its ranks, evidence ``measured``.
+        step_ns: the whole step around it, nanoseconds, with what lies outside the pipeline; None where unknown.
+    """
+
+    step: int
+    replica: int
+    timeline: Timeline
+    step_ns: int | None = None
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Observation:
+    """A run as it was measured.
+
+    Args:
+        source: the path that was read.
+        windows: every complete window, by step and replica.
+        remarks: what was left out or repaired, and why, a sentence each.
+        gpus: devices that took part, over all replicas; None where unknown.
+        samples: samples of all replicas in one step; None where unknown.
+        tokens: tokens of all replicas in one step; None where unknown.
+        paced: whether ops were stretched to given durations.
+        predicted_ns: makespan that was simulated before the run, nanoseconds; None where there was none.
+        hop_ns: delay that was put on each arrival, nanoseconds.
+        clock_uncertainty_ns: how far the clocks of two ranks may disagree.
+        matched_share: share of transfers whose both sides were found.
+    """
+
+    source: str
+    windows: tuple[Window, ...]
+    remarks: tuple[str, ...] = ()
+    gpus: int | None = None
+    samples: int | None = None
+    tokens: int | None = None
+    paced: bool = False
+    predicted_ns: int | None = None
+    hop_ns: int = 0
+    clock_uncertainty_ns: int = 0
+    matched_share: float = 1.0
