@@ -1,0 +1,1 @@
+"""debubble: see, measure and shrink the pipeline bubble of a training job."""

@@ -1,0 +1,1 @@
+"""From measured timelines to causes, what-ifs and verdicts."""

@@ -1,0 +1,1 @@
+"""File formats, one a file, both directions in it."""

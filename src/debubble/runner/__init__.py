@@ -1,0 +1,1 @@
+"""Execution on torch.distributed.pipelining: the only room that imports torch."""

@@ -1,0 +1,1 @@
+"""Schedules that need costs, and the bounds that none can beat."""
