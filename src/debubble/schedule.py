@@ -115,7 +115,7 @@ class Schedule:
     @property
     def stages(self) -> int:
         """Stages of the model, over all ranks (of one copy of the weights)."""
-        return self.placement.shape[1]
+        return int(self.placement.shape[1])
 
     @property
     def units(self) -> int:

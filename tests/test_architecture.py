@@ -1,0 +1,123 @@
+"""The house rules: who may import whom, frozen nouns, no assert for input, no print outside the command line."""
+
+from __future__ import annotations
+
+import ast
+from pathlib import Path
+
+import pytest
+
+SOURCE = Path(__file__).resolve().parents[1] / "src" / "debubble"
+FILES = sorted(SOURCE.rglob("*.py"))
+
+GROUND = {"errors", "op", "schedule", "program", "costs", "timeline", "finding", "observation", "job"}
+VERBS = {"laws", "lower", "simulate", "memory", "account", "exchange", "kernels"}
+
+# Room -> rooms and flat files that it may import. Type-checking imports count.
+MAY = {
+    "laws lower simulate memory account exchange kernels": GROUND | VERBS,
+    "schedules": {"errors", "op", "schedule", "schedules"},
+    "synth": GROUND | VERBS | {"schedules", "synth"},
+    "formats": GROUND | {"laws", "lower", "account", "exchange", "formats"},
+    "diagnose": GROUND | VERBS | {"schedules", "synth", "diagnose"},
+    "draw": GROUND | {"account", "draw"},
+    "runner": GROUND | {"laws", "lower", "exchange", "formats", "runner"},
+}
+ORDER = ["errors", "op", "schedule", "program", "costs", "timeline"]  # nouns import downward only
+
+
+def rooms_imported(file: Path) -> set[str]:
+    """Names of our own rooms or flat files that a file imports."""
+    found = set()
+    package = file.relative_to(SOURCE.parent).with_suffix("").parts[:-1]
+    for node in ast.walk(ast.parse(file.read_text())):
+        if isinstance(node, ast.ImportFrom) and node.level:
+            base = package[: len(package) - node.level + 1]
+            path = [*base, *(node.module.split(".") if node.module else [])]
+            found |= {path[1]} if len(path) > 1 else {alias.name for alias in node.names}
+        elif isinstance(node, ast.ImportFrom) and (node.module or "").startswith("debubble."):
+            found.add(node.module.split(".")[1])
+    return found
+
+
+def outside_imports(file: Path) -> set[str]:
+    """Top-level names of other packages that a file imports."""
+    tree = ast.walk(ast.parse(file.read_text()))
+    names: set[str] = set()
+    for node in tree:
+        if isinstance(node, ast.Import):
+            names |= {alias.name.split(".")[0] for alias in node.names}
+        elif isinstance(node, ast.ImportFrom) and not node.level:
+            names.add((node.module or "").split(".")[0])
+    return names
+
+
+def room_of(file: Path) -> str:
+    parts = file.relative_to(SOURCE).parts
+    return parts[0] if len(parts) > 1 else file.stem
+
+
+@pytest.mark.parametrize("file", FILES, ids=lambda f: str(f.relative_to(SOURCE)))
+def test_rooms_import_only_what_their_row_allows(file):
+    room = room_of(file)
+    if room in ("cli", "__init__", "__main__"):
+        return
+    if room in ORDER:
+        assert rooms_imported(file) <= set(ORDER[: ORDER.index(room)])
+        return
+    allowed = next((may for rooms, may in MAY.items() if room in rooms.split()), GROUND)
+    assert rooms_imported(file) <= allowed, f"{room} may import {sorted(allowed)}"
+
+
+def test_only_the_runner_imports_torch():
+    assert {room_of(f) for f in FILES if "torch" in outside_imports(f)} <= {"runner"}
+
+
+def test_only_the_command_line_imports_the_runner():
+    assert {room_of(f) for f in FILES if "runner" in rooms_imported(f)} <= {"runner", "cli"}
+
+
+def test_nothing_imports_the_command_line():
+    assert {room_of(f) for f in FILES if "cli" in rooms_imported(f)} <= {"cli", "__main__"}
+
+
+def test_nouns_import_nothing_but_numpy_and_the_standard_library():
+    import sys
+
+    for file in FILES:
+        if room_of(file) in GROUND:
+            assert outside_imports(file) <= {"numpy", *sys.stdlib_module_names}, file
+
+
+@pytest.mark.parametrize("file", FILES, ids=lambda f: str(f.relative_to(SOURCE)))
+def test_every_file_opens_with_one_sentence_that_says_its_idea(file):
+    text = ast.get_docstring(ast.parse(file.read_text()))
+    assert text
+    first = text.splitlines()[0]
+    assert len(first) <= 120
+    assert first[-1] in ".:"
+
+
+def test_every_dataclass_is_frozen_and_has_slots():
+    for file in FILES:
+        for node in ast.walk(ast.parse(file.read_text())):
+            if isinstance(node, ast.ClassDef):
+                for decorator in node.decorator_list:
+                    text = ast.unparse(decorator)
+                    if "dataclass" in text:
+                        assert "frozen=True" in text, (file.name, node.name)
+                        assert "slots=True" in text, (file.name, node.name)
+
+
+def test_no_assert_and_no_print_in_the_library():
+    for file in FILES:
+        for node in ast.walk(ast.parse(file.read_text())):
+            assert not isinstance(node, ast.Assert), file
+            is_print = isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id == "print"
+            assert not is_print or room_of(file) == "cli", file
+
+
+@pytest.mark.parametrize("file", sorted((SOURCE / "schedules").glob("*.py")), ids=lambda f: f.stem)
+def test_every_schedule_cites_its_paper(file):
+    if file.stem not in ("__init__", "alternate", "catalog", "forward_only"):
+        assert "https://" in ast.get_docstring(ast.parse(file.read_text()))
