@@ -1,6 +1,10 @@
 """What several tests need: the folder of third-party data, where it is there."""
 
+import json
+from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -12,3 +16,30 @@ def shared() -> Path:
     if not folder.is_dir():
         pytest.skip("no shared data")
     return folder
+
+
+@dataclass(frozen=True, slots=True)
+class Ran:
+    """What a command line did."""
+
+    status: int
+    out: str
+    err: str
+
+    @property
+    def json(self) -> dict[str, Any]:
+        """The one object that ``--json`` prints."""
+        return json.loads(self.out)
+
+
+@pytest.fixture
+def cli(capsys: pytest.CaptureFixture[str]) -> Callable[..., Ran]:
+    """Run ``debubble`` in this process: ``cli("show", "1f1b", "-p", 4, "-m", 8).status``."""
+    from debubble.cli.main import main
+
+    def run(*args: object) -> Ran:
+        capsys.readouterr()
+        status = main([str(arg) for arg in args])
+        return Ran(status, *capsys.readouterr())
+
+    return run

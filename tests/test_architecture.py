@@ -10,7 +10,7 @@ import pytest
 SOURCE = Path(__file__).resolve().parents[1] / "src" / "debubble"
 FILES = sorted(SOURCE.rglob("*.py"))
 
-GROUND = {"errors", "op", "schedule", "program", "costs", "timeline", "finding", "observation", "job"}
+GROUND = {"errors", "units", "op", "schedule", "program", "costs", "timeline", "finding", "observation", "job"}
 VERBS = {"laws", "lower", "simulate", "memory", "account", "exchange", "kernels"}
 
 # Room -> rooms and flat files that it may import. Type-checking imports count.

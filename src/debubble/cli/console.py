@@ -1,0 +1,72 @@
+"""Where text goes: what the terminal can show, results on stdout, progress and warnings on stderr."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TextIO
+
+_GLYPHS = "█▒░·│→×µ"
+_PLAIN = str.maketrans({"█": "F", "▒": "B", "·": ".", "→": ">", "×": "x", "µ": "u", "—": "-", "–": "-", "≥": ">="})
+
+
+@dataclass(frozen=True, slots=True)
+class Look:
+    """What stdout can show.
+
+    Args:
+        width: columns for pictures; 80 where there is no terminal.
+        utf8: whether block characters can be printed.
+        colour: whether to colour.
+        terminal: whether a person is watching.
+    """
+
+    width: int = 80
+    utf8: bool = True
+    colour: bool = False
+    terminal: bool = False
+
+
+def look(*, ascii_only: bool = False, no_colour: bool = False) -> Look:
+    """Ask stdout and the environment (``NO_COLOR``, ``COLUMNS``, ``TERM``) what can be shown."""
+    terminal = sys.stdout.isatty()
+    colour = terminal and not no_colour and not os.environ.get("NO_COLOR") and os.environ.get("TERM") != "dumb"
+    return Look(
+        width=max(40, shutil.get_terminal_size((80, 24)).columns),
+        utf8=not ascii_only and _can_encode(sys.stdout, _GLYPHS),
+        colour=colour,
+        terminal=terminal,
+    )
+
+
+def say(text: str = "") -> None:
+    """Print a result on stdout; what its encoding lacks is replaced, never an exception."""
+    print(_fit(text, sys.stdout))
+
+
+def warn(sentence: str) -> None:
+    """Print a warning or progress on stderr."""
+    print(_fit(sentence, sys.stderr), file=sys.stderr)
+
+
+def wrote(path: Path | str) -> None:
+    """Say on stderr that a file was written."""
+    warn(f"wrote {path}")
+
+
+def _can_encode(stream: TextIO, text: str) -> bool:
+    try:
+        text.encode(stream.encoding or "ascii")
+    except (UnicodeEncodeError, LookupError):
+        return False
+    return True
+
+
+def _fit(text: str, stream: TextIO) -> str:
+    if _can_encode(stream, text):
+        return text
+    encoding = stream.encoding or "ascii"
+    return text.translate(_PLAIN).encode(encoding, "replace").decode(encoding)

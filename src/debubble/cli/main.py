@@ -1,0 +1,92 @@
+"""The entry point: finds the verb, imports it only when it is used, and turns errors into exit statuses.
+
+0 done, 1 the answer is no, 2 bad input (one line each: value, rule, remedy), 130 Ctrl-C.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+from importlib import import_module
+
+import click
+
+from ..errors import InputError, Refusal, nearest
+
+VERBS = {
+    "show": ("debubble.cli.show:show", "Draw a schedule, its two bubble numbers and where each rank's time goes."),
+    "check": ("debubble.cli.check:check", "Prove a schedule or a configuration legal, or list every fault."),
+    "run": ("debubble.cli.run:run", "Train through a schedule on torch.distributed.pipelining and record it."),
+    "diagnose": ("debubble.cli.diagnose:diagnose", "Read a recording or a trace: how big is the bubble, and why."),
+    "why": ("debubble.cli.why:why", "Say why one run is slower than another, and what to change."),
+}
+
+
+class _Verbs(click.Group):
+    """A group that knows its verbs by name and imports the one that is asked for."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:  # noqa: ARG002 - click's signature
+        return list(VERBS)
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:  # noqa: ARG002
+        if cmd_name not in VERBS:
+            raise nearest(cmd_name, VERBS, "verb")
+        module, function = VERBS[cmd_name][0].split(":")
+        command: click.Command = getattr(import_module(module), function)
+        return command
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:  # noqa: ARG002
+        with formatter.section("Verbs"):
+            formatter.write_dl([(name, sentence) for name, (_, sentence) in VERBS.items()])
+
+
+@click.group(
+    cls=_Verbs,
+    invoke_without_command=True,
+    subcommand_metavar="VERB [ARGS]...",
+    context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
+    epilog="debubble VERB --help tells the options of a verb. With --json every verb prints one JSON object.",
+)
+@click.version_option(package_name="debubble", message="%(version)s")
+@click.pass_context
+def debubble(ctx: click.Context) -> None:
+    """See, measure and shrink the pipeline bubble of a training job.
+
+    Start with: debubble show 1f1b -p 4 -m 8
+    """
+    if ctx.invoked_subcommand is None:
+        click.echo(ctx.get_help())
+
+
+def main(args: Sequence[str] | None = None) -> int:
+    """Run one command line and return its exit status."""
+    try:
+        status = debubble.main(args, prog_name="debubble", standalone_mode=False)
+    except InputError as error:
+        return _refuse(2, *map(str, error.faults))
+    except Refusal as error:
+        return _refuse(1, str(error))
+    except click.Abort:
+        return 130
+    except click.ClickException as error:
+        return _refuse(2, error.format_message())
+    except OSError as error:
+        return _refuse(2, f"{error.filename}: {error.strerror}" if error.filename else str(error))
+    return status if isinstance(status, int) else 0
+
+
+def _refuse(status: int, *lines: str) -> int:
+    for line in lines:
+        print("debubble:", _printable(line), file=sys.stderr)
+    return status
+
+
+def _printable(line: str) -> str:
+    """Escape what a hostile file name or cell could do to a terminal, and what its encoding lacks."""
+    safe = "".join(c if c.isprintable() or c == "\n" else repr(c)[1:-1] for c in line)
+    encoding = getattr(sys.stderr, "encoding", None) or "utf-8"
+    return safe.encode(encoding, "backslashreplace").decode(encoding)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,58 @@
+"""Quantities as people write them: ``20ms`` becomes nanoseconds, ``16GiB`` becomes bytes."""
+
+from __future__ import annotations
+
+import math
+import re
+
+from .errors import Fault, InputError
+
+_NANOSECONDS = {"ns": 1.0, "us": 1e3, "µs": 1e3, "ms": 1e6, "": 1e6, "s": 1e9, "min": 60e9}
+_BYTES = {"": 1, "b": 1} | {
+    f"{letter}{ending}": base**power
+    for power, letter in enumerate("kmgtp", start=1)
+    for ending, base in (("b", 1000), ("ib", 1024))
+}
+_QUANTITY = re.compile(r"\s*(\d+\.?\d*|\.\d+)(e[+-]?\d+)?\s*([a-zµ]*)\s*", re.IGNORECASE)
+
+
+def nanoseconds(text: str, name: str = "duration") -> float:
+    """Read ``20ms``, ``35us``, ``1.5s``; a bare number is milliseconds.
+
+    Args:
+        text: what was given.
+        name: whose value it is, for the error.
+
+    Raises:
+        InputError: not a finite number of at least 0 with a unit of time.
+    """
+    value = _quantity(text, _NANOSECONDS)
+    if value is None:
+        rule = "a duration is a number, not below 0, with ns, us, ms, s or min behind it (alone it is ms)"
+        raise InputError(Fault(f"{name} = {text}", rule, "write it as in 20ms"))
+    return value
+
+
+def count_bytes(text: str, name: str = "size") -> int:
+    """Read ``80GB`` (powers of 1000) or ``16GiB`` (powers of 1024); a bare number is bytes.
+
+    Args:
+        text: what was given.
+        name: whose value it is, for the error.
+
+    Raises:
+        InputError: not a finite number of at least 0 with a unit of size.
+    """
+    value = _quantity(text, _BYTES)
+    if value is None:
+        rule = "a size is a number, not below 0, with kB, MB, GB, TB or KiB, MiB, GiB, TiB behind it"
+        raise InputError(Fault(f"{name} = {text}", rule, "write it as in 80GB"))
+    return round(value)
+
+
+def _quantity(text: str, units: dict[str, float] | dict[str, int]) -> float | None:
+    match = _QUANTITY.fullmatch(text)
+    if match is None or match[3].lower() not in units:
+        return None
+    value = float(match[1] + (match[2] or "")) * units[match[3].lower()]
+    return value if math.isfinite(value) else None
