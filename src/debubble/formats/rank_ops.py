@@ -1,0 +1,83 @@
+"""What was measured on one device, as columns: every reader of traces yields this, and ``ranks`` merges it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from enum import Enum
+
+import numpy as np
+from numpy.typing import NDArray
+
+
+class Clock(Enum):
+    """What the zero of a device's times is worth beside the zero of another device."""
+
+    SHARED = "shared"  # one clock for all devices, as far as their file says
+    OWN = "own"  # unknown offset, the same in every step
+    STEP = "step"  # unknown offset, another one in every step
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Transfers:
+    """Sends and receives of one device, as columns; a span holds waiting and transfer together.
+
+    Args:
+        step: int64[transfers], the step each belongs to; -1 where it is not known.
+        send: bool[transfers], True for a send.
+        forward: int8[transfers], 1 for activations, 0 for gradients, -1 where it is not known.
+        peer: int32[transfers], global rank of the other side; -1 where it is not known.
+        start: int64[transfers], nanoseconds on the device's clock.
+        end: int64[transfers], nanoseconds.
+    """
+
+    step: NDArray[np.int64]
+    send: NDArray[np.bool_]
+    forward: NDArray[np.int8]
+    peer: NDArray[np.int32]
+    start: NDArray[np.int64]
+    end: NDArray[np.int64]
+
+    def __len__(self) -> int:
+        return len(self.step)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class RankOps:
+    """F, I, W and B of one device over all its steps, as columns; rows stand in any order.
+
+    What a file does not say is None here (or -1 in single rows), and is found out when devices are merged.
+
+    Args:
+        rank: number of the device in the job (global rank).
+        source: the file it was read from, for messages.
+        step: int64[ops], number of the step in its source.
+        kind: uint8[ops], a ``Kind``.
+        start: int64[ops], nanoseconds on the device's clock.
+        end: int64[ops], nanoseconds.
+        stage: int32[ops], stage of the whole model; None where only chunks, or not even they, are known.
+        chunk: int32[ops], the how-manieth stage of its rank; None where unknown.
+        unit: int32[ops], micro-batch; None where only the order tells.
+        position: the device's rank within its pipeline; None where unknown.
+        replica: its data-parallel replica; None where unknown.
+        clock: what its zero is worth.
+        step_ns: length of each whole step, nanoseconds, with what lies outside the pipeline, by number of the step.
+        transfers: sends and receives; None where the file has none.
+    """
+
+    rank: int
+    source: str
+    step: NDArray[np.int64]
+    kind: NDArray[np.uint8]
+    start: NDArray[np.int64]
+    end: NDArray[np.int64]
+    stage: NDArray[np.int32] | None = None
+    chunk: NDArray[np.int32] | None = None
+    unit: NDArray[np.int32] | None = None
+    position: int | None = None
+    replica: int | None = None
+    clock: Clock = Clock.SHARED
+    step_ns: dict[int, int] = field(default_factory=dict)
+    transfers: Transfers | None = None
+
+    def __len__(self) -> int:
+        return len(self.step)
