@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from functools import partial, wraps
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
@@ -46,7 +46,13 @@ def _name(parameter: click.Parameter | None) -> str:
     return parameter.human_readable_name if parameter else "value"
 
 
-class Parsed(click.ParamType[Any]):
+if TYPE_CHECKING:
+    _Type = click.ParamType[Any]
+else:
+    _Type = click.ParamType  # older versions of click cannot be asked for a parameter
+
+
+class Parsed(_Type):
     """A parameter type made from a function that reads text and names what is wrong with it."""
 
     def __init__(self, name: str, read: Callable[[str, str], Any]) -> None:
@@ -71,9 +77,7 @@ def _factors(text: str, name: str) -> tuple[float, ...]:
 
 def _count(text: str, name: str) -> int:
     if not text.strip().isdecimal() or int(text) < 1:
-        raise InputError(
-            Fault(f"{name} = {text}", "it counts things, so it is a whole number from 1", "give 1 or more")
-        )
+        raise InputError(Fault(f"{name} = {text}", "a count is a whole number, not below 1", "give 1 or more"))
     return int(text)
 
 
