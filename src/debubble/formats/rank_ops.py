@@ -81,3 +81,18 @@ class RankOps:
 
     def __len__(self) -> int:
         return len(self.step)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Reading:
+    """What one file, or several, held.
+
+    Args:
+        source: the path that was given.
+        devices: one entry a device.
+        remarks: what was left out or repaired, and why, a sentence each.
+    """
+
+    source: str
+    devices: tuple[RankOps, ...]
+    remarks: tuple[str, ...] = ()

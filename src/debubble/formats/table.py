@@ -1,0 +1,266 @@
+"""Op tables, CSV or Parquet: one row an op, so that any tracer can be read; docs/op-tables.md says how to write one."""
+
+from __future__ import annotations
+
+import codecs
+import csv
+from collections.abc import Iterator
+from dataclasses import dataclass
+from itertools import islice
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ..errors import Fault, InputError
+from .cells import nanoseconds_of, whole_numbers
+from .columns import NUMBERS, classify, nanoseconds_a_unit, resolve, time_column
+from .rank_ops import RankOps, Reading, Transfers
+from .stream import blocks, first_bytes
+
+_CHUNK = 1 << 16  # rows that are text at the same time
+_LONGEST_LINE = 1 << 20
+_LONGEST_CELL = 200
+UNKNOWN = -1
+
+Columns = dict[str, NDArray[Any]]
+
+
+@dataclass(frozen=True, slots=True)
+class _Skipped:
+    """Rows of one chunk that cannot be used, for one reason."""
+
+    reason: str
+    count: int
+    line: int
+    cell: str
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _Chunk:
+    """Some rows of a table as text or numbers under our names, and the line of each."""
+
+    columns: Columns
+    line: NDArray[np.int64]
+
+
+def read_table(path: Path | str, mapping: dict[str, str] | None = None) -> Reading:
+    """Read an op table into one ``RankOps`` a device.
+
+    Rows that cannot be read are left out; a remark counts them and names the first.
+
+    Args:
+        path: a CSV file, plain or gzip, or a Parquet file (needs the extra ``arrow``).
+        mapping: our column names to the table's, as ``columns.parse_mapping`` reads them.
+
+    Raises:
+        InputError: no table, a column that is needed is missing, or no row is left.
+    """
+    path, source, mapping = Path(path), str(path), mapping or {}
+    skipped: list[_Skipped] = []
+    remarks: list[str] = []
+    parts: list[Columns] = []
+    try:
+        magic = first_bytes(path, 4)
+        if not magic:
+            raise InputError(Fault(source, "the file is empty", "export it again"))
+        chunks = _parquet(path, mapping) if magic == b"PAR1" else _csv(path, mapping, skipped, remarks)
+        parts = [_typed(chunk, skipped) for chunk in chunks]
+    except OSError as error:
+        raise InputError(Fault(source, f"it cannot be read: {error.strerror or error}", "give a table")) from error
+    columns = {name: np.concatenate([part[name] for part in parts]) for name in parts[0]} if parts else {}
+    remarks += _remarks(skipped, source)
+    if not (columns and (columns["kind"] >= 0).any()):
+        why = "; ".join(remarks) or "no word of its column op means F, I, W or B"
+        raise InputError(Fault(source, f"no row can be used: {why}", "see docs/op-tables.md"))
+    return Reading(source, tuple(_devices(columns, source)), tuple(remarks))
+
+
+def _parquet(path: Path, mapping: dict[str, str]) -> Iterator[_Chunk]:
+    try:
+        import pyarrow
+        from pyarrow import compute, parquet
+    except ImportError as error:
+        remedy = "install debubble[arrow], or write the table as CSV"
+        raise InputError(Fault(str(path), "Parquet is read by pyarrow, which is not installed", remedy)) from error
+
+    def plain(ours: str, column: Any) -> NDArray[Any]:
+        """One column as NumPy; what is null becomes a value that cannot be used."""
+        kind = column.type
+        if pyarrow.types.is_timestamp(kind):
+            column, kind = column.cast(pyarrow.timestamp("ns")).cast(pyarrow.int64()), pyarrow.int64()
+        if pyarrow.types.is_integer(kind):
+            blank = UNKNOWN if ours in NUMBERS else np.iinfo(np.int64).min
+            column = compute.fill_null(column.cast(pyarrow.int64()), blank)
+        return np.asarray(column.to_numpy(zero_copy_only=False))
+
+    try:
+        with path.open("rb") as stream:
+            table = parquet.ParquetFile(stream)
+            found = resolve(table.schema_arrow.names, mapping, str(path))
+            row = 1
+            for batch in table.iter_batches(_CHUNK, columns=sorted(set(found.values()))):
+                columns = {ours: plain(ours, batch.column(theirs)) for ours, theirs in found.items()}
+                yield _Chunk(columns, np.arange(row, row + batch.num_rows))
+                row += batch.num_rows
+    except pyarrow.ArrowException as error:
+        raise InputError(Fault(str(path), f"it is not whole Parquet: {error}", "export it again")) from error
+
+
+def _csv(path: Path, mapping: dict[str, str], skipped: list[_Skipped], remarks: list[str]) -> Iterator[_Chunk]:
+    lines = _lines(path, remarks)
+    top = next(lines, "")
+    separator = max(",;\t", key=top.count)
+    header = [name.strip() for name in _cells(top, separator)]
+    at = {ours: header.index(theirs) for ours, theirs in resolve(header, mapping, str(path)).items()}
+    numbered = enumerate(lines, start=2)
+    while some := list(islice(numbered, _CHUNK)):
+        rows = [(line, _cells(text, separator)) for line, text in some if text.strip()]
+        whole = [(line, row) for line, row in rows if len(row) == len(header)]
+        torn = [line for line, row in rows if len(row) != len(header)]
+        if torn:
+            skipped.append(_Skipped("it has not as many cells as the header", len(torn), torn[0], ""))
+        columns = {ours: np.array([row[i][:_LONGEST_CELL] for _, row in whole], str) for ours, i in at.items()}
+        yield _Chunk(columns, np.array([line for line, _ in whole], np.int64))
+
+
+def _cells(line: str, separator: str) -> list[str]:
+    """The cells of one line; a quote that is never closed costs this line, not the file."""
+    if '"' not in line:
+        return line.split(separator)
+    try:
+        return next(csv.reader([line], delimiter=separator), [])
+    except csv.Error:
+        return []
+
+
+def _lines(path: Path, remarks: list[str]) -> Iterator[str]:
+    """The lines of a file without their ends, in bounded memory."""
+    decoder, rest = codecs.getincrementaldecoder("utf-8-sig")("replace"), ""
+    for block in blocks(path, remarks):
+        *lines, rest = (rest + decoder.decode(block)).split("\n")
+        yield from (line.rstrip("\r") for line in lines)
+        if len(rest) > _LONGEST_LINE:
+            raise InputError(Fault(str(path), "it has a line of more than 1 MiB, so it is no table", "give a CSV"))
+    yield rest
+
+
+def _typed(chunk: _Chunk, skipped: list[_Skipped]) -> Columns:
+    """Numbers and nanoseconds instead of text, without the rows that have none."""
+    raw = chunk.columns
+    rows = len(raw["op"])
+    usable = np.ones(rows, bool)
+
+    def drop(bad: NDArray[np.bool_], reason: str, column: str = "") -> None:
+        bad &= usable
+        if bad.any():
+            row = int(bad.argmax())
+            cell = f" ({column} = {str(raw[column][row])[:40]!r})" if column else ""
+            skipped.append(_Skipped(reason, int(bad.sum()), int(chunk.line[row]), cell))
+            usable[bad] = False
+
+    columns: Columns = {}
+    for name in NUMBERS:
+        if name in raw:
+            columns[name], bad = whole_numbers(raw[name], UNKNOWN)
+            drop(bad, f"its {name} is no whole number", name)
+            if name == "rank":
+                drop(columns[name] < 0, "it has no rank")
+        else:
+            columns[name] = np.full(rows, UNKNOWN, np.int64)
+    for time in ("start", "end", "duration"):
+        if column := time_column(time, raw):
+            columns[time], bad = nanoseconds_of(raw[column], nanoseconds_a_unit(column))
+            drop(bad, f"its {time} is no time", column)
+    if "end" not in columns:
+        columns["end"] = columns["start"] + columns["duration"]
+    drop(columns["end"] < columns["start"], "it ends before it starts")
+    columns.pop("duration", None)
+    columns["kind"], columns["send"], columns["forward"] = _meanings(raw["op"])
+    return {name: column[usable] for name, column in columns.items()}
+
+
+def _meanings(words: NDArray[Any]) -> tuple[NDArray[np.int8], NDArray[np.int8], NDArray[np.int8]]:
+    """Kind, whether it sends, and direction of each row, -1 where it has none, int8[rows] each."""
+    known: dict[Any, tuple[int, int, int]] = {}
+    for word in set(words.tolist()):
+        kind, sends, forward = classify(str(word))
+        known[word] = (UNKNOWN if kind is None else kind, UNKNOWN if sends is None else sends, forward)
+    table = np.array([known[word] for word in words.tolist()], np.int8).reshape(-1, 3)
+    return table[:, 0], table[:, 1], table[:, 2]
+
+
+def _devices(columns: Columns, source: str) -> Iterator[RankOps]:
+    rank = _ranks(columns)
+    order = np.argsort(rank, kind="stable")
+    outside = bool(((columns["kind"] < 0) & (columns["send"] < 0)).any())
+    for rows in np.split(order, np.flatnonzero(np.diff(rank[order])) + 1):
+        mine = {name: column[rows] for name, column in columns.items()}
+        yield _device(int(rank[rows[0]]), mine, source, outside=outside)
+
+
+def _ranks(columns: Columns) -> NDArray[np.int64]:
+    """The device of each row: its rank, or one a position and replica, or one a stage."""
+    if (columns["rank"] >= 0).any():
+        return columns["rank"]
+    where = columns["position"] if (columns["position"] >= 0).any() else columns["stage"]
+    pairs = np.stack([columns["replica"], where])
+    rank: NDArray[np.int64] = np.unique(pairs, axis=1, return_inverse=True)[1].reshape(-1)
+    return rank
+
+
+def _device(rank: int, rows: Columns, source: str, *, outside: bool) -> RankOps:
+    work, moves = rows["kind"] >= 0, rows["send"] >= 0
+
+    def known(name: str) -> NDArray[np.int32] | None:
+        column = rows[name][work]
+        return None if (column < 0).any() else column.astype(np.int32)
+
+    def one(name: str) -> int | None:
+        values = np.unique(rows[name][work])
+        if len(values) > 1:
+            rule = f"a device has one {name}; rank {rank} has {values[0]} and {values[1]}"
+            raise InputError(Fault(f"{source}: column {name}", rule, "name the right column with --columns"))
+        return int(values[0]) if len(values) and values[0] >= 0 else None
+
+    return RankOps(
+        rank=rank,
+        source=source,
+        step=rows["step"][work],
+        kind=rows["kind"][work].astype(np.uint8),
+        start=rows["start"][work],
+        end=rows["end"][work],
+        stage=known("stage"),
+        chunk=known("chunk"),
+        unit=known("microbatch"),
+        position=one("position"),
+        replica=one("replica"),
+        step_ns=_spans(rows) if outside else {},
+        transfers=Transfers(
+            step=rows["step"][moves],
+            send=rows["send"][moves] > 0,
+            forward=rows["forward"][moves],
+            peer=rows["peer"][moves].astype(np.int32),
+            start=rows["start"][moves],
+            end=rows["end"][moves],
+        )
+        if moves.any()
+        else None,
+    )
+
+
+def _spans(rows: Columns) -> dict[int, int]:
+    """From the first start to the last end of each step, over all that the device did in it."""
+    order = np.argsort(rows["step"], kind="stable")
+    steps, first = np.unique(rows["step"][order], return_index=True)
+    spans = np.maximum.reduceat(rows["end"][order], first) - np.minimum.reduceat(rows["start"][order], first)
+    return {int(step): int(span) for step, span in zip(steps, spans, strict=True) if step >= 0}
+
+
+def _remarks(skipped: list[_Skipped], source: str) -> Iterator[str]:
+    for reason in dict.fromkeys(skip.reason for skip in skipped):
+        same = [skip for skip in skipped if skip.reason == reason]
+        count = sum(skip.count for skip in same)
+        rows = "1 row" if count == 1 else f"{count:,} rows"
+        yield f"{source}: {rows} left out, the first in line {same[0].line}: {reason}{same[0].cell}"
