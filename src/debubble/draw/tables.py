@@ -16,3 +16,15 @@ def table(headers: Sequence[str], rows: Sequence[Sequence[str]], *, left: int = 
         ).rstrip()
         for line in lines
     )
+
+
+def duration(nanoseconds: float) -> str:
+    """A duration in the unit that suits it, to four digits: ``33 ms``, ``4.512 s``, ``17 us``."""
+    for unit, size in (("s", 1e9), ("ms", 1e6), ("us", 1e3)):
+        if abs(nanoseconds) >= size:
+            return f"{_four_digits(nanoseconds / size)} {unit}"
+    return f"{_four_digits(nanoseconds)} ns" if nanoseconds else "0 ms"
+
+
+def _four_digits(number: float) -> str:
+    return f"{number:,.0f}" if abs(number) >= 1000 else f"{number:.4g}"
