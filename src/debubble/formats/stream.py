@@ -1,0 +1,74 @@
+"""The bytes of a file, unpacked and a block at a time: what is gzip is told by its first bytes, never by its ending."""
+
+from __future__ import annotations
+
+from collections.abc import Generator, Iterator
+from pathlib import Path
+from typing import Any, BinaryIO
+
+BLOCK = 1 << 20  # bytes of text at a time: what a reader holds
+_PACKED = 1 << 18
+_GZIP = b"\x1f\x8b"
+
+
+def blocks(path: Path, remarks: list[str]) -> Iterator[bytes]:
+    """Yield the text of a file, plain or gzip, in blocks of at most 1 MiB.
+
+    A gzip file that is cut off or torn yields all that can be unpacked; ``remarks`` then says where it ended.
+    """
+    with path.open("rb") as stream:
+        packed = stream.read(2) == _GZIP
+        stream.seek(0)
+        if not packed:
+            yield from iter(lambda: stream.read(BLOCK), b"")
+            return
+        try:
+            whole = yield from _unpacked(stream)
+            fault = "" if whole else "the gzip stream is cut off"
+        except _errors() as error:
+            fault = f"the gzip stream is torn ({error})"
+        if fault:
+            remarks.append(f"{path}: {fault} at byte {stream.tell():,}; only what came before was read")
+
+
+def first_bytes(path: Path, size: int = 4096) -> bytes:
+    """The first ``size`` bytes of the text of a file, for telling formats apart."""
+    text = b""
+    for block in blocks(path, []):
+        text += block
+        if len(text) >= size:
+            break
+    return text[:size]
+
+
+def _unpacked(stream: BinaryIO) -> Generator[bytes, None, bool]:
+    """Yield the text of every gzip member; return whether the last one was whole."""
+    zlib = _zlib()
+    inflater, packed = zlib.decompressobj(wbits=31), stream.read(_PACKED)
+    while True:
+        text = inflater.decompress(packed, BLOCK)
+        if text:
+            yield text
+        if inflater.eof:
+            packed = inflater.unused_data or stream.read(_PACKED)
+            if not packed.startswith(_GZIP):  # padding, or nothing
+                return True
+            inflater = zlib.decompressobj(wbits=31)
+        else:
+            packed = inflater.unconsumed_tail or stream.read(_PACKED)
+            if not packed and not text:
+                return False
+
+
+def _zlib() -> Any:
+    try:
+        from isal import isal_zlib as zlib
+    except ImportError:  # no wheel for this machine
+        import zlib  # type: ignore[no-redef]
+    return zlib
+
+
+def _errors() -> tuple[type[Exception], ...]:
+    import zlib
+
+    return (zlib.error, getattr(_zlib(), "error", zlib.error), EOFError)
