@@ -1,0 +1,166 @@
+"""From devices to an observation: every complete window, by step and replica, on one clock."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from ..errors import Fault, InputError, Refusal
+from ..lower import lower
+from ..observation import Observation, Window
+from ..program import Program
+from ..schedule import Schedule
+from ..timeline import Timeline
+from .clocks import Alignment, align, lags
+from .places import Places, Said, places
+from .plausible import plausible
+from .rank_ops import Clock, RankOps, Reading
+from .steps import with_steps
+from .windows import Row, rows_of, schedule_of, together, turns_back
+
+
+def observe(reading: Reading, said: Said | None = None) -> Observation:
+    """Merge what was measured on devices into windows of whole pipelines.
+
+    Devices of one position and replica (tensor, context parallel) become one rank; windows in which a rank lacks an
+    op are left out; times of devices without a common clock are aligned by cause and effect.
+
+    Args:
+        reading: one or more files' devices.
+        said: overrides, where inference fails.
+
+    Raises:
+        Refusal: there is no F, I, W or B, so no pipeline.
+        InputError: no window is complete, or the overrides do not fit.
+    """
+    said = said or Said()
+    devices = sorted((device for device in reading.devices if len(device)), key=lambda device: device.rank)
+    if not devices:
+        raise Refusal(f"{reading.source}: there is no pipeline here: no forward and no backward of a micro-batch")
+    sound, remarks = plausible(with_steps(devices))
+    where = places(sound, said)
+    found, left_out = _windows(sound, where, said, reading.source)
+    remarks += [*where.remarks, *left_out]
+    if not found:
+        rule = "; ".join(left_out) or "no step of it is complete"
+        raise InputError(Fault(reading.source, rule, "give a trace with one whole step of every rank"))
+    windows, uncertainty, aligned = _aligned(found, clock=max((d.clock for d in sound), key=list(Clock).index))
+    return Observation(
+        source=reading.source,
+        windows=tuple(sorted(windows, key=lambda window: (window.step, window.replica))),
+        remarks=(*reading.remarks, *remarks, *aligned),
+        gpus=len(devices),
+        clock_uncertainty_ns=uncertainty,
+    )
+
+
+def _windows(devices: Sequence[RankOps], where: Places, said: Said, source: str) -> tuple[list[Window], list[str]]:
+    """Every complete window, each rank still on its own clock, and why the others are none."""
+    ranks = max(where.position) + 1
+    found: list[Window] = []
+    faults: Counter[str] = Counter()
+    spreads: list[int] = []
+    programs: dict[bytes, Program] = {}
+    for q in range(max(where.replica) + 1):
+        held = [[devices[i] for i in where.members(q, position)] for position in range(ranks)]
+        by_step = [[rows_of(device, ranks, said.chunks) for device in members] for members in held]
+        lengths = [device.step_ns for members in held for device in members]
+        for step in _steps(by_step, said):
+            rows = [_rank(members, step) for members in by_step]
+            lacking = [position for position, row in enumerate(rows) if row is None]
+            if lacking:
+                faults[f"replica {q} rank {lacking[0]} has no whole step there"] += 1
+                continue
+            whole = [row for row in rows if row is not None]
+            try:
+                program = _program(schedule_of(whole, source, turns=turns_back(whole)), programs)
+            except Refusal as refusal:
+                faults[f"replica {q}: {str(refusal).splitlines()[-1].strip()}"] += 1
+                continue
+            spreads += [row.spread for row in whole]
+            known = [length[step] for length in lengths if step in length]
+            found.append(Window(step, q, _timeline(program, whole), max(known, default=None)))
+    remarks = [f"{source}: {count} window{'s'[: count > 1]} left out: {why}" for why, count in faults.items()]
+    if len(devices) > ranks * (max(where.replica) + 1):
+        spread = np.median(spreads) / 1e6 if spreads else 0.0
+        remarks.append(f"devices of one stage were merged; their ends lie {spread:.3f} ms apart (median)")
+    return found, remarks
+
+
+def _steps(by_step: Sequence[Sequence[dict[int, Row]]], said: Said) -> Iterator[int]:
+    first, last = said.steps or (None, None)
+    for step in sorted({step for members in by_step for rows in members for step in rows}):
+        if (first is None or step >= first) and (last is None or step <= last):
+            yield step
+
+
+def _rank(members: Sequence[dict[int, Row]], step: int) -> Row | None:
+    """One position in one step, or None where a device of it lacks the step or differs from the others."""
+    rows = [rows[step] for rows in members if step in rows]
+    return together(rows) if rows and len(rows) == len(members) else None
+
+
+def _program(schedule: Schedule, known: dict[bytes, Program]) -> Program:
+    """Lower an order once, however many windows show it."""
+    columns = (schedule.placement, schedule.offsets, schedule.kind, schedule.stage, schedule.unit)
+    key = b"".join(column.tobytes() for column in columns)
+    if key not in known:
+        known[key] = lower(schedule)
+    return known[key]
+
+
+def _timeline(program: Program, rows: Sequence[Row]) -> Timeline:
+    start, end = (np.concatenate([getattr(row, name) for row in rows]) for name in ("start", "end"))
+    return Timeline(program, start, end, "measured")
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _Group:
+    """Windows whose ranks' offsets are the same, and what cause and effect say about them."""
+
+    windows: list[Window]
+    alignment: Alignment
+
+
+def _aligned(windows: Sequence[Window], *, clock: Clock) -> tuple[list[Window], int, list[str]]:
+    """Put the ranks of each window on one clock; its uncertainty in nanoseconds, and remarks."""
+    groups = [_group(some, clock) for some in _sharing(windows, clock)]
+    remarks = []
+    broken = max(group.alignment.violation for group in groups)
+    if broken and clock is Clock.SHARED:
+        remarks.append(f"ops started up to {broken / 1e6:.3f} ms before what they need: clocks were aligned by cause")
+    if clock is not Clock.SHARED:
+        remarks.append("ranks have no common clock; they were aligned by cause and effect")
+    if not all(group.alignment.consistent for group in groups):
+        remarks.append("no clock offsets satisfy cause and effect: some ops' times are wrong; clocks were left alone")
+    moved = [_shift(window, group.alignment) for group in groups for window in group.windows]
+    return moved, round(float(np.median([group.alignment.width for group in groups]))), remarks
+
+
+def _sharing(windows: Sequence[Window], clock: Clock) -> Iterator[list[Window]]:
+    """Windows of which all have the same offsets: of one replica, or single ones where clocks begin anew each step."""
+    if clock is Clock.STEP:
+        yield from ([window] for window in windows)
+        return
+    for q in sorted({window.replica for window in windows}):
+        yield [window for window in windows if window.replica == q]
+
+
+def _group(windows: list[Window], clock: Clock) -> _Group:
+    least = lags(windows[0].timeline.program, windows[0].timeline.start, windows[0].timeline.end)
+    for window in windows[1:]:
+        np.maximum(least, lags(window.timeline.program, window.timeline.start, window.timeline.end), out=least)
+    return _Group(windows, align(least, trust=clock is Clock.SHARED))
+
+
+def _shift(window: Window, alignment: Alignment) -> Window:
+    timeline = window.timeline
+    offset = alignment.offsets[timeline.program.schedule.rank_of()]
+    if not offset.any():
+        return window
+    return replace(
+        window, timeline=Timeline(timeline.program, timeline.start + offset, timeline.end + offset, "measured")
+    )
