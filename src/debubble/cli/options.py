@@ -94,6 +94,7 @@ _RATES = (
     ("--input", DURATION, "Half of the backward that yields the gradient of the input."),
     ("--weight", DURATION, "Half of the backward that yields the gradient of the weights."),
     ("--transfer", DURATION, "One hop between ranks.  [default: 0]"),
+    ("--pair", DURATION, "An overlapped F and B together.  [default: their sum]"),
     ("--stage-scale", FACTORS, "A factor for each stage."),
     ("--microbatch-scale", FACTORS, "A factor for each micro-batch."),
     ("--rank-scale", FACTORS, "A factor for each rank."),

@@ -1,24 +1,232 @@
 """``show``: simulate a schedule, draw it, and say how big its bubble is and where each rank's time goes."""
-from __future__ import annotations
-import click
-from .options import COUNT, Verb, json_option, look_options, rate_options
 
-@click.command(cls=Verb)
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import wraps
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from .console import Look, say, warn, wrote
+from .given import Sizes, schedule_of, size_options
+from .options import Verb, json_option, look_options, rate_options
+
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
+
+    from ..account import Account
+    from ..costs import Costs, Rates
+    from ..schedule import Schedule
+    from ..timeline import Timeline
+    from .closed_form import ClosedForm
+
+_SAME = 1e-6  # relative: durations are whole nanoseconds, formulas are not
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Shown:
+    """A schedule simulated, with everything that is said about it.
+
+    Args:
+        schedule: what was asked for.
+        rates: how fast it was said to be.
+        timeline: simulated.
+        account: where its time went.
+        peak: activations that each rank holds at most, float64[ranks].
+        lower_bound: nanoseconds that no schedule can beat.
+        closed: the closed form that the simulation agrees with, or None.
+        warnings: sentences.
+    """
+
+    schedule: Schedule
+    rates: Rates
+    timeline: Timeline
+    account: Account
+    peak: NDArray[np.float64]
+    lower_bound: int
+    closed: ClosedForm | None
+    warnings: tuple[str, ...]
+
+
+def _write_perfetto(shown: Shown, path: Path) -> None:
+    from ..formats import perfetto
+
+    perfetto.write(shown.timeline, path)
+
+
+def _write_torch_csv(shown: Shown, path: Path) -> None:
+    from ..formats import torch_csv
+
+    torch_csv.write(shown.schedule, path)
+
+
+FILES: dict[str, tuple[str, Callable[[Shown, Path], None]]] = {
+    "perfetto": ("Write a trace that ui.perfetto.dev opens; gzipped where F ends in .gz.", _write_perfetto),
+    "torch-csv": ("Write the schedule in PyTorch's format.", _write_torch_csv),
+}
+
+
+def _file_options(command: Callable[..., Any]) -> Callable[..., Any]:
+    """Add an option for each kind of file; the command takes those that were given as ``files``."""
+
+    @wraps(command)
+    def with_files(*args: Any, **given: Any) -> Any:
+        files = {name: path for name in FILES if (path := given.pop(name.replace("-", "_")))}
+        return command(*args, files=files, **given)
+
+    for name, (sentence, _) in reversed(FILES.items()):
+        path = click.Path(path_type=Path)
+        with_files = click.option(f"--{name}", type=path, metavar="F", help=sentence)(with_files)
+    return with_files
+
+
+def _list(ctx: click.Context, _: click.Parameter, wanted: bool) -> None:
+    if wanted and not ctx.resilient_parsing:
+        from .show_text import catalog
+
+        say(catalog())
+        ctx.exit()
+
+
+@click.command(cls=Verb, short_help="Draw a schedule.")
 @click.argument("schedule")
-@click.option("-p", "--ranks", type=COUNT)
-@click.option("-m", "--microbatches", type=COUNT)
+@size_options
 @rate_options
+@click.option("--forward-only", is_flag=True, help="Leave the backwards out (inference).")
+@click.option(
+    "--release",
+    type=click.Choice(["w", "half", "i"]),
+    default="w",
+    show_default=True,
+    help="When a split backward frees activations: at W, half at I and half at W, or at I.",
+)
+@_file_options
 @look_options
 @json_option
-def show(schedule, ranks, microbatches, rates, look, as_json):
-    from ..schedules.catalog import build
-    from ..schedule import Shape
-    from ..lower import lower
-    from ..simulate import simulate
-    from ..costs import costs_of
+@click.option("--list", is_flag=True, is_eager=True, expose_value=False, callback=_list, help="List the schedules.")
+def show(
+    schedule: str,
+    sizes: Sizes,
+    rates: Rates,
+    forward_only: bool,
+    release: str,
+    files: dict[str, Path],
+    look: Look,
+    as_json: bool,
+) -> None:
+    r"""Draw SCHEDULE, say how big its bubble is, and where the time of each rank goes.
+
+    SCHEDULE is a name (see --list) or a schedule file in PyTorch's CSV format. Durations (20ms, 35us, 1.5s; a bare
+    number is ms) are per micro-batch and rank.
+
+    \b
+    debubble show 1f1b -p 4 -m 8
+    debubble show interleaved -p 4 -m 8 -v 2 --stage-scale 1,1,1,1,1,1,1,1.6
+    """
+    shown = simulated(_built(schedule, sizes, forward_only), rates, release)
+    for sentence in shown.warnings:
+        warn(f"warning: {sentence}")
+    if as_json:
+        from .report import emit
+
+        emit(document(shown))
+    else:
+        from .show_text import text
+
+        say(text(shown, look))
+    for name, path in files.items():
+        FILES[name][1](shown, path)
+        wrote(path)
+
+
+def _built(name: str, sizes: Sizes, forward_only: bool) -> Schedule:
+    schedule = schedule_of(name, sizes)
+    if forward_only and not schedule.forward_only:
+        from ..schedules.forward_only import forward_only as without_backwards
+
+        return without_backwards(schedule)
+    return schedule
+
+
+def simulated(schedule: Schedule, rates: Rates, release: str = "w") -> Shown:
+    """Simulate a schedule at these rates and account for its time.
+
+    Raises:
+        InputError: factors that do not suit the schedule.
+        Refusal: the schedule is illegal or deadlocks.
+    """
     from ..account import account
-    from ..memory import peak_activations
-    from .report import bubbles, per_rank, emit
-    s = build(schedule, Shape(ranks, microbatches))
-    t = simulate(lower(s), costs_of(rates, s))
-    emit(bubbles(account(t)) | {"per_rank": per_rank(account(t), peak_activations(s))})
+    from ..costs import costs_of
+    from ..lower import lower
+    from ..memory import Release, peak_activations
+    from ..simulate import simulate
+    from ..synth.bounds import lower_bound
+
+    costs: Costs = costs_of(rates, schedule)
+    timeline = simulate(lower(schedule), costs)
+    spent = account(timeline)
+    return Shown(
+        schedule=schedule,
+        rates=rates,
+        timeline=timeline,
+        account=spent,
+        peak=peak_activations(schedule, Release(release)),
+        lower_bound=lower_bound(schedule, costs),
+        closed=_agreed(schedule, rates, spent),
+        warnings=_warnings(schedule),
+    )
+
+
+def document(shown: Shown) -> dict[str, Any]:
+    """What ``--json`` prints."""
+    from .report import MILLISECOND, bubbles, per_rank
+
+    schedule = shown.schedule
+    return {
+        "schedule": schedule.name,
+        "ranks": schedule.ranks,
+        "stages": schedule.stages,
+        "microbatches": schedule.microbatches,
+        "makespan_ms": shown.account.window / MILLISECOND,
+        "lower_bound_ms": shown.lower_bound / MILLISECOND,
+        **bubbles(shown.account),
+        "evidence": "exact" if shown.closed else shown.account.evidence,
+        "per_rank": per_rank(shown.account, shown.peak),
+        "warnings": shown.warnings,
+    }
+
+
+def _agreed(schedule: Schedule, rates: Rates, spent: Account) -> ClosedForm | None:
+    """The closed form of the schedule's catalog entry, if the simulation found the same bubble."""
+    from ..schedules.catalog import CATALOG
+    from .closed_form import closed_form
+
+    base = schedule.name.removesuffix(" forward only")
+    if base not in CATALOG or not CATALOG[base].bubble or not spent.window:
+        return None
+    forward, gradient, weight, backward = rates.by_kind()
+    if schedule.forward_only:
+        gradient = weight = backward = 0.0
+    pair = forward + backward if rates.pair is None else rates.pair
+    times = {"F": forward, "I": gradient, "W": weight, "B": backward, "F&B": pair}
+    sizes = {
+        "p": schedule.ranks,
+        "m": schedule.microbatches,
+        "v": schedule.chunks_of().sum(0).max(),
+        "s": schedule.slices,
+    }
+    closed = closed_form(CATALOG[base].bubble, sizes | times)
+    idle = spent.window - spent.compute
+    return closed if abs(idle - closed.idle).max() <= _SAME * spent.window else None
+
+
+def _warnings(schedule: Schedule) -> tuple[str, ...]:
+    m, p = schedule.microbatches, schedule.ranks
+    if m >= p:
+        return ()
+    some = "1 micro-batch" if m == 1 else f"{m} micro-batches"
+    return (f"m < p: {some} cannot keep {p} ranks busy at the same time; -m {p} is the least that can",)

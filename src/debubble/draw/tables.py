@@ -6,8 +6,8 @@ from collections.abc import Sequence
 
 
 def table(headers: Sequence[str], rows: Sequence[Sequence[str]], *, left: int = 1) -> str:
-    """Rows under headers, columns padded to their widest cell; the first ``left`` columns lie to the left."""
-    lines = [list(headers), *map(list, rows)]
+    """Rows under headers, if any, columns padded to their widest cell; the first ``left`` columns lie to the left."""
+    lines = [list(line) for line in (headers, *rows) if line]
     widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
     return "\n".join(
         "  ".join(

@@ -180,8 +180,12 @@ def _legend(laid: Scene, columns: int, glyphs: _Glyphs, width: int, *, boxes: bo
     parts = [f"{glyphs.kinds[kind]} {_WORDS[kind]}" for kind in kinds]
     if not boxes:
         parts = [f"{glyphs.scale[0]} to {glyphs.scale[-1]} how much of a column is busy"]
+    parts.append(f"{glyphs.idle} idle")
     step = -(-laid.schedule.ranks // MOST_ROWS)
-    parts += [f"{glyphs.idle} idle", f"1 column = {duration(laid.window / columns)}"]
-    parts += [f"1 row = mean of {step} ranks"] if step > 1 else []
-    left, right = " " + "  ".join(parts), f"makespan {duration(laid.window)}"
-    return left + right.rjust(max(width - len(left), len(right) + 2))
+    scale = [f"1 column = {duration(laid.window / columns)}"]
+    scale += [f"1 row = mean of {step} ranks"] if step > 1 else []
+    left, right = " " + "  ".join([*parts, *scale]), f"makespan {duration(laid.window)}"
+    if len(left) + len(right) + 2 <= width:
+        return left + right.rjust(width - len(left))
+    first, second = " " + "  ".join(parts), " " + "  ".join(scale)
+    return f"{first}\n{second}{right.rjust(max(width - len(second), len(right) + 2))}"

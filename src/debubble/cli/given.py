@@ -1,0 +1,111 @@
+"""The schedule that a user asks for: a name of the catalog with its sizes, or a file."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, fields
+from functools import wraps
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from ..errors import Fault, InputError, nearest
+from .options import COUNT, together
+
+if TYPE_CHECKING:
+    from ..schedule import Schedule
+
+Command = Callable[..., Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Sizes:
+    """What was said about the size of a pipeline; None where nothing was."""
+
+    ranks: int | None = None
+    microbatches: int | None = None
+    chunks: int | None = None
+    group: int | None = None
+    slices: int | None = None
+
+
+_OPTIONS = (
+    (("-p", "--ranks"), "Ranks of the pipeline."),
+    (("-m", "--microbatches"), "Micro-batches per step."),
+    (("-v", "--chunks"), "Stages on each rank.  [default: what the schedule has]"),
+    (("--group",), "Micro-batches that pass a chunk before the next has its turn."),
+    (("--slices",), "Parts into which the sequence of a micro-batch is cut."),
+)
+
+
+def size_options(command: Command) -> Command:
+    """Add the options that say how big a pipeline is; the command takes them as ``sizes``, a ``Sizes``."""
+
+    @wraps(command)
+    def with_sizes(*args: Any, **given: Any) -> Any:
+        sizes = Sizes(**{field.name: given.pop(field.name) for field in fields(Sizes)})
+        return command(*args, sizes=sizes, **given)
+
+    for names, sentence in reversed(_OPTIONS):
+        with_sizes = click.option(*names, type=COUNT, help=sentence)(with_sizes)
+    return with_sizes
+
+
+def schedule_of(name: str, sizes: Sizes) -> Schedule:
+    """The schedule that a name or a path means.
+
+    Args:
+        name: as in the catalog, or the path of a torch CSV file.
+        sizes: of the pipeline; a file knows its own.
+
+    Raises:
+        InputError: no such schedule, or sizes that are missing or do not suit it; all faults at once.
+    """
+    if name.endswith(".csv") or Path(name).is_file():
+        return _from_file(name, sizes)
+    from ..schedules.catalog import CATALOG, build
+
+    def known() -> None:
+        if name not in CATALOG:
+            raise nearest(name, CATALOG, "schedule")
+
+    _, shape = together(known, lambda: shape_of(sizes))
+    return build(name, shape)
+
+
+def shape_of(sizes: Sizes) -> Any:
+    """The shape that was asked for.
+
+    Raises:
+        InputError: ranks or micro-batches are missing, or there are more ops than memory holds.
+    """
+    from ..schedule import Shape
+
+    missing = [
+        Fault(option, "a schedule of the catalog needs to know", f"give {example}")
+        for option, example, value in (
+            ("--ranks", "-p 4", sizes.ranks),
+            ("--microbatches", "-m 8", sizes.microbatches),
+        )
+        if value is None
+    ]
+    if missing:
+        raise InputError(*missing)
+    said = {field.name: value for field in fields(sizes) if (value := getattr(sizes, field.name)) is not None}
+    return Shape(**said)
+
+
+def _from_file(path: str, sizes: Sizes) -> Schedule:
+    from ..formats import torch_csv
+
+    schedule = torch_csv.read(path)
+    holds = {"ranks": schedule.ranks, "microbatches": schedule.microbatches, "slices": 1}
+    faults = [
+        Fault(f"{name} = {value}", f"{path} has {holds[name]}", "leave it out")
+        for name in holds
+        if (value := getattr(sizes, name)) is not None and value != holds[name]
+    ]
+    if faults:
+        raise InputError(*faults)
+    return schedule

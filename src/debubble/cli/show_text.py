@@ -1,0 +1,128 @@
+"""What ``show`` prints for people: picture, bubble numbers with formula and evidence, a table of ranks, a hint."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from ..draw.tables import duration, table
+from ..draw.terminal import timeline_text
+from ..op import Kind
+from ..schedules.catalog import CATALOG
+from .console import Look
+from .report import PARTS
+
+if TYPE_CHECKING:
+    from .show import Shown
+
+MOST_RANKS = 32  # with a line of their own in the table
+
+
+def text(shown: Shown, look: Look) -> str:
+    """Everything that ``show`` says about a schedule."""
+    picture = timeline_text(shown.timeline, look.width, utf8=look.utf8, colour=look.colour)
+    blocks = [_title(shown), picture, *_numbers(shown), "", _ranks(shown), "", *_hints(shown)]
+    return "\n".join(blocks).rstrip()
+
+
+def catalog() -> str:
+    """The schedules that ``show`` knows by name, as a table."""
+    headers = ("schedule", "placement", "idle time of a rank", "holds for", "peak activations", "paper")
+    rows = [
+        (e.name, e.placement, e.bubble or "-", e.bubble_holds or "even stages", e.activations, e.paper or "-")
+        for e in CATALOG.values()
+    ]
+    legend = "p ranks, m micro-batches, v chunks a rank, s slices; F, I, W, B: times of a micro-batch on a rank"
+    return f"{table(headers, rows, left=len(headers))}\n{legend}"
+
+
+def _title(shown: Shown) -> str:
+    schedule, rates = shown.schedule, shown.rates
+    chunks = schedule.stages / schedule.ranks
+    sizes = [_counted(schedule.ranks, "rank")]
+    sizes += [_counted(chunks, "chunk")] if chunks != 1 else []
+    sizes += [_counted(schedule.microbatches, "micro-batch")]
+    sizes += [_counted(schedule.slices, "slice")] if schedule.slices > 1 else []
+    spent = rates.by_kind()
+    present = [kind for kind in (Kind.F, Kind.B, Kind.I, Kind.W) if (schedule.kind == kind).any()]
+    parts = [schedule.name, " x ".join(sizes), *(f"{kind.name} {duration(spent[kind])}" for kind in present)]
+    parts.append(f"transfer {duration(rates.transfer)}" if rates.transfer else "free transfers")
+    for name in ("stage_scale", "microbatch_scale", "rank_scale"):
+        parts += [f"{name.replace('_', ' ')} {_factors(scale)}"] if (scale := getattr(rates, name)) else []
+    return f"{', '.join(parts)} ({shown.account.evidence})"
+
+
+def _counted(number: float, noun: str) -> str:
+    plural = "" if number == 1 else "es" if noun.endswith("ch") else "s"
+    return f"{number:g} {noun}{plural}"
+
+
+def _factors(scale: tuple[float, ...]) -> str:
+    shown = [f"{factor:g}" for factor in scale[:8]]
+    return ",".join(shown) + (",.." if len(scale) > len(shown) else "")
+
+
+def _numbers(shown: Shown) -> list[str]:
+    spent, closed = shown.account, shown.closed
+    evidence = "exact" if closed else spent.evidence
+    rows = [
+        ("idle share", spent.idle_share, closed.share_text if closed else "idle / (p x makespan)", evidence),
+        ("bubble ratio", spent.bubble_ratio, closed.ratio_text if closed else "idle / busy", evidence),
+    ]
+    if abs(spent.span_idle_share - spent.idle_share) > 5e-4:
+        rows.append(("span idle", spent.span_idle_share, "longest rank, without a barrier", spent.evidence))
+    left = table([], [(name, f"{100 * value:5.1f} % = {how}", word) for name, value, how, word in rows], left=3)
+    right = [f"peak activations  {_peaks(shown)}", f"lower bound       {duration(shown.lower_bound)}", ""]
+    width = max(map(len, left.splitlines()))
+    return [f" {one:<{width}}     {two}".rstrip() for one, two in zip(left.splitlines(), right, strict=False)]
+
+
+def _peaks(shown: Shown) -> str:
+    peaks = [f"{most:.3g}" for most in shown.peak]
+    return " ".join(peaks) if len(peaks) <= 8 else f"{shown.peak.max():.3g} (rank {int(shown.peak.argmax())})"
+
+
+def _ranks(shown: Shown) -> str:
+    spent = shown.account
+    busy = spent.compute / max(spent.window, 1)
+    chosen = _chosen(busy)
+    unit, size = ("ms", 1e6) if spent.window >= 1e6 else ("us", 1e3)
+    digits = max(0, 3 - len(f"{spent.window / size:.0f}"))
+    rows = [
+        (
+            str(rank),
+            *(f"{getattr(spent, part)[rank] / size:,.{digits}f}" for part in PARTS),
+            f"{100 * busy[rank]:.1f} %",
+            f"{shown.peak[rank]:.3g}",
+        )
+        for rank in chosen
+    ]
+    lines = table(("rank", *(f"{part} {unit}".replace("_", "-") for part in PARTS), "busy", "peak"), rows, left=0)
+    few = (
+        ""
+        if len(chosen) == len(busy)
+        else f"\n {len(chosen)} of {len(busy)} ranks, the busiest and the idlest among them; all with --json"
+    )
+    return "\n".join(f" {line}" for line in lines.splitlines()) + few
+
+
+def _chosen(busy: np.ndarray[tuple[int], np.dtype[np.float64]]) -> list[int]:
+    """All ranks, or evenly spaced ones and those that stand out."""
+    step = -(-len(busy) // MOST_RANKS)
+    chosen = set(range(0, len(busy), step)) | {len(busy) - 1}
+    return sorted(chosen | ({int(busy.argmax()), int(busy.argmin())} if step > 1 else set()))
+
+
+def _hints(shown: Shown) -> list[str]:
+    lines = []
+    schedule, closed = shown.schedule, shown.closed
+    p, m = schedule.ranks, schedule.microbatches
+    if closed and closed.half_at and p > 1:
+        half = closed.half_at + (-closed.half_at % p if schedule.name == "interleaved" else 0)
+        hint = f"Half the idle share: -m {half}"
+        if schedule.name in ("gpipe", "1f1b") and m % p == 0:
+            hint += f"; as interleaved -v 2 it is {100 * (p - 1) / (2 * m + p - 1):.1f} %"
+        lines.append(f" {hint}.")
+    uneven = ",".join(["1"] * (min(schedule.stages, 8) - 1) + ["1.6"])
+    return [*lines, f" More: --stage-scale {uneven}   --transfer 100us   --perfetto F   --torch-csv F   --json"]
