@@ -10,6 +10,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from .program import Sends
 from .timeline import Timeline
 
 
@@ -20,10 +21,10 @@ class Account:
     Args:
         window: from the first op of any rank to the last end of any rank.
         compute: F, I, W and B work, int64[ranks]; an overlapped pair counts once.
-        warm_up: from the start of the window to the rank's own first op.
-        waiting: gaps between ops in which the input had not been made yet, or the host was late.
-        transfer: gaps in which the input had been made and was on its way.
-        cool_down: from the rank's own last op to the end of the window.
+        warm_up: from the start of the window to the rank's own first op (or transfer that occupies it).
+        waiting: gaps in which the input had not been made yet, or the host was late.
+        transfer: gaps in which the input had been made and was on its way, and time that transfers take up.
+        cool_down: from the rank's own last op (or transfer that occupies it) to the end of the window.
         evidence: of the timeline.
     """
 
@@ -59,39 +60,67 @@ class Account:
 
 
 def account(timeline: Timeline) -> Account:
-    """Split each rank's window into compute and four kinds of gap."""
-    schedule = timeline.program.schedule
-    ops = len(schedule)
-    start, end = timeline.start[:ops], timeline.end[:ops]
+    """Split each rank's window into compute, time taken up by transfers, and gaps.
+
+    Where a transfer occupies a rank (blocking sends, rendezvous), that time is ``transfer``, and the rank's own time
+    begins and ends with it as with an op.
+    """
+    turns, offsets = _turns(timeline)
+    start, end, since_made = timeline.start[turns], timeline.end[turns], _since_made(timeline)[turns]
     first, last = timeline.window
-    opens = schedule.offsets[:-1][np.diff(schedule.offsets) > 0]
-    before = np.concatenate([end[:1], end[:-1]])  # end of the op before on the same rank
+    full = np.diff(offsets) > 0
+    opens = offsets[:-1][full]
+    before = np.concatenate([end[:1], end[:-1]])  # end of what had its turn before on the same rank
     before[opens] = start[opens]
     gap = np.maximum(start - before, 0)
-    transfer = np.minimum(gap, _since_made(timeline))
-    own_start, own_end = (np.full(schedule.ranks, last) for _ in range(2))  # a rank without ops only warms up
-    full = np.diff(schedule.offsets) > 0
-    own_start[full], own_end[full] = start[opens], end[schedule.offsets[1:][full] - 1]
+    on_its_way = np.minimum(gap, since_made)
+    busy = end - np.maximum(start, before)
+    computes = np.ones(len(busy), np.bool_) if isinstance(turns, slice) else turns < len(timeline.program.schedule)
+    own_start, own_end = (np.full(len(full), last) for _ in range(2))  # a rank without ops only warms up
+    own_start[full], own_end[full] = start[opens], end[offsets[1:][full] - 1]
     return Account(
         window=last - first,
-        compute=_per_rank(end - np.maximum(start, before), schedule.offsets),
+        compute=_per_rank(np.where(computes, busy, 0), offsets),
         warm_up=own_start - first,
-        waiting=_per_rank(gap - transfer, schedule.offsets),
-        transfer=_per_rank(transfer, schedule.offsets),
+        waiting=_per_rank(gap - on_its_way, offsets),
+        transfer=_per_rank(np.where(computes, on_its_way, busy + on_its_way), offsets),
         cool_down=last - own_end,
         evidence=timeline.evidence,
     )
 
 
+def _turns(timeline: Timeline) -> tuple[slice | NDArray[np.int64], NDArray[np.int64]]:
+    """What had its turn on each rank, in order: ops, and transfers that occupy a rank; offsets, int64[ranks + 1]."""
+    program = timeline.program
+    schedule, ops = program.schedule, len(program.schedule)
+    if not program.occupies_ranks:
+        return slice(0, ops), schedule.offsets
+    rank_of, number = schedule.rank_of(), program.order.astype(np.int64)  # topological, so in turn on every rank
+    lanes = [np.concatenate([rank_of, rank_of[program.producer]])[number]]
+    if program.sends is Sends.RENDEZVOUS:  # an op has no second lane; it goes to the end and is cut off
+        lanes.append(np.concatenate([np.full(ops, schedule.ranks), rank_of[program.consumer]])[number])
+    rank = np.stack(lanes, axis=1).ravel()
+    turns = np.repeat(number, len(lanes))[np.argsort(rank, kind="stable")]
+    size = np.bincount(rank, minlength=schedule.ranks)[: schedule.ranks]
+    return turns[: size.sum()], np.concatenate([[0], np.cumsum(size)])
+
+
 def _since_made(timeline: Timeline) -> NDArray[np.int64]:
-    """How long before each op's start its last input had been made on another rank, int64[ops]; 0 without one."""
-    ops = len(timeline.program.schedule)
-    needs = timeline.program.needs_by_op()[:, :ops]
-    made = np.where(needs >= 0, timeline.end[needs], np.iinfo(np.int64).min).max(axis=0)
-    needed = (needs >= 0).any(axis=0)
-    return np.where(needed, np.maximum(timeline.start[:ops] - np.where(needed, made, 0), 0), 0)
+    """How long before each start its last input had been made on another rank, int64[rows]; 0 without one.
+
+    An input counts as made when its op ended, or, where a send has its turn on the rank, when that began.
+    """
+    program = timeline.program
+    ops, nothing = len(program.schedule), np.iinfo(np.int64).min
+    sent = timeline.start[ops:] if program.occupies_ranks else timeline.end[program.producer]
+    made = np.concatenate([timeline.end[:ops], sent, [nothing]])
+    latest = made[program.needs_by_op()].max(axis=0)
+    latest[ops:] = nothing  # transfers themselves
+    since: NDArray[np.int64] = np.maximum(timeline.start - np.where(latest == nothing, timeline.start, latest), 0)
+    return since
 
 
 def _per_rank(spent: NDArray[np.int64], offsets: NDArray[np.int64]) -> NDArray[np.int64]:
     running = np.concatenate([[0], np.cumsum(spent)])
-    return running[offsets[1:]] - running[offsets[:-1]]
+    sums: NDArray[np.int64] = running[offsets[1:]] - running[offsets[:-1]]
+    return sums

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 
 import numpy as np
@@ -24,16 +25,24 @@ class Costs:
             int64[kinds, stages, 1 or units], nanoseconds.
         evidence: ``stated``, ``measured`` or ``estimated``.
         pair_scale: duration of an overlapped pair over the sum of its two ops.
+        occupancy: how long the bytes of that transfer take up the link, on top of the delay, int64 of the shape of
+            ``transfers``, nanoseconds; None where links have no limit.
     """
 
     durations: NDArray[np.int64]
     transfers: NDArray[np.int64]
     evidence: str = "stated"
     pair_scale: float = 1.0
+    occupancy: NDArray[np.int64] | None = None
 
     def __post_init__(self) -> None:
-        self.durations.flags.writeable = False
-        self.transfers.flags.writeable = False
+        for table in (self.durations, self.transfers, self.occupancy):
+            if table is not None:
+                table.flags.writeable = False
+
+    def hops(self) -> NDArray[np.int64]:
+        """From the end of an op until its output is there, on a link that nothing else uses, as ``transfers``."""
+        return self.transfers if self.occupancy is None else self.transfers + self.occupancy
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,6 +59,8 @@ class Rates:
         microbatch_scale: factor per micro-batch, or empty.
         rank_scale: factor per rank, or empty.
         pair: an overlapped F and B together; None for their sum.
+        payload: bytes that one hop carries for a micro-batch.
+        link: bytes that a link between two ranks carries in a nanosecond (the same as GB/s), in each direction.
     """
 
     forward: float = 1 * MILLISECOND
@@ -61,6 +72,8 @@ class Rates:
     microbatch_scale: tuple[float, ...] = ()
     rank_scale: tuple[float, ...] = ()
     pair: float | None = None
+    payload: float = 0
+    link: float = math.inf
 
     def __post_init__(self) -> None:
         faults = [
@@ -71,13 +84,16 @@ class Rates:
             for value in values
             if not 0 <= value < 1e18
         ]
+        if not self.link > self.payload / 1e18:
+            rule = "a link carries its bytes within 30 years"
+            faults.append(Fault(f"link = {self.link} GB/s", rule, "give more than 0, as in 25"))
         if not faults:
             faults = self._split_faults()
         if faults:
             raise InputError(*faults)
 
     def _numbers(self) -> list[tuple[str, tuple[float, ...]]]:
-        single = ("forward", "backward", "input", "weight", "transfer", "pair")
+        single = ("forward", "backward", "input", "weight", "transfer", "pair", "payload")
         lists = ("stage_scale", "microbatch_scale", "rank_scale")
         return [(n, () if (v := getattr(self, n)) is None else (v,)) for n in single] + [
             (n, getattr(self, n)) for n in lists
@@ -122,8 +138,15 @@ def costs_of(rates: Rates, schedule: Schedule) -> Costs:
         factor = factor * np.array(rates.microbatch_scale)[unit // schedule.slices][None, :]
     by_kind = np.array(rates.by_kind())
     transfers = np.full((KINDS, schedule.stages, 1), round(rates.transfer), np.int64)
-    pair = 1.0 if rates.pair is None else rates.pair / (by_kind[Kind.F] + by_kind[Kind.B])
-    return Costs(np.rint(by_kind[:, None, None] * factor).astype(np.int64), transfers, pair_scale=pair)
+    occupancy = None if math.isinf(rates.link) else _like(transfers, rates.payload / rates.link / schedule.slices)
+    apart = by_kind[Kind.F] + by_kind[Kind.B]
+    pair = 1.0 if rates.pair is None or not apart else rates.pair / apart
+    durations = np.rint(by_kind[:, None, None] * factor).astype(np.int64)
+    return Costs(durations, transfers, pair_scale=pair, occupancy=occupancy)
+
+
+def _like(table: NDArray[np.int64], value: float) -> NDArray[np.int64]:
+    return np.full_like(table, round(value))
 
 
 def _or_ones(scale: tuple[float, ...], size: int) -> NDArray[np.float64]:

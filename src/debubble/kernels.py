@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import cache
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -33,7 +34,7 @@ def sweep(program: Program, duration: NDArray[np.int64], delay: NDArray[np.int64
     start, end = np.empty(len(order), np.int64), np.empty(len(order) + 1, np.int64)
     end[-1] = 0  # what index -1 finds
     bounds = program.rounds.tolist()
-    for first, last in zip(bounds[:-1], bounds[1:], strict=True):
+    for first, last in pairwise(bounds):
         begin = end[before[0, first:last]]
         for lane in before[1:]:
             np.maximum(begin, end[lane[first:last]], out=begin)
@@ -54,8 +55,8 @@ def fast_sweep(program: Program, durations: NDArray[np.int64], transfers: NDArra
 
     Args:
         program: rows without overlapped pairs.
-        durations: int64[kinds x stages], nanoseconds.
-        transfers: int64[kinds x stages], nanoseconds.
+        durations: nanoseconds for each line that ``program.key`` names, int64[lines].
+        transfers: delay of the input, the same.
 
     Raises:
         ImportError: the extra ``fast`` is not installed.
@@ -84,4 +85,4 @@ def _compiled() -> Callable[..., Any]:
             start[order[row]] = begin
             end[order[row]] = begin + durations[key[row]]
 
-    return loop  # type: ignore[no-any-return]
+    return loop

@@ -33,13 +33,14 @@ def violations(schedule: Schedule, *, in_order: bool = False) -> list[Violation]
 
     Args:
         schedule: what to judge.
-        in_order: also ask that each stage takes the micro-batches of each kind first in, first out. Published
-            schedules do (costs nothing where micro-batches are alike); a user's own order need not.
+        in_order: also ask that each stage takes the micro-batches of each kind first in, first out, backwards taking
+            the slices of each in reverse. Published schedules do (costs nothing where micro-batches are alike); a
+            user's own order need not.
     """
     strangers = list(_strangers(schedule))
     if strangers:
         return strangers
-    found = [*_misplaced(schedule), *_repeated(schedule)]
+    found = [*_misplaced(schedule), *_repeated(schedule), *_entangled(schedule)]
     where = locate(schedule)
     found += _missing(schedule, where)
     if not found:
@@ -95,6 +96,26 @@ def _repeated(schedule: Schedule) -> Iterator[Violation]:
                 yield _at(schedule, row, f"{_name(schedule, row)} repeats {_name(schedule, first)}, which already ran")
 
 
+def _entangled(schedule: Schedule) -> Iterator[Violation]:
+    """Slots of more than two ops, and slots whose second op builds on the first: they cannot run together."""
+    if schedule.joined is None:
+        return
+    second = np.flatnonzero(schedule.joined)
+    lone = np.isin(second, schedule.offsets[:-1]) | schedule.joined[second - 1]
+    for row in second[lone][:_MOST]:
+        yield _at(schedule, row, f"{_name(schedule, row)} joins a slot that has no room: a slot holds one op or two")
+    second = second[~lone]
+    line, step = _LINE[schedule.kind[second]], schedule.stage[second] - schedule.stage[second - 1]
+    same_line, same_unit = line == _LINE[schedule.kind[second - 1]], schedule.unit[second] == schedule.unit[second - 1]
+    onward = same_line & (line != WEIGHT) & (step == np.where(line == FORWARD, 1, -1))
+    next_kind = (line == _LINE[schedule.kind[second - 1]] + 1) & (step == 0)
+    same_sequence = schedule.unit[second] // schedule.slices == schedule.unit[second - 1] // schedule.slices
+    next_slice = same_line & (line != WEIGHT) & (step == 0) & same_sequence
+    for row in second[same_unit & (onward | next_kind) | next_slice & ~same_unit][:_MOST]:
+        first, name = _name(schedule, row - 1), _name(schedule, row)
+        yield _at(schedule, row, f"{name} shares a slot with {first}, which it builds on")
+
+
 def _missing(schedule: Schedule, where: NDArray[np.int32]) -> Iterator[Violation]:
     """Ops that a step needs and that stand nowhere."""
     lacking = [(Kind.F, where[FORWARD] < 0)]
@@ -133,10 +154,13 @@ def _too_early(schedule: Schedule, where: NDArray[np.int32]) -> Iterator[Violati
 
 
 def _out_of_order(schedule: Schedule) -> Iterator[Violation]:
-    """Ops of one stage, kind and copy of the weights whose micro-batches do not ascend."""
+    """Ops of one stage, kind and copy of the weights whose micro-batches, or their slices, are not in turn."""
     group = (schedule.copy_of(schedule.unit).astype(np.int64) * 4 + schedule.kind) * schedule.stages + schedule.stage
     rows = np.argsort(group, kind="stable")
-    behind = (np.diff(group[rows]) == 0) & (np.diff(schedule.unit[rows]) < 0)
+    slice_ = schedule.unit % schedule.slices
+    mirrored = np.where(schedule.kind == Kind.F, 0, schedule.slices - 1 - 2 * slice_)
+    turn = schedule.unit + mirrored
+    behind = (np.diff(group[rows]) == 0) & (np.diff(turn[rows]) < 0)
     for row, earlier in zip(rows[1:][behind][:_MOST], rows[:-1][behind][:_MOST], strict=True):
         yield _at(
             schedule, row, f"{_name(schedule, row)} comes after {_name(schedule, earlier)}: not first in, first out"

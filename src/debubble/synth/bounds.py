@@ -68,8 +68,8 @@ def _ways(schedule: Schedule, costs: Costs, spent: NDArray[np.int64], copy: int)
     gradient = _per_stage(schedule, spent, mine & ((schedule.kind == Kind.I) | (schedule.kind == Kind.B)))
     home = schedule.placement[copy]
     hops = np.concatenate([[False], home[1:] != home[:-1]])  # between stage s-1 and s
-    down = np.where(hops, costs.transfers[Kind.F].min(axis=1), 0)
-    up = np.where(hops, np.roll(costs.transfers[[Kind.I, Kind.B]].min(axis=(0, 2)), 1), 0)
+    down = np.where(hops, costs.hops()[Kind.F].min(axis=1), 0)
+    up = np.where(hops, np.roll(costs.hops()[[Kind.I, Kind.B]].min(axis=(0, 2)), 1), 0)
     there = np.cumsum(down) + np.cumsum(forward) - forward
     last = _last_w(schedule, spent, mine)
     back = np.cumsum(up) + np.cumsum(gradient) - gradient + last
