@@ -24,7 +24,7 @@ def plausible(devices: Sequence[RankOps]) -> tuple[tuple[RankOps, ...], list[str
             first = int(bad.argmax())
             length = (device.end[first] - device.start[first]) / 1e6
             remarks.append(
-                f"{device.source}: rank {device.rank}: {int(bad.sum())} op{'s'[: bad.sum() > 1]} set aside, the first "
+                f"{device.source}: rank {device.rank}: {int(bad.sum())} op{'s' if bad.sum() > 1 else ''} set aside, the first "
                 f"in step {device.step[first]}, {length:,.3f} ms long: no op of this run can be there"
             )
             device = _rows(device, ~bad)
@@ -35,9 +35,9 @@ def plausible(devices: Sequence[RankOps]) -> tuple[tuple[RankOps, ...], list[str
 def _swallows(device: RankOps) -> NDArray[np.bool_]:
     """Far longer than its kind, and not over before another op that starts later has ended."""
     bad = np.zeros(len(device), bool)
-    order = np.argsort(device.start, kind="stable")
-    length = (device.end - device.start)[order]
-    covers = np.concatenate([device.end[order][:-1] > device.end[order][1:], [False]])
+    order = np.lexsort((device.start, device.step))
+    length, end, step = (device.end - device.start)[order], device.end[order], device.step[order]
+    covers = np.concatenate([(end[:-1] > end[1:]) & (step[:-1] == step[1:]), [False]])
     for kind in np.unique(device.kind):
         mine = device.kind[order] == kind
         bad[order] |= mine & covers & (length > _LONG * np.median(length[mine]))
