@@ -24,6 +24,8 @@ class Shape:
         microbatches: micro-batches per pipeline and step, m.
         chunks: stages per rank, v.
         slices: parts into which the sequence of a micro-batch is cut (1: not cut).
+        group: micro-batches that a rank passes through one chunk before it turns to the next, for the schedules that
+            let it be chosen; None for their own choice.
 
     Raises:
         InputError: a size below 1, or more ops than memory holds; all such faults at once.
@@ -33,6 +35,7 @@ class Shape:
     microbatches: int
     chunks: int = 1
     slices: int = 1
+    group: int | None = None
 
     def __post_init__(self) -> None:
         faults = [
@@ -198,3 +201,9 @@ def v_placement(ranks: int) -> NDArray[np.int32]:
     """Two chunks a rank: stages go up the ranks and come back down, int32[1, 2 x ranks]."""
     up = np.arange(ranks, dtype=np.int32)
     return np.concatenate([up, up[::-1]])[None, :]
+
+
+def two_way_placement(ranks: int) -> NDArray[np.int32]:
+    """Two copies of the weights, run against each other: stage ``s`` on ``s`` and ``ranks-1-s``, int32[2, ranks]."""
+    up = np.arange(ranks, dtype=np.int32)
+    return np.stack([up, up[::-1]])
