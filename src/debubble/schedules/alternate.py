@@ -1,33 +1,28 @@
 """The pattern that many schedules share: some forwards, then one forward and one backward in turn, then the rest.
 
-warm-up w = 3, n = 5 of each:   F F F  F B F B  B B B
+warm-up 3, n = 5             F F F  F B F B  B B B
+the same, split, lag 1       F F F  F I F I W  I W I W I W  W
 """
 
 from __future__ import annotations
 
-import numpy as np
-from numpy.typing import NDArray
-
-from ..op import Kind
-
-Columns = tuple[NDArray[np.uint8], NDArray[np.int32]]
+from .rows import B, F, I, W
 
 
-def alternate(warm_up: NDArray[np.int32], n: int) -> Columns:
-    """Kind of each op and its turn among the ops of its kind.
+def alternate(warm_up: int, n: int, lag: int | None = None) -> bytes:
+    """The row of a rank with n forwards and n backwards.
 
     Args:
-        warm_up: forwards before the first backward on each rank, at most n, int32[ranks].
-        n: forwards, and backwards, of each rank.
-
-    Returns:
-        uint8[ranks, 2n] and int32[ranks, 2n].
+        warm_up: forwards before forwards and backwards alternate; all of them where that is more than n.
+        n: forwards, and backwards.
+        lag: split the backward, and let the j-th W follow the (j + lag)-th I, so that at most lag of them are
+            waiting; None for full backwards.
     """
-    w = warm_up[:, None]
-    column = np.arange(2 * n, dtype=np.int32)[None, :]
-    inside = column - w  # columns since the warm-up
-    steady = (inside >= 0) & (inside < 2 * (n - w))
-    backward = np.where(steady, inside % 2 == 1, inside >= 0)
-    in_turn = inside // 2 + np.where(backward, 0, w)
-    turn = np.where(steady, in_turn, np.where(backward, column - n, column))
-    return np.where(backward, np.uint8(Kind.B), np.uint8(Kind.F)), turn
+    w = min(warm_up, n)
+    if lag is None:
+        return w * F + (n - w) * (F + B) + w * B
+    waiting = min(lag, n)
+    early = min(waiting, n - w)  # the first I, which no W follows, may end among the forwards or behind them
+    steady = early * (F + I) + (n - w - early) * (F + I + W)
+    cool_down = (waiting - early) * I + (w - waiting + early) * (I + W)
+    return w * F + steady + cool_down + waiting * W

@@ -6,27 +6,25 @@ the order of the forwards.
 Steps, on every rank:
     (1) m forwards
     (2) m backwards
+
+p = 4, m = 4, B = 2F:
+
+    rank 0  F0 F1 F2 F3  .  .  .  .  .  .  .  .  . B0--- B1--- B2--- B3---
+    rank 1   . F0 F1 F2 F3  .  .  .  .  .  . B0--- B1--- B2--- B3---  .  .
+    rank 2   .  . F0 F1 F2 F3  .  .  . B0--- B1--- B2--- B3---  .  .  .  .
+    rank 3   .  .  . F0 F1 F2 F3 B0--- B1--- B2--- B3---  .  .  .  .  .  .
 """
 
 from __future__ import annotations
 
-import numpy as np
-
-from ..schedule import Schedule, Shape, loop_placement
+from ..schedule import Schedule, Shape
 from .alternate import alternate
+from .rows import linear
+from .rules import check
 
 
 def gpipe(shape: Shape) -> Schedule:
     """GPipe for any p and m; every rank holds m micro-batches at its peak."""
-    p, m = shape.ranks, shape.microbatches
-    kind, unit = alternate(np.full(p, m, np.int32), m)
-    return Schedule(
-        name="gpipe",
-        source="generated",
-        microbatches=m,
-        placement=loop_placement(p, 1),
-        offsets=np.arange(p + 1, dtype=np.int64) * (2 * m),
-        kind=kind.ravel(),
-        stage=np.repeat(np.arange(p, dtype=np.int32), 2 * m),
-        unit=unit.ravel(),
-    )
+    check("gpipe", shape)
+    m = shape.microbatches
+    return linear("gpipe", shape, [alternate(m, m)] * shape.ranks)

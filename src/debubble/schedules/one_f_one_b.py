@@ -7,28 +7,25 @@ Steps, on rank r of p with m micro-batches:
     (1) warm-up: w = min(p-1-r, m) forwards
     (2) steady: one forward, one backward, until the forwards are used up
     (3) cool-down: the w backwards that are left
+
+p = 4, m = 6, B = 2F:
+
+    rank 0  F0 F1 F2 F3  .  .  .  .  .  . B0--- F4 B1--- F5 B2---  . B3---  . B4---  . B5---
+    rank 1   . F0 F1 F2  .  .  .  . B0--- F3 B1--- F4 B2--- F5 B3---  . B4---  . B5---  .  .
+    rank 2   .  . F0 F1  .  . B0--- F2 B1--- F3 B2--- F4 B3--- F5 B4---  . B5---  .  .  .  .
+    rank 3   .  .  . F0 B0--- F1 B1--- F2 B2--- F3 B3--- F4 B4--- F5 B5---  .  .  .  .  .  .
 """
 
 from __future__ import annotations
 
-import numpy as np
-
-from ..schedule import Schedule, Shape, loop_placement
+from ..schedule import Schedule, Shape
 from .alternate import alternate
+from .rows import linear
+from .rules import check
 
 
 def one_f_one_b(shape: Shape) -> Schedule:
     """1F1B for any p and m; rank r holds at most min(p - r, m) micro-batches in flight."""
+    check("1f1b", shape)
     p, m = shape.ranks, shape.microbatches
-    ranks = np.arange(p, dtype=np.int32)
-    kind, unit = alternate(np.minimum(p - 1 - ranks, m), m)
-    return Schedule(
-        name="1f1b",
-        source="generated",
-        microbatches=m,
-        placement=loop_placement(p, 1),
-        offsets=np.arange(p + 1, dtype=np.int64) * (2 * m),
-        kind=kind.ravel(),
-        stage=np.repeat(ranks, 2 * m),
-        unit=unit.ravel(),
-    )
+    return linear("1f1b", shape, [alternate(p - 1 - r, m) for r in range(p)])

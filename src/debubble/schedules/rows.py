@@ -1,0 +1,128 @@
+"""Rows written as bytes, one byte an op, so that "n × (..)" of a construction is Python's own repetition.
+
+A byte says kind, lane and whether the op runs together with the one before it. A lane is one of several pipelines
+that cross a rank: a chunk of it, or a direction. Which micro-batch an op works on is not written: it is the next one
+of its lane and kind.
+
+    2 * F + 3 * (F1 + B1) + joined(F, B1)      0F 0F  1F 1B 1F 1B 1F 1B  [0F & 1B]
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ..op import Kind
+from ..schedule import Schedule, Shape, loop_placement, v_placement
+
+_LANE = 4
+_JOINED = 128
+F, I, W, B = (bytes([kind]) for kind in Kind)  # noqa: E741 - PyTorch's letter
+F1, I1, W1, B1 = (bytes([_LANE + kind]) for kind in Kind)
+
+_KIND = np.arange(256, dtype=np.uint8) % _LANE
+_GRADIENT = np.array([Kind.F, Kind.I, Kind.W, Kind.I], np.uint8)  # B counts as I: both yield the gradient
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Numbered:
+    """Rows of all ranks behind each other, as columns.
+
+    Args:
+        offsets: first op of each rank, int64[ranks + 1].
+        rank: int32[ops].
+        kind: uint8[ops].
+        lane: uint8[ops].
+        turn: which op of its lane and kind on its rank, from 0, int32[ops]; the k-th W is that of the k-th I.
+        joined: bool[ops], or None where no op is joined to another.
+    """
+
+    offsets: NDArray[np.int64]
+    rank: NDArray[np.int32]
+    kind: NDArray[np.uint8]
+    lane: NDArray[np.uint8]
+    turn: NDArray[np.int32]
+    joined: NDArray[np.bool_] | None
+
+
+def joined(first: bytes, second: bytes) -> bytes:
+    """Two ops that run together, as an overlapped pair."""
+    return first + bytes([second[0] | _JOINED])
+
+
+def weights_of(row: bytes) -> bytes:
+    """The W of each I of a row, in the same order."""
+    return bytes(code + Kind.W - Kind.I for code in row if code % _LANE == Kind.I)
+
+
+def numbered(rows: Sequence[bytes]) -> Numbered:
+    """Read rows, one a rank, and count the ops of each lane and kind."""
+    code = np.frombuffer(b"".join(rows), np.uint8)
+    offsets = np.cumsum([0, *map(len, rows)], dtype=np.int64)
+    together = code >= _JOINED
+    turn = np.empty(len(code), np.int32)
+    for first, last in pairwise(offsets):
+        turn[first:last] = _turns(code[first:last] % _JOINED)
+    return Numbered(
+        offsets=offsets,
+        rank=np.repeat(np.arange(len(rows), dtype=np.int32), np.diff(offsets)),
+        kind=_KIND[code],
+        lane=code % _JOINED // _LANE,
+        turn=turn,
+        joined=together if together.any() else None,
+    )
+
+
+def _turns(code: NDArray[np.uint8]) -> NDArray[np.int32]:
+    turn = np.empty(len(code), np.int32)
+    group = code - _KIND[code] + _GRADIENT[_KIND[code]]
+    for key in np.flatnonzero(np.bincount(group)):
+        here = np.flatnonzero(group == key)
+        turn[here] = np.arange(len(here))
+        if key % _LANE == Kind.W:
+            turn[here] = turn[code == key - Kind.W + Kind.I]
+    return turn
+
+
+def linear(name: str, shape: Shape, rows: Sequence[bytes]) -> Schedule:
+    """The schedule of rows with one stage a rank."""
+    ops = numbered(rows)
+    return Schedule(
+        name=name,
+        source="generated",
+        microbatches=shape.microbatches,
+        placement=loop_placement(shape.ranks, 1),
+        offsets=ops.offsets,
+        kind=ops.kind,
+        stage=ops.rank,
+        unit=ops.turn,
+    )
+
+
+def v_shaped(name: str, shape: Shape, rows: Sequence[bytes], *, last: int | None = None) -> Schedule:
+    """The schedule of rows whose lanes are the two chunks of a rank: stages r and 2p-1-r.
+
+    Args:
+        name: of the schedule.
+        shape: of the pipeline.
+        rows: one a rank; lane 0 is chunk 0.
+        last: drop the micro-batches from this one on; None drops none.
+    """
+    ops = numbered(rows)
+    keep = slice(None) if last is None else ops.turn < last
+    rank = ops.rank[keep]
+    return Schedule(
+        name=name,
+        source="generated",
+        microbatches=shape.microbatches,
+        placement=v_placement(shape.ranks),
+        offsets=np.searchsorted(rank, np.arange(shape.ranks + 1)).astype(np.int64),
+        kind=ops.kind[keep],
+        stage=np.where(ops.lane[keep] == 0, rank, 2 * shape.ranks - 1 - rank).astype(np.int32),
+        unit=ops.turn[keep],
+        joined=None if ops.joined is None else ops.joined[keep],
+    )
