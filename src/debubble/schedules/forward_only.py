@@ -1,7 +1,13 @@
 """Forward only (inference): a schedule with its backwards left out.
 
-1F1B  rank 0   0123..0 4 1 5 ..      forward only   012345..
-      rank 1   .01 0 2 1 3 ..                       .01234..
+For a schedule given, its forwards in their order; for a shape alone, each rank passes p micro-batches through a chunk
+before it turns to the next.
+
+p = 3, m = 4, B = 2F:
+
+    rank 0  F0 F1 F2 F3  .  .
+    rank 1   . F0 F1 F2 F3  .
+    rank 2   .  . F0 F1 F2 F3
 """
 
 from __future__ import annotations
@@ -11,7 +17,10 @@ from dataclasses import replace
 import numpy as np
 
 from ..op import Kind
-from ..schedule import Schedule
+from ..schedule import Schedule, Shape
+from .loop import looped
+from .rows import F
+from .rules import check
 
 
 def forward_only(schedule: Schedule) -> Schedule:
@@ -31,3 +40,10 @@ def forward_only(schedule: Schedule) -> Schedule:
         unit=schedule.unit[keep],
         joined=joined,
     )
+
+
+def inference(shape: Shape) -> Schedule:
+    """Forwards alone for any p, m and v; a rank passes p micro-batches through a chunk before it turns to the next."""
+    check("forward-only", shape, chunks=None)
+    p, m, v = shape.ranks, shape.microbatches, shape.chunks
+    return looped("forward-only", shape, [m * v * F] * p, min(p, m))

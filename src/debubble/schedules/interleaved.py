@@ -1,56 +1,68 @@
 """Interleaved 1F1B: several chunks a rank shorten fill and drain by their number, for as many times the transfers.
 
 Source: Narayanan et al., Efficient Large-Scale Language Model Training on GPU Clusters Using Megatron-LM,
-https://arxiv.org/abs/2104.04473, section 2.2 and figure 4; the group size as in Megatron-LM's
-``microbatch_group_size_per_vp_stage``.
+https://arxiv.org/abs/2104.04473, section 2.2 and figure 4; the group size N as in Megatron-LM's
+``microbatch_group_size_per_vp_stage``: p runs depth first, m breadth first.
 
-Stage = chunk x p + rank. Steps, on rank r of p with v chunks, m micro-batches in groups of N:
-    (1) k-th forward: group g = k div (N v), chunk (k mod N v) div N, micro-batch g N + (k mod N);
-        k-th backward: the same with the chunk mirrored, v-1-chunk
-    (2) warm-up: w = 2(p-1-r) + (v-1)N forwards, or all
-    (3) steady: one forward, one backward
-    (4) cool-down: the backwards that are left
+Steps, on rank r of p with v chunks, m micro-batches in groups of N (which op is the k-th: see ``loop.py``):
+    (1) warm-up: w = 2(p-1-r) + (v-1)N forwards, or all
+    (2) steady: one forward, one backward
+    (3) cool-down: the backwards that are left
+
+p = 2, m = 4, B = 2F, v = 2; small letters are chunk 1:
+
+    rank 0  F0 F1 f0 f1 F2  . b0--- F3 b1--- f2 B0--- f3 B1---  . b2---  . b3--- B2--- B3---
+    rank 1   . F0 F1 f0 b0--- f1 b1--- F2 B0--- F3 B1--- f2 b2--- f3 b3--- B2--- B3---  .  .
 """
 
 from __future__ import annotations
 
 import numpy as np
+from numpy.typing import NDArray
 
-from ..errors import Fault, InputError
-from ..schedule import Schedule, Shape, loop_placement
+from ..errors import Fault
+from ..schedule import Schedule, Shape
 from .alternate import alternate
+from .loop import looped
+from .rules import check, multiple
 
 
 def interleaved(shape: Shape) -> Schedule:
-    """Interleaved 1F1B in Megatron's order with groups of p.
+    """Interleaved 1F1B in Megatron's order, in groups of p unless the shape says otherwise.
 
     Raises:
-        InputError: m is not a multiple of p.
+        InputError: without a group, m is not a multiple of p; with a group of N, not p <= N <= m, or m leaves a
+            last group of fewer than p.
     """
     p, m, v = shape.ranks, shape.microbatches, shape.chunks
-    if m % p:
-        near = [f"{n}" for n in (m // p * p, (m // p + 1) * p) if n]
-        raise InputError(
-            Fault(
-                f"microbatches = {m}",
-                f"interleaved takes them in groups of {p}, one for each rank",
-                f"give a multiple of {p}; nearest: {' or '.join(near)}",
-            )
-        )
-    turns = np.arange(m * v, dtype=np.int32)
-    chunk = turns % (p * v) // p
-    microbatch = turns // (p * v) * p + turns % p
-    ranks = np.arange(p, dtype=np.int32)[:, None]
-    warm_up = np.minimum(2 * (p - 1 - ranks[:, 0]) + (v - 1) * p, m * v)
-    kind, turn = alternate(warm_up, m * v)
-    from_first = np.where(kind == 0, chunk[turn], v - 1 - chunk[turn])
-    return Schedule(
-        name="interleaved",
-        source="generated",
-        microbatches=m,
-        placement=loop_placement(p, v),
-        offsets=np.arange(p + 1, dtype=np.int64) * (2 * m * v),
-        kind=kind.ravel(),
-        stage=(from_first * p + ranks).ravel(),
-        unit=microbatch[turn].ravel(),
-    )
+    fault = _indivisible(p, m) if shape.group is None else _bad_group(p, m, shape.group)
+    check("interleaved", shape, fault, chunks=None, takes=frozenset({"group"}))
+    group = shape.group or p
+    rows = [alternate(2 * (p - 1 - r) + (v - 1) * group, m * v) for r in range(p)]
+    return looped("interleaved", shape, rows, group)
+
+
+def _indivisible(p: int, m: int) -> Fault | None:
+    fault = multiple("microbatches", m, p, f"interleaved takes them in groups of {p}, one for each rank")
+    if fault is None or m < p:
+        return fault
+    return Fault(fault.value, fault.rule, f"{fault.remedy}; or a group of {_legal_groups(p, m)[0]}")
+
+
+def _bad_group(p: int, m: int, group: int) -> Fault | None:
+    if m < p:
+        rule = f"interleaved needs one micro-batch or more for each of its {p} ranks"
+        return Fault(f"microbatches = {m}", rule, f"give {p} or more")
+    legal = _legal_groups(p, m)
+    if group in legal:
+        return None
+    near = [*legal[legal < group][-1:], *legal[legal > group][:1]]
+    rule = f"a group, and the last one, holds from {p} (the ranks) to {m} (the micro-batches)"
+    return Fault(f"group = {group}", rule, f"nearest: {' or '.join(map(str, near))}")
+
+
+def _legal_groups(p: int, m: int) -> NDArray[np.int64]:
+    groups = np.arange(p, m + 1)
+    rest = m % groups
+    legal: NDArray[np.int64] = groups[(rest == 0) | (rest >= p)]
+    return legal
