@@ -1,0 +1,31 @@
+"""ZB-H2: more forwards in the warm-up and more W at the end, so that no rank idles between its first and last op.
+
+Source: Qi et al., Zero Bubble Pipeline Parallelism, https://arxiv.org/abs/2401.10241, section 2.3 and figure 3.
+There is no bubble where steps follow each other without a barrier; with one, fill and drain remain.
+
+Steps, on rank r of p with m micro-batches:
+    (1) warm-up: min(2(p-r)-1, m) forwards, the last of which stands before the first I
+    (2) steady: one I; one W as soon as more than 2r of them are waiting; one forward
+    (3) cool-down: the I that are left, with W by the same rule
+    (4) the min(2r, m) W that are still waiting
+
+p = 3, m = 6, F = I = W:
+
+    rank 0  F0 F1 F2 F3 F4 I0 W0 F5 I1 W1 I2 W2 I3 W3 I4 W4 I5 W5  .  .
+    rank 1   . F0 F1 F2 I0 F3 I1 F4 I2 W0 F5 I3 W1 I4 W2 I5 W3 W4 W5  .
+    rank 2   .  . F0 I0 F1 I1 F2 I2 F3 I3 F4 I4 W0 F5 I5 W1 W2 W3 W4 W5
+"""
+
+from __future__ import annotations
+
+from ..schedule import Schedule, Shape
+from .alternate import alternate
+from .rows import linear
+from .rules import check
+
+
+def zb_h2(shape: Shape) -> Schedule:
+    """ZB-H2 for any p and m (its full effect from m = 2p-1); every rank holds at most min(2p - 1, m) micro-batches."""
+    check("zb-h2", shape)
+    p, m = shape.ranks, shape.microbatches
+    return linear("zb-h2", shape, [alternate(2 * (p - 1 - r), m, lag=2 * r) for r in range(p)])
