@@ -24,7 +24,7 @@ def plausible(devices: Sequence[RankOps]) -> tuple[tuple[RankOps, ...], list[str
             first = int(bad.argmax())
             length = (device.end[first] - device.start[first]) / 1e6
             remarks.append(
-                f"{device.source}: rank {device.rank}: {int(bad.sum())} op{'s' if bad.sum() > 1 else ''} set aside, the first "
+                f"{device.source}: rank {device.rank}: ops set aside: {int(bad.sum())}, the first "
                 f"in step {device.step[first]}, {length:,.3f} ms long: no op of this run can be there"
             )
             device = _rows(device, ~bad)
