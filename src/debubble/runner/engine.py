@@ -1,0 +1,176 @@
+"""The engine: PyTorch's pipeline runtime with our program, our losses and our watch.
+
+Four things are laid over ``_PipelineScheduleRuntime``:
+
+* its actions are ours, sends and receives included (``actions``);
+* losses are kept by micro-batch: the engine appends them in order of execution and looks them up by number, which
+  gives wrong gradients, without an error, as soon as the last stage takes its micro-batches in another order;
+* the dictionaries of pending receives hand out waits that the watch times;
+* stages tell the watch when they compute. The loss counts as a part of the last stage's forward.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from functools import partial
+from typing import Any
+
+import torch
+import torch.distributed as dist
+from torch import Tensor, nn
+from torch.distributed.pipelining import PipelineStage
+from torch.distributed.pipelining.schedules import _Action, _PipelineScheduleRuntime
+
+from ..program import Program
+from .actions import actions
+from .stamps import FORWARD, GRADIENT, Stamps
+from .watch import Watch
+
+Loss = Callable[[Tensor, Tensor], Tensor]
+
+
+class _Stage(PipelineStage):
+    """A stage that tells the watch when it computes and notes when its outputs were made."""
+
+    watch: Watch
+    stamps: Stamps | None = None
+
+    def forward_one_chunk(self, *args: Any, **kwargs: Any) -> Any:
+        self.watch.begin()  # the end is told behind the loss
+        return super().forward_one_chunk(*args, **kwargs)
+
+    def backward_one_chunk(self, *args: Any, **kwargs: Any) -> None:
+        self.watch.begin()
+        super().backward_one_chunk(*args, **kwargs)
+        self.watch.end()
+
+    def backward_weight_one_chunk(self, *args: Any, **kwargs: Any) -> None:
+        self.watch.begin()
+        super().backward_weight_one_chunk(*args, **kwargs)
+        self.watch.end()
+
+    def get_fwd_send_ops(self, fwd_chunk_id: int) -> list[dist.P2POp]:
+        if self.stamps:
+            self.stamps.note(FORWARD, self.stage_index, fwd_chunk_id, self.watch.last_end())
+        return super().get_fwd_send_ops(fwd_chunk_id)
+
+    def get_bwd_send_ops(self, bwd_chunk_id: int) -> list[dist.P2POp]:
+        if self.stamps:
+            self.stamps.note(GRADIENT, self.stage_index, bwd_chunk_id, self.watch.last_end())
+        return super().get_bwd_send_ops(bwd_chunk_id)
+
+
+class _Arrival:
+    """Pending receives of one input, in the place of the engine's list of works."""
+
+    def __init__(self, works: Sequence[dist.Work], watch: Watch, sent: Callable[[], int]) -> None:
+        self._works, self._watch, self._sent = works, watch, sent
+
+    def wait(self) -> None:
+        """Wait for all of them by the watch."""
+        self._watch.receive(self._works, self._sent)
+
+
+class _Arrivals(dict[tuple[int, int], Any]):
+    """The engine's pending receives by stage and micro-batch; what it takes out waits by the watch."""
+
+    def __init__(self, watch: Watch, stamps: Stamps | None, line: int) -> None:
+        super().__init__()
+        self._watch, self._stamps, self._line = watch, stamps, line
+
+    def pop(self, key: tuple[int, int]) -> list[_Arrival]:  # type: ignore[override]
+        stage, microbatch = key
+        maker = stage - 1 if self._line == FORWARD else stage + 1
+        stamps = self._stamps
+        sent = partial(stamps.read, self._line, maker, microbatch) if stamps else int
+        return [_Arrival(super().pop(key), self._watch, sent)]
+
+
+class _Runtime(_PipelineScheduleRuntime):
+    """The runtime with our actions and with losses by micro-batch."""
+
+    def __init__(
+        self, program: Program, stages: list[_Stage], loss: Loss, watch: Watch, stamps: Stamps | None = None
+    ) -> None:
+        schedule = program.schedule
+        super().__init__(stages, schedule.microbatches, loss_fn=None if schedule.forward_only else loss)  # type: ignore[no-untyped-call]
+        self._placement = schedule.placement[0].tolist()
+        self._loss, self._watch = loss, watch
+        self._graphs: dict[int, Tensor] = {}  # losses whose backward is to come
+        self._values: dict[int, Tensor] = {}
+        self.fwd_recv_ops = _Arrivals(watch, stamps, FORWARD)
+        self.bwd_recv_ops = _Arrivals(watch, stamps, GRADIENT)
+        self._prepare_schedule_with_comms(actions(program), format="compute_comms")
+
+    def _validate_and_set_stage_mapping(self, actions: dict[int, list[_Action | None]]) -> None:  # noqa: ARG002
+        """Say where stages live; the order needs no second proof, and the engine's refuses forwards alone."""
+        self.stage_index_to_group_rank = dict(enumerate(self._placement))
+        for stage in self._stages:
+            stage.stage_index_to_group_rank = self.stage_index_to_group_rank
+
+    def _maybe_compute_loss(
+        self, stage: _Stage, output: Any, target_mbs: Any, mb_index: int, loss_kwargs: Any = None
+    ) -> None:
+        if stage.is_last:
+            loss = self._loss(output, target_mbs[mb_index], **(loss_kwargs or {}))
+            self._values[mb_index] = loss.detach()
+            if self._has_backward:
+                self._graphs[mb_index] = loss
+        self._watch.end()
+
+    def _maybe_get_loss(self, stage: _Stage, mb_index: int) -> Tensor | None:
+        return self._graphs.pop(mb_index) if stage.is_last else None
+
+    def _update_losses(self, stages: Any, losses: list[Tensor] | None) -> None:  # noqa: ARG002
+        if losses is not None:
+            losses[:] = [self._values[microbatch] for microbatch in sorted(self._values)]
+        self._values.clear()
+
+
+class Engine:
+    """One rank of a pipeline that trains.
+
+    Args:
+        program: what all ranks do.
+        modules: the stages of this rank by their number; they are on ``device``.
+        loss: mean loss of a micro-batch from the last stage's output and the targets.
+        watch: what to tell.
+        stamps: where to note when outputs were made, or None where arrivals are not delayed.
+        group: processes of this pipeline, by rank.
+        device: of this process.
+    """
+
+    def __init__(
+        self,
+        program: Program,
+        modules: dict[int, nn.Module],
+        loss: Loss,
+        watch: Watch,
+        *,
+        stamps: Stamps | None,
+        group: dist.ProcessGroup,
+        device: torch.device,
+    ) -> None:
+        count = program.schedule.stages
+        stages = [_Stage(module, at, count, device, group=group) for at, module in sorted(modules.items())]
+        for stage in stages:
+            stage.watch, stage.stamps = watch, stamps
+        self._first, self._last = 0 in modules, count - 1 in modules
+        self._grad = not program.schedule.forward_only
+        self.runtime = _Runtime(program, stages, loss, watch, stamps)
+
+    def step(self, inputs: Tensor, targets: Tensor) -> float | None:
+        """All micro-batches through the pipeline once; gradients lie in the modules, scaled to their mean.
+
+        Args:
+            inputs: of the whole replica, samples first.
+            targets: likewise.
+
+        Returns:
+            Mean loss where this rank holds the last stage, else None.
+        """
+        losses: list[Tensor] = []
+        feed = (inputs,) if self._first else ()
+        with torch.set_grad_enabled(self._grad):
+            self.runtime.step(*feed, target=targets, losses=losses, return_outputs=False)
+        return float(torch.stack(losses).double().mean()) if self._last else None

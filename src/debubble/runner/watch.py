@@ -1,0 +1,182 @@
+"""Watches: when each op of one rank starts and ends, and how long it stands in a receive before it.
+
+    receive   began -------- input is there
+    op                                       start ---- end
+
+A CPU watch reads the monotonic clock, which all processes of one host share. It can also *pace*: the rank then plays
+a device whose ops take given durations. Such a device starts an op the moment the one before it has ended and its
+input has come, as a GPU with a queue of kernels does; what Python spends in between belongs to the op. The target of
+an op is reckoned from the target of the one before, so that the overshoot of a sleep is made up by the next op and
+does not add up; only a tenth of an op is ever made up, beyond that the op has really taken longer.
+
+A CUDA watch records events on the current stream, behind the receive that the stream waits for.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+from typing import Protocol
+
+import numpy as np
+import torch
+import torch.distributed as dist
+from numpy.typing import NDArray
+
+_AT_ONCE = 300_000  # ns: a receive that returns this fast had come before it was asked for
+_MADE_UP = 10  # a tenth of an op
+
+
+class Watch(Protocol):
+    """What the engine tells a watch, in the order in which it happens."""
+
+    def begin_step(self) -> None:
+        """Forget the step before."""
+
+    def receive(self, works: Sequence[dist.Work], sent: Callable[[], int]) -> None:
+        """Wait for an input; ``sent`` says, once it has come, when it was made, in nanoseconds."""
+
+    def begin(self) -> None:
+        """The next op starts to compute."""
+
+    def end(self) -> None:
+        """It has computed."""
+
+    def last_end(self) -> int:
+        """When the latest op ended, nanoseconds."""
+
+    def times(self) -> NDArray[np.int64]:
+        """Start, end and time waited of each op of the step, int64[3, ops], nanoseconds."""
+
+
+class CpuWatch:
+    """Reads the monotonic clock; stretches ops and delays arrivals where asked to.
+
+    Args:
+        ops: of this rank in one step.
+        pace: duration of each, nanoseconds, int64[ops], or None.
+        hop_ns: delay of each arrival, nanoseconds.
+    """
+
+    def __init__(self, ops: int, pace: NDArray[np.int64] | None = None, hop_ns: int = 0) -> None:
+        self._pace = None if pace is None else [int(duration) for duration in pace]
+        self._hop = hop_ns
+        self._start, self._end, self._waited = [0] * ops, [0] * ops, [0] * ops
+        self.begin_step()
+
+    def begin_step(self) -> None:
+        """Forget the step before."""
+        self._row = -1
+        self._arrived = self._standing = 0
+        self._ended = self._target = 0
+
+    def receive(self, works: Sequence[dist.Work], sent: Callable[[], int]) -> None:
+        """Wait for an input, and until a hop after it was made.
+
+        The rank stands still meanwhile, but it could do nothing else: the order of its ops is fixed and the next one
+        needs this input. An input that was made long ago is not delayed again.
+        """
+        began = now = time.monotonic_ns()
+        for work in works:
+            work.wait()
+        now = time.monotonic_ns()
+        self._arrived = now if now - began > _AT_ONCE else 0
+        if self._hop:
+            self._arrived = max(self._arrived, sent() + self._hop)
+            _sleep_until(self._arrived)
+            now = time.monotonic_ns()
+        self._standing = now - began
+
+    def begin(self) -> None:
+        """The next op starts: now, or, paced, as soon as its device was free and its input there."""
+        self._row += 1
+        start = time.monotonic_ns()
+        if self._pace is not None and self._row:
+            start = max(self._ended, self._arrived)
+        self._start[self._row] = start
+        self._waited[self._row], self._standing = self._standing, 0
+
+    def end(self) -> None:
+        """The op has computed; paced, it lasts until its target."""
+        row = self._row
+        if self._pace is not None:
+            self._target = max(self._target, self._arrived, self._start[0]) + self._pace[row]
+            _sleep_until(self._target)
+            self._ended = time.monotonic_ns()
+            self._target = max(self._target, self._ended - self._pace[row] // _MADE_UP)
+        else:
+            self._ended = time.monotonic_ns()
+        self._end[row], self._arrived = self._ended, 0
+
+    def last_end(self) -> int:
+        """When the latest op ended, nanoseconds."""
+        return self._ended
+
+    def times(self) -> NDArray[np.int64]:
+        """Start, end and time waited, int64[3, ops]."""
+        return np.array([self._start, self._end, self._waited], np.int64)
+
+
+class CudaWatch:
+    """Records events and reads them after the step; kernels of an op lie between its two.
+
+    Args:
+        ops: of this rank in one step.
+    """
+
+    def __init__(self, ops: int) -> None:
+        self._starts, self._ends = _events(ops), _events(ops)
+        self._waits, self._arrivals = _events(ops), _events(ops)
+        (self._origin,) = _events(1)
+        self.begin_step()
+
+    def begin_step(self) -> None:
+        """Tie the stream's clock to the host's."""
+        self._row, self._received = 0, [False] * len(self._starts)
+        torch.cuda.synchronize()
+        self._origin.record()
+        self._origin_ns = time.monotonic_ns()
+
+    def receive(self, works: Sequence[dist.Work], sent: Callable[[], int]) -> None:  # noqa: ARG002 - hops are for CPUs
+        """Let the stream wait; the host does not."""
+        self._waits[self._row].record()
+        for work in works:
+            work.wait()
+        self._arrivals[self._row].record()
+        self._received[self._row] = True
+
+    def begin(self) -> None:
+        """The next op's kernels follow."""
+        self._starts[self._row].record()
+
+    def end(self) -> None:
+        """They are enqueued."""
+        self._ends[self._row].record()
+        self._row += 1
+
+    def last_end(self) -> int:
+        """Not known before the stream has been waited for."""
+        return 0
+
+    def times(self) -> NDArray[np.int64]:
+        """Start, end and time waited, int64[3, ops], on the host's clock."""
+        torch.cuda.synchronize()
+        waited = [
+            self._since(arrival) - self._since(wait) if received else 0
+            for wait, arrival, received in zip(self._waits, self._arrivals, self._received, strict=True)
+        ]
+        start, end = ([self._origin_ns + self._since(event) for event in of] for of in (self._starts, self._ends))
+        return np.array([start, end, waited], np.int64)
+
+    def _since(self, event: torch.cuda.Event) -> int:
+        return round(float(self._origin.elapsed_time(event)) * 1e6)
+
+
+def _events(count: int) -> list[torch.cuda.Event]:
+    return [torch.cuda.Event(enable_timing=True) for _ in range(count)]  # type: ignore[no-untyped-call]
+
+
+def _sleep_until(moment: int) -> None:
+    left = moment - time.monotonic_ns()
+    if left > 0:
+        time.sleep(left / 1e9)

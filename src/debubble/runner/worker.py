@@ -1,0 +1,254 @@
+"""The worker: what each process of a run does, step after step."""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import torch
+import torch.distributed as dist
+from numpy.typing import NDArray
+from torch import Tensor
+
+from ..errors import Fault, InputError
+from ..formats.recording import clear
+from ..lower import lower
+from .engine import Engine
+from .model import Parts, build
+from .recorder import Recorder
+from .reference import RATE, Reference, gradient_error, gradients
+from .stamps import Stamps, make_file
+from .task import Task
+from .watch import CpuWatch, CudaWatch, Watch
+from .world import World, connect
+
+_GRACE_S = 3.0
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """One step, as all processes measured it.
+
+    Args:
+        number: from 1.
+        loss: mean over the samples of all replicas.
+        makespan_ns: pipeline window, mean over replicas.
+        idle_share: idle over ranks x window, mean over replicas.
+    """
+
+    number: int
+    loss: float
+    makespan_ns: int
+    idle_share: float
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """What the process that speaks for all knows at the end.
+
+    Args:
+        loss: of the last step.
+        gradient_error: largest over all steps, or None where it was not asked for.
+        loss_error: largest relative difference of the loss, or None.
+    """
+
+    loss: float
+    gradient_error: float | None = None
+    loss_error: float | None = None
+
+
+Tell = Callable[[Step], None]
+
+
+def work(task: Task, tell: Tell) -> Outcome | None:
+    """Be one process of a run; the first one returns the outcome and tells of each step.
+
+    Raises:
+        InputError: the processes that were started do not fit the task.
+        RuntimeError: another process is gone.
+    """
+    logging.getLogger("torch.distributed.pipelining").setLevel(logging.CRITICAL)  # we say it in one line
+    try:
+        with connect(task.schedule.ranks, task.replicas, task.timeout_s) as world:
+            return train(task, world, tell)
+    except RuntimeError as error:
+        if isinstance(error, dist.DistError) or "gloo" in str(error):
+            time.sleep(_GRACE_S)  # a peer is gone: let the launcher see it first, and name it
+        raise
+
+
+def train(task: Task, world: World, tell: Tell) -> Outcome | None:
+    """Train for the steps of a task, and record all but the first."""
+    trainer = Trainer(task, world)
+    outcome = None
+    for number in range(task.steps + 1):
+        step, errors = trainer.step(number)
+        if world.first:
+            outcome = _worst(outcome, step, errors)
+            if number:
+                tell(step)
+    return outcome
+
+
+def _worst(outcome: Outcome | None, step: Step, errors: tuple[float, float] | None) -> Outcome:
+    """The latest loss with the largest errors so far."""
+    if errors is None:
+        return Outcome(step.loss)
+    if outcome is not None and outcome.gradient_error is not None and outcome.loss_error is not None:
+        errors = max(errors[0], outcome.gradient_error), max(errors[1], outcome.loss_error)
+    return Outcome(step.loss, *errors)
+
+
+class Trainer:
+    """One process's model, engine and recorder."""
+
+    def __init__(self, task: Task, world: World) -> None:
+        self._task, self._world = task, world
+        self._parts = _parts(task)
+        self._pieces = task.schedule.microbatches * task.replicas
+        self._reference = Reference(self._parts, self._pieces) if task.check and world.first else None
+        homes = task.schedule.placement[0].tolist()
+        self._modules = {
+            at: self._parts.stages[at].to(world.device) for at, home in enumerate(homes) if home == world.rank
+        }
+        parameters = [p for module in self._modules.values() for p in module.parameters()]
+        self._optimizer = torch.optim.SGD(parameters, RATE) if parameters else None
+        folder = _prepare_folder(task, world)
+        self._watch = _watch(task, world)
+        self._engine = Engine(
+            lower(task.schedule),
+            self._modules,
+            self._parts.loss,
+            self._watch,
+            stamps=_stamps(task, world, folder),
+            group=world.pipeline,
+            device=world.device,
+        )
+        self._recorder = Recorder(task, world, self._parts.tokens, folder)
+
+    def step(self, number: int) -> tuple[Step, tuple[float, float] | None]:
+        """One step of all replicas: the pipeline, the sum of gradients over replicas, the optimizer.
+
+        Returns:
+            The step as all processes measured it, and the errors of gradients and loss where they were asked for.
+        """
+        inputs, targets = (self._cast(part) for part in self._parts.batch(number, self._task.batch))
+        first = self._world.replica * self._task.share
+        mine = [part[first : first + self._task.share].to(self._world.device) for part in (inputs, targets)]
+        dist.barrier(self._world.pipeline)
+        begun = time.monotonic_ns()
+        self._watch.begin_step()
+        loss = self._engine.step(mine[0], mine[1])
+        times = self._watch.times()
+        if self._optimizer and not self._task.schedule.forward_only:
+            self._reduce()
+            self._optimizer.step()
+        if self._world.device.type == "cuda":
+            torch.cuda.synchronize()
+        if number:
+            self._recorder.add(number, times, (begun, time.monotonic_ns()), loss)
+        together = self._together(number, times, loss)
+        errors = self._errors(inputs, targets, together.loss) if self._task.check else None
+        if self._optimizer:
+            self._optimizer.zero_grad()
+        return together, errors
+
+    def _cast(self, part: Tensor) -> Tensor:
+        return part.double() if self._task.double and part.is_floating_point() else part
+
+    def _reduce(self) -> None:
+        """Mean of the gradients over replicas, in one message."""
+        if self._task.replicas == 1:
+            return
+        grads = [p.grad for module in self._modules.values() for p in module.parameters() if p.grad is not None]
+        whole = torch.cat([grad.flatten() for grad in grads])
+        dist.all_reduce(whole, group=self._world.peers)
+        whole /= self._task.replicas
+        for grad, part in zip(grads, torch.split(whole, [grad.numel() for grad in grads]), strict=True):
+            grad.copy_(part.view_as(grad))
+
+    def _together(self, number: int, times: NDArray[np.int64], loss: float | None) -> Step:
+        """What all processes measured, by one exchange outside the window."""
+        start, end, _ = times
+        mine = [start[0], end[-1], (end - start).sum(), np.float64(loss or 0).view(np.int64)]
+        everyone = torch.empty(self._task.processes * len(mine), dtype=torch.int64, device=self._world.device)
+        dist.all_gather_single(everyone, torch.tensor([int(x) for x in mine], device=self._world.device))
+        by_replica = everyone.cpu().numpy().reshape(self._task.replicas, -1, len(mine))
+        first, last, busy, losses = by_replica.transpose(2, 0, 1)
+        window = last.max(axis=1) - first.min(axis=1)
+        return Step(
+            number=number,
+            loss=float(np.ascontiguousarray(losses).view(np.float64).sum(axis=1).mean()),
+            makespan_ns=int(window.mean()),
+            idle_share=float((1 - busy.sum(axis=1) / (window * busy.shape[1])).mean()),
+        )
+
+    def _errors(self, inputs: Tensor, targets: Tensor, loss: float) -> tuple[float, float] | None:
+        """Gather the gradients of the first replica and compare them, and the loss, with the reference."""
+        if self._world.replica:
+            return None
+        mine = {at: gradients(module) for at, module in self._modules.items()}
+        gathered: list[dict[int, list[Tensor | None]]] = [{}] * self._task.schedule.ranks
+        dist.gather_object(mine, gathered if self._world.first else None, group_dst=0, group=self._world.pipeline)
+        if self._reference is None:
+            return None
+        expected_loss, expected = self._reference.step(inputs, targets)
+        found = {at: grads for part in gathered for at, grads in part.items()}
+        off = 0.0 if self._task.schedule.forward_only else gradient_error(found, expected)
+        return off, abs(loss - expected_loss) / max(abs(expected_loss), 1e-30)
+
+
+def _parts(task: Task) -> Parts:
+    parts = build(task.schedule.stages, model=task.model, text=task.text)
+    for stage in parts.stages if task.double else ():
+        stage.double()
+    return parts
+
+
+def _prepare_folder(task: Task, world: World) -> Path:
+    """Make the folder on every host; the files of a run that was recorded there before go."""
+    folder = Path(task.out)
+    folder.mkdir(parents=True, exist_ok=True)
+    if world.first:
+        clear(folder)
+    dist.barrier()
+    return folder
+
+
+def _watch(task: Task, world: World) -> Watch:
+    """The watch of this rank, with the durations of its own ops."""
+    schedule = task.schedule
+    rows = slice(schedule.offsets[world.rank], schedule.offsets[world.rank + 1])
+    kind, stage, unit = schedule.kind[rows], schedule.stage[rows], schedule.unit[rows]
+    if world.device.type == "cuda":
+        return CudaWatch(len(kind))
+    if task.pace is None:
+        return CpuWatch(len(kind), hop_ns=task.hop_ns)
+    pace = np.broadcast_to(task.pace, (*task.pace.shape[:2], schedule.units))
+    return CpuWatch(len(kind), pace[kind, stage, unit], task.hop_ns)
+
+
+def _stamps(task: Task, world: World, folder: Path) -> Stamps | None:
+    """The table that hops are timed by; its file is gone as soon as all processes have opened it.
+
+    Raises:
+        InputError: there are several hosts, or GPUs, where no common clock could time a hop.
+    """
+    if not task.hop_ns:
+        return None
+    if world.hosts > 1:
+        rule = "a hop is timed by a clock that all ranks share, and there are several hosts"
+        raise InputError(Fault(f"hop = {task.hop_ns} ns", rule, "run on one host, or without --hop"))
+    path, shape = folder / f"stamps-{world.run}", (task.schedule.stages, task.schedule.units)
+    if world.first:
+        make_file(path, task.replicas, shape)
+    dist.barrier()
+    stamps = Stamps(path, world.replica, shape)
+    dist.barrier()
+    if world.first:
+        path.unlink()
+    return stamps

@@ -1,0 +1,93 @@
+"""The world of one process: which rank of which replica it is, whom it talks to, and on what device."""
+
+from __future__ import annotations
+
+import os
+import socket
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from datetime import timedelta
+from uuid import uuid4
+
+import torch
+import torch.distributed as dist
+
+from ..errors import Fault, InputError
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class World:
+    """Where a process stands; processes count replica after replica, rank after rank.
+
+    Args:
+        rank: in its pipeline.
+        replica: which pipeline.
+        pipeline: processes of this pipeline, by rank.
+        peers: processes that hold the same stages in all replicas.
+        device: of this process.
+        run: text that is the same in all processes and in no other run.
+        hosts: how many machines take part.
+    """
+
+    rank: int
+    replica: int
+    pipeline: dist.ProcessGroup
+    peers: dist.ProcessGroup
+    device: torch.device
+    run: str
+    hosts: int
+
+    @property
+    def first(self) -> bool:
+        """Whether this is the process that speaks for all."""
+        return self.rank == 0 and self.replica == 0
+
+
+@contextmanager
+def connect(ranks: int, replicas: int, timeout_s: float) -> Iterator[World]:
+    """Join the other processes by what ``torchrun`` (or our own launcher) put into the environment.
+
+    One GPU a process and NCCL where CUDA is, else the CPU and gloo.
+
+    Raises:
+        InputError: another number of processes was started.
+    """
+    started = int(os.environ["WORLD_SIZE"])
+    if started != ranks * replicas:
+        rule = f"{ranks} ranks x {replicas} replicas are {ranks * replicas} processes"
+        raise InputError(Fault(f"processes = {started}", rule, "start as many, or change --ranks or --data"))
+    device = _device()
+    backend = "nccl" if device.type == "cuda" else "gloo"
+    dist.init_process_group(backend, timeout=timedelta(seconds=timeout_s))
+    try:
+        yield _seat(ranks, replicas, device)
+    finally:
+        dist.destroy_process_group()
+
+
+def _device() -> torch.device:
+    torch.set_num_threads(1)  # several processes share the cores; two threads each cost a hundredfold
+    if not torch.cuda.is_available():
+        return torch.device("cpu")
+    device = torch.device("cuda", int(os.environ["LOCAL_RANK"]))
+    torch.cuda.set_device(device)
+    return device
+
+
+def _seat(ranks: int, replicas: int, device: torch.device) -> World:
+    me = dist.get_rank()
+    replica, rank = divmod(me, ranks)
+    pipelines = [dist.new_group([r * ranks + k for k in range(ranks)]) for r in range(replicas)]
+    peers = [dist.new_group([r * ranks + k for r in range(replicas)]) for k in range(ranks)]
+    everyone: list[tuple[str, str]] = [("", "")] * (ranks * replicas)
+    dist.all_gather_object(everyone, (uuid4().hex, socket.gethostname()))
+    return World(
+        rank=rank,
+        replica=replica,
+        pipeline=pipelines[replica],
+        peers=peers[rank],
+        device=device,
+        run=everyone[0][0],
+        hosts=len({host for _, host in everyone}),
+    )
