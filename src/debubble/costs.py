@@ -51,7 +51,7 @@ class Rates:
 
     Args:
         forward: F.
-        backward: B; None where ``input`` and ``weight`` say it (or neither does: twice the forward).
+        backward: B; None where ``input`` and ``weight`` say it, else 2 ms.
         input: I; None for half of B, or for what ``weight`` leaves of it.
         weight: W; None for half of B, or for what ``input`` leaves of it.
         transfer: one hop between ranks.
@@ -99,22 +99,24 @@ class Rates:
             (n, getattr(self, n)) for n in lists
         ]
 
+    @property
+    def _whole(self) -> float:
+        if self.backward is not None:
+            return self.backward
+        both = self.input is not None and self.weight is not None
+        return (self.input or 0) + (self.weight or 0) if both else 2 * MILLISECOND
+
     def _split_faults(self) -> list[Fault]:
-        if self.backward is None:
-            return []
         parts = (self.input or 0) + (self.weight or 0)
         both = self.input is not None and self.weight is not None
-        if parts > self.backward or (both and parts != self.backward):
-            value = f"backward = {self.backward / MILLISECOND:g}ms, input + weight = {parts / MILLISECOND:g}ms"
-            return [Fault(value, "the two halves of a backward add up to it", "leave out one of the three")]
-        return []
+        if parts <= self._whole and not (both and parts != self._whole):
+            return []
+        value = f"backward = {self._whole / MILLISECOND:g}ms, input + weight = {parts / MILLISECOND:g}ms"
+        return [Fault(value, "the two halves of a backward add up to it", "give two of the three")]
 
     def by_kind(self) -> tuple[float, float, float, float]:
         """F, I, W, B in nanoseconds per micro-batch and rank, with B = I + W."""
-        if self.input is not None and self.weight is not None:
-            return self.forward, self.input, self.weight, self.input + self.weight
-        given = (self.input or 0) + (self.weight or 0)
-        whole = self.backward if self.backward is not None else max(2 * self.forward, given)
+        whole = self._whole
         first = self.input if self.input is not None else whole - self.weight if self.weight is not None else whole / 2
         return self.forward, first, whole - first, whole
 

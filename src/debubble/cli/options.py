@@ -90,7 +90,7 @@ Command = Callable[..., Any]
 
 _RATES = (
     ("--forward", DURATION, "Forward of one micro-batch on one rank (a chunk takes 1/V of it).  [default: 1ms]"),
-    ("--backward", DURATION, "Backward, both halves.  [default: twice the forward]"),
+    ("--backward", DURATION, "Backward, both halves.  [default: 2ms]"),
     ("--input", DURATION, "Half of the backward that yields the gradient of the input."),
     ("--weight", DURATION, "Half of the backward that yields the gradient of the weights."),
     ("--transfer", DURATION, "One hop between ranks.  [default: 0]"),
