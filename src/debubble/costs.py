@@ -109,7 +109,7 @@ class Rates:
     def _split_faults(self) -> list[Fault]:
         parts = (self.input or 0) + (self.weight or 0)
         both = self.input is not None and self.weight is not None
-        if parts <= self._whole and not (both and parts != self._whole):
+        if parts < self._whole + 1 and not (both and abs(parts - self._whole) >= 1):  # to the nanosecond
             return []
         value = f"backward = {self._whole / MILLISECOND:g}ms, input + weight = {parts / MILLISECOND:g}ms"
         return [Fault(value, "the two halves of a backward add up to it", "give two of the three")]
