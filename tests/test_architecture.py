@@ -11,11 +11,11 @@ SOURCE = Path(__file__).resolve().parents[1] / "src" / "debubble"
 FILES = sorted(SOURCE.rglob("*.py"))
 
 GROUND = {"errors", "units", "op", "schedule", "program", "costs", "timeline", "finding", "observation", "job"}
-VERBS = {"laws", "lanes", "lower", "simulate", "memory", "account", "exchange", "kernels"}
+VERBS = {"laws", "lanes", "lower", "simulate", "memory", "account", "exchange", "kernels", "verify"}
 
 # Room -> rooms and flat files that it may import. Type-checking imports count.
 MAY = {
-    "laws lanes lower simulate memory account exchange kernels": GROUND | VERBS,
+    "laws lanes lower simulate memory account exchange kernels verify": GROUND | VERBS,
     "schedules": {"errors", "op", "schedule", "schedules"},
     "synth": GROUND | VERBS | {"schedules", "synth"},
     "formats": GROUND | {"laws", "lower", "account", "exchange", "formats"},

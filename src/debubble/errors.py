@@ -56,17 +56,23 @@ class Violation:
         rank: whose row, or -1 where no single row is to blame.
         position: index in that row, or -1 where the op is missing from it.
         sentence: what is wrong there.
+        remedy: what to do about it, as a clause, or an empty string.
     """
 
     rank: int
     position: int
     sentence: str
+    remedy: str = ""
+
+    @property
+    def place(self) -> str:
+        """Where, in words; an empty string where no single row is to blame."""
+        if self.rank < 0:
+            return ""
+        return f"rank {self.rank}" if self.position < 0 else f"rank {self.rank} position {self.position}"
 
     def __str__(self) -> str:
-        if self.rank < 0:
-            return self.sentence
-        place = f"rank {self.rank}" if self.position < 0 else f"rank {self.rank} position {self.position}"
-        return f"{place}: {self.sentence}"
+        return f"{self.place}: {self.sentence}" if self.place else self.sentence
 
 
 class IllegalSchedule(Refusal):

@@ -120,27 +120,30 @@ def _unpaired(program: Program, given: Exchange, act: Act) -> Iterator[Violation
     for row, op in zip(rows.tolist(), given.op[rows].tolist(), strict=True):
         at, name, mate = _place(given, row), _name(program, op), partner[op]
         if mate < 0:
-            yield Violation(*at, f"{verb} {name}, which no transfer carries")
+            yield Violation(*at, f"{verb} {name}, which no transfer carries", "leave it out")
         elif (at[0], given.peer[row]) != (rank[op], rank[mate]):
-            yield Violation(*at, f"{verb} {name} {to} rank {given.peer[row]}; it goes {to} rank {rank[mate]}")
+            sentence = f"{verb} {name} {to} rank {given.peer[row]} here"
+            yield Violation(*at, sentence, f"do so on rank {rank[op]}, {to} rank {rank[mate]}")
         elif op in seen:
-            yield Violation(*at, f"{verb} {name} a second time")
+            yield Violation(*at, f"{verb} {name} a second time", "leave it out")
         seen.add(op)
     for op in mine[~np.isin(mine, given.op[rows])][:_MOST].tolist():
-        yield Violation(int(rank[op]), -1, f"never {verb} {_name(program, op)} {to} rank {rank[partner[op]]}")
+        sentence = f"never {verb} {_name(program, op)} {to} rank {rank[partner[op]]}"
+        yield Violation(int(rank[op]), -1, sentence, "add it")
 
 
 def _too_early(program: Program, given: Exchange) -> Iterator[Violation]:
     """Sends before their op, receives behind the op that needs them."""
     computed = np.flatnonzero(given.act == Act.COMPUTE)  # by op: rows and ops run in the same order
-    for act, sentence in (
-        (Act.SEND, "sends the output of {} before it is made"),
-        (Act.RECEIVE, "receives the input of {} after it was needed"),
+    for act, sentence, remedy in (
+        (Act.SEND, "sends the output of {} before it is made", "move it behind {}"),
+        (Act.RECEIVE, "receives the input of {} after it was needed", "move it before {}"),
     ):
         rows = np.flatnonzero(given.act == act)
         wrong = (rows < computed[given.op[rows]]) == (act is Act.SEND)
         for row in rows[wrong][:_MOST].tolist():
-            yield Violation(*_place(given, row), sentence.format(_name(program, int(given.op[row]))))
+            name = _name(program, int(given.op[row]))
+            yield Violation(*_place(given, row), sentence.format(name), remedy.format(name))
 
 
 def _crossed(program: Program, given: Exchange) -> Iterator[Violation]:
@@ -156,7 +159,7 @@ def _crossed(program: Program, given: Exchange) -> Iterator[Violation]:
     for there, here in zip(sent[differ][:_MOST].tolist(), received[differ][:_MOST].tolist(), strict=True):
         took, came = _name(program, int(maker[given.op[here]])), _name(program, int(given.op[there]))
         sentence = f"receives {took} when rank {rank[there]} sends {came}: they are matched first in, first out"
-        yield Violation(*_place(given, here), sentence)
+        yield Violation(*_place(given, here), sentence, "receive in the order of the sends")
 
 
 def _place(given: Exchange, row: int) -> tuple[int, int]:

@@ -272,4 +272,4 @@ def _waits(stuck: _Stuck, rank: int) -> Violation:
     wanted = stuck.wanted(rank)
     other = stuck.lane_of(wanted, rank)
     sentence = f"{stuck.text(stuck.item(rank), rank)} waits for {stuck.text(wanted, other)} on rank {other} for ever"
-    return Violation(rank, stuck.place(rank), sentence)
+    return Violation(rank, stuck.place(rank), sentence, "let it come later, or what it waits for earlier")

@@ -54,9 +54,9 @@ def _keys(schedule: Schedule) -> NDArray[np.int64]:
     return (_LINE[schedule.kind] * schedule.stages + schedule.stage) * schedule.units + schedule.unit
 
 
-def _at(schedule: Schedule, row: int, sentence: str) -> Violation:
+def _at(schedule: Schedule, row: int, sentence: str, remedy: str) -> Violation:
     rank = int(np.searchsorted(schedule.offsets, row, side="right")) - 1
-    return Violation(rank, int(row - schedule.offsets[rank]), sentence)
+    return Violation(rank, int(row - schedule.offsets[rank]), sentence, remedy)
 
 
 def _name(schedule: Schedule, row: int) -> str:
@@ -70,7 +70,8 @@ def _strangers(schedule: Schedule) -> Iterator[Violation]:
         (schedule.unit, schedule.units, "micro-batches"),
     ):
         for row in np.flatnonzero((column < 0) | (column >= size))[:_MOST]:
-            yield _at(schedule, row, f"{_name(schedule, row)} does not exist: there are {size} {noun}, counted from 0")
+            sentence = f"{_name(schedule, row)} does not exist: there are {size} {noun}, counted from 0"
+            yield _at(schedule, row, sentence, "leave it out")
 
 
 def _misplaced(schedule: Schedule) -> Iterator[Violation]:
@@ -81,6 +82,7 @@ def _misplaced(schedule: Schedule) -> Iterator[Violation]:
             schedule,
             row,
             f"{_name(schedule, row)} belongs on rank {home[row]}, where stage {schedule.stage[row]} lives",
+            f"move it to rank {home[row]}",
         )
 
 
@@ -93,7 +95,8 @@ def _repeated(schedule: Schedule) -> Iterator[Violation]:
         for row in np.flatnonzero(counts[keys] > 1)[:_MOST]:
             first = seen.setdefault(int(keys[row]), int(row))
             if first != row:
-                yield _at(schedule, row, f"{_name(schedule, row)} repeats {_name(schedule, first)}, which already ran")
+                sentence = f"{_name(schedule, row)} repeats {_name(schedule, first)}, which already ran"
+                yield _at(schedule, row, sentence, "leave it out")
 
 
 def _entangled(schedule: Schedule) -> Iterator[Violation]:
@@ -103,7 +106,8 @@ def _entangled(schedule: Schedule) -> Iterator[Violation]:
     second = np.flatnonzero(schedule.joined)
     lone = np.isin(second, schedule.offsets[:-1]) | schedule.joined[second - 1]
     for row in second[lone][:_MOST]:
-        yield _at(schedule, row, f"{_name(schedule, row)} joins a slot that has no room: a slot holds one op or two")
+        sentence = f"{_name(schedule, row)} joins a slot that has no room: a slot holds one op or two"
+        yield _at(schedule, row, sentence, "give it a slot of its own")
     second = second[~lone]
     line, step = _LINE[schedule.kind[second]], schedule.stage[second] - schedule.stage[second - 1]
     same_line, same_unit = line == _LINE[schedule.kind[second - 1]], schedule.unit[second] == schedule.unit[second - 1]
@@ -113,7 +117,7 @@ def _entangled(schedule: Schedule) -> Iterator[Violation]:
     next_slice = same_line & (line != WEIGHT) & (step == 0) & same_sequence
     for row in second[same_unit & (onward | next_kind) | next_slice & ~same_unit][:_MOST]:
         first, name = _name(schedule, row - 1), _name(schedule, row)
-        yield _at(schedule, row, f"{name} shares a slot with {first}, which it builds on")
+        yield _at(schedule, row, f"{name} shares a slot with {first}, which it builds on", "give it a slot of its own")
 
 
 def _missing(schedule: Schedule, where: NDArray[np.int32]) -> Iterator[Violation]:
@@ -126,14 +130,14 @@ def _missing(schedule: Schedule, where: NDArray[np.int32]) -> Iterator[Violation
         lacking.append((Kind.W, split & (where[WEIGHT] < 0)))
         for stage, unit in np.argwhere(~split & (gradient >= 0) & (where[WEIGHT] >= 0))[:_MOST]:
             row = where[WEIGHT, stage, unit]
-            yield _at(
-                schedule, row, f"{_name(schedule, row)} repeats {_name(schedule, gradient[stage, unit])}, which holds W"
-            )
+            whole = _name(schedule, gradient[stage, unit])
+            sentence = f"{_name(schedule, row)} repeats {whole}, which holds W"
+            yield _at(schedule, row, sentence, f"leave it out, or split {whole} into I and W")
     for kind, absent in lacking:
         for stage, unit in np.argwhere(absent)[:_MOST]:
             rank = int(schedule.placement[schedule.copy_of(np.array([unit]))[0], stage])
             text = Op(kind, int(stage), int(unit)).text(schedule.slices)
-            yield Violation(rank, -1, f"{text} is missing")
+            yield Violation(rank, -1, f"{text} is missing", f"add it to rank {rank}")
 
 
 def _too_early(schedule: Schedule, where: NDArray[np.int32]) -> Iterator[Violation]:
@@ -148,9 +152,9 @@ def _too_early(schedule: Schedule, where: NDArray[np.int32]) -> Iterator[Violati
     for first, second in pairs:
         early = (second >= 0) & (second < first)
         for row, needed in zip(second[early][:_MOST], first[early][:_MOST], strict=True):
-            yield _at(
-                schedule, row, f"{_name(schedule, row)} stands before {_name(schedule, needed)}, which it builds on"
-            )
+            first_made = _name(schedule, needed)
+            sentence = f"{_name(schedule, row)} stands before {first_made}, which it builds on"
+            yield _at(schedule, row, sentence, f"move it behind {first_made}")
 
 
 def _out_of_order(schedule: Schedule) -> Iterator[Violation]:
@@ -162,6 +166,5 @@ def _out_of_order(schedule: Schedule) -> Iterator[Violation]:
     turn = schedule.unit + mirrored
     behind = (np.diff(group[rows]) == 0) & (np.diff(turn[rows]) < 0)
     for row, earlier in zip(rows[1:][behind][:_MOST], rows[:-1][behind][:_MOST], strict=True):
-        yield _at(
-            schedule, row, f"{_name(schedule, row)} comes after {_name(schedule, earlier)}: not first in, first out"
-        )
+        sentence = f"{_name(schedule, row)} comes after {_name(schedule, earlier)}: not first in, first out"
+        yield _at(schedule, row, sentence, "take the micro-batches of a stage in order")

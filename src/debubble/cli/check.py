@@ -1,0 +1,271 @@
+"""``check``: prove a schedule legal, or list every fault with its place and a remedy."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from ..errors import Fault, InputError
+from .console import say
+from .given import Sizes, schedule_of, size_options
+from .options import COUNT, DURATION, Parsed, Verb, json_option, rate_options
+
+if TYPE_CHECKING:
+    from ..costs import Rates
+    from ..errors import Deadlock, Violation
+    from ..exchange import Exchange
+    from ..program import Sends
+    from ..schedule import Schedule
+    from ..verify import Verdict
+
+_WAYS = {
+    "async": "sends that wait for nobody",
+    "blocking": "sends that keep the sender",
+    "rendezvous": "sends and receives that wait for each other",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """One fault, as ``--json`` prints it."""
+
+    key: str
+    value: str
+    rule: str
+    remedy: str
+
+    def __str__(self) -> str:
+        what = f"{self.key}: {self.value}" if self.key else self.value
+        return f"{what}: {self.rule}" + (f"; {self.remedy}" if self.remedy else "")
+
+
+@dataclass(frozen=True, slots=True)
+class Claims:
+    """What a user believes of a schedule.
+
+    Args:
+        makespan: nanoseconds.
+        placement: ``loop``, ``v``, or the rank of each stage.
+        batch: samples that are cut into micro-batches.
+    """
+
+    makespan: float | None = None
+    placement: str | tuple[int, ...] | None = None
+    batch: int | None = None
+
+
+def _placement(text: str, name: str) -> str | tuple[int, ...]:
+    if text in ("loop", "v"):
+        return text
+    if all(part.strip().isdecimal() for part in text.split(",")):
+        return tuple(map(int, text.split(",")))
+    raise InputError(Fault(f"{name} = {text}", "it says where stages live", "give loop, v, or ranks as in 0,1,2,3"))
+
+
+@click.command(cls=Verb, short_help="Prove a schedule legal.")
+@click.argument("schedule")
+@size_options
+@click.option(
+    "--sends",
+    type=click.Choice(list(_WAYS)),
+    multiple=True,
+    default=("async", "rendezvous"),
+    help="Ways of sending to try; give it again for more.  [default: async and rendezvous]",
+)
+@click.option("--makespan", type=DURATION, help="A makespan that somebody claims: can it be?")
+@click.option("--placement", type=Parsed("loop|v|0,1,..", _placement), help="Where your stages live: does it fit?")
+@click.option("--batch", type=COUNT, help="Samples that your micro-batches are cut from: is it divisible?")
+@rate_options
+@json_option
+def check(
+    schedule: str,
+    sizes: Sizes,
+    sends: tuple[str, ...],
+    makespan: float | None,
+    placement: str | tuple[int, ...] | None,
+    batch: int | None,
+    rates: Rates,
+    as_json: bool,
+) -> int:
+    r"""Prove SCHEDULE legal, or list every fault with its place and a remedy.
+
+    SCHEDULE is a schedule file in PyTorch's CSV format, with SEND and RECV cells or without, or a name. Each op must
+    stand there once, where its stage lives and after what it builds on; each send must meet its receive; and no rank
+    may wait for ever, whether sends wait or not. Exit status 1 where something is wrong.
+
+    \b
+    debubble check schedule.csv
+    debubble check 1f1b -p 8 -m 32 --forward 1 --backward 1 --makespan 71
+    """
+    from ..program import Sends
+    from ..verify import verify
+
+    order, given = _read(schedule, sizes)
+    verdict = verify(order, given, tuple(Sends(way) for way in sends))
+    claims = Claims(makespan, placement, batch)
+    faults = [
+        *(_broken(order, given, violation) for violation in verdict.broken),
+        *(_stuck(way, circle) for way, circle in verdict.stuck),
+        *_claimed(order, claims),
+        *(_too_short(order, rates, makespan) if verdict.legal and makespan is not None else ()),
+    ]
+    warnings = _warnings(order) if verdict.legal else ()
+    if as_json:
+        from .report import emit
+
+        emit(_document(order, verdict, sends, faults, warnings))
+    else:
+        say(_text(order, given, sends, faults, warnings))
+        for line in _waits(verdict):
+            say(line)
+    return 1 if faults else 0
+
+
+def _read(name: str, sizes: Sizes) -> tuple[Schedule, Exchange | None]:
+    """The schedule, and the sends and receives of a file that states them."""
+    schedule = schedule_of(name, sizes)
+    if schedule.source != name:
+        return schedule, None
+    from ..formats import torch_csv
+    from ..laws import violations
+
+    if violations(schedule):  # then its transfers lead nowhere, and the laws say why
+        return schedule, None
+    schedule, given = torch_csv.read_with_transfers(name)
+    return schedule, given if given.act.any() else None
+
+
+def _broken(schedule: Schedule, given: Exchange | None, violation: Violation) -> Row:
+    """A broken law: the cell that breaks it, or the name of the schedule where a cell is missing."""
+    value = schedule.name
+    if violation.position >= 0:
+        offsets = schedule.offsets if given is None else given.offsets
+        row = int(offsets[violation.rank]) + violation.position
+        op = row if given is None else int(given.op[row])
+        value = schedule.op(op).text(schedule.slices)
+    return Row(violation.place, value, violation.sentence, violation.remedy)
+
+
+def _stuck(way: Sends, circle: Deadlock) -> Row:
+    remedy = "reorder the ops of one rank of the circle"
+    if any(text[:2] in ("S ", "R ") for text in circle.cycle):
+        remedy = "let one of them receive first, or leave SEND and RECV cells out: they are placed where none can block"
+    return Row(f"sends = {way.value}", " -> ".join(circle.cycle), "deadlock: each waits for the next for ever", remedy)
+
+
+def _claimed(schedule: Schedule, claims: Claims) -> list[Row]:
+    """Claims that need no clock."""
+    faults = []
+    held = _stages_by_rank(schedule)
+    if claims.placement is not None and not _fits(schedule, claims.placement):
+        text = claims.placement if isinstance(claims.placement, str) else ",".join(map(str, claims.placement))
+        needed = ", ".join(f"rank {rank}: {' and '.join(map(str, stages))}" for rank, stages in enumerate(held))
+        rule = f"{schedule.name} runs its stages elsewhere, so ranks would wait for each other for ever"
+        faults.append(Row("placement", text, rule, f"place stages as it needs them: {needed}"))
+    if claims.batch is not None and claims.batch % schedule.microbatches:
+        faults.append(_indivisible(claims.batch, schedule.microbatches))
+    return faults
+
+
+def _indivisible(batch: int, microbatches: int) -> Row:
+    least, larger = divmod(batch, microbatches)
+    cut = [f"{larger} of {least + 1}", f"{microbatches - larger} of {least}"]
+    if microbatches <= 8:
+        cut = [str(least + (n < larger)) for n in range(microbatches)]
+    legal = [n for n in range(1, batch + 1) if batch % n == 0]
+    near = sorted(sorted(legal, key=lambda n: abs(n - microbatches))[:8])
+    rule = f"a batch of {batch} falls into micro-batches of {', '.join(cut)} samples; ranks that expect one size hang"
+    return Row("microbatches", str(microbatches), rule, f"give a divisor of {batch}: {', '.join(map(str, near))}")
+
+
+def _fits(schedule: Schedule, placement: str | tuple[int, ...]) -> bool:
+    from ..schedule import loop_placement, v_placement
+
+    if placement == "v":
+        wanted = v_placement(schedule.ranks)[0].tolist()
+    elif placement == "loop":
+        wanted = loop_placement(schedule.ranks, -(-schedule.stages // schedule.ranks))[0].tolist()
+    else:
+        wanted = list(placement)
+    return bool(schedule.placement[0].tolist() == wanted)
+
+
+def _stages_by_rank(schedule: Schedule) -> list[list[int]]:
+    return [
+        sorted({int(stage) for copy in schedule.placement for stage in (copy == rank).nonzero()[0]})
+        for rank in range(schedule.ranks)
+    ]
+
+
+def _too_short(schedule: Schedule, rates: Rates, claimed: float) -> list[Row]:
+    """A claim that no run of this order can keep."""
+    from ..costs import costs_of
+    from ..lower import lower
+    from ..simulate import simulate
+    from ..synth.bounds import lower_bound
+    from .report import MILLISECOND
+
+    costs = costs_of(rates, schedule)
+    least, bound = simulate(lower(schedule), costs).makespan, lower_bound(schedule, costs)
+    if round(claimed) >= least:
+        return []
+    rule = f"{schedule.name} takes {least / MILLISECOND:g}ms with these durations"
+    rule += f", and no order of the same ops less than {bound / MILLISECOND:g}ms"
+    return [Row("makespan", f"{claimed / MILLISECOND:g}ms", rule, "the claim is impossible: correct it")]
+
+
+def _warnings(schedule: Schedule) -> tuple[str, ...]:
+    from ..laws import violations
+
+    found = []
+    if schedule.microbatches < schedule.ranks:
+        found.append(f"m < p: {schedule.microbatches} micro-batches cannot keep {schedule.ranks} ranks busy")
+    if schedule.slices == 1 and (late := violations(schedule, in_order=True)):
+        rest = f" and {len(late) - 1} more" if len(late) > 1 else ""
+        found.append(
+            f"{late[0]}{rest}; PyTorch's runtime takes losses in order of execution, so its gradients would be wrong"
+        )
+    return tuple(found)
+
+
+def _document(
+    schedule: Schedule, verdict: Verdict, sends: tuple[str, ...], faults: list[Row], warnings: tuple[str, ...]
+) -> dict[str, Any]:
+    stuck = {way.value: _circle(circle) for way, circle in verdict.stuck}
+    return {
+        "legal": not faults,
+        "faults": [{"key": row.key, "value": row.value, "rule": row.rule, "remedy": row.remedy} for row in faults],
+        "warnings": warnings,
+        "schedule": schedule.name,
+        "ranks": schedule.ranks,
+        "stages": schedule.stages,
+        "microbatches": schedule.microbatches,
+        "placement": _stages_by_rank(schedule),
+        "deadlocks": {way: stuck.get(way) for way in sends} if not verdict.broken else {},
+    }
+
+
+def _waits(verdict: Verdict) -> list[str]:
+    """Who waits for whom, of the first way of sending that deadlocks."""
+    return [f"  {violation}" for _, circle in verdict.stuck[:1] for violation in circle.violations]
+
+
+def _circle(circle: Deadlock) -> dict[str, Any]:
+    return {
+        "cycle": [text.split(" (")[0] for text in circle.cycle],
+        "waits": [{"rank": v.rank, "position": v.position, "sentence": v.sentence} for v in circle.violations],
+    }
+
+
+def _text(
+    schedule: Schedule, given: Exchange | None, sends: tuple[str, ...], faults: list[Row], warnings: tuple[str, ...]
+) -> str:
+    sizes = f"{schedule.ranks} ranks, {schedule.stages} stages, {schedule.microbatches} micro-batches"
+    verdict = "legal" if not faults else "1 fault" if len(faults) == 1 else f"{len(faults)} faults"
+    lines = [f"{schedule.name}: {sizes}: {verdict}", *(f"  {row}" for row in faults)]
+    if not faults:
+        order = "placed for it" if given is None else "as it states them"
+        lines += [f"  no deadlock with {_WAYS[way]} (sends and receives {order})" for way in sends]
+    return "\n".join([*lines, *(f"  warning: {sentence}" for sentence in warnings)])
