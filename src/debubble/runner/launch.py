@@ -14,29 +14,59 @@ import os
 import signal
 from collections.abc import Callable
 from multiprocessing import forkserver
+from pathlib import Path
 from typing import Any
 from uuid import uuid4
 
-from ..errors import Refusal
+from ..errors import InputError, Refusal
+from ..formats.recording import clear, read_recording
+from .task import Task
 
 _SHUTDOWN_S = 5
 _POLL_S = 0.1
 _SILENT = ("torch.distributed.elastic.multiprocessing.api", "torch.multiprocessing.spawn")
 
 
-def launch(entry: Callable[..., Any], processes: int, *args: Any) -> Any:
+def start(task: Task, tell: Callable[..., None]) -> Any:
+    """Run a task in processes of this host, and return what the first one returned.
+
+    Raises:
+        InputError: the task, or its model, cannot be run; no process has started then.
+        Refusal: a rank failed or was killed; names it, and says what was kept.
+    """
+    clear(Path(task.out))
+    warm_up()
+    from .ready import try_model
+    from .worker import work
+
+    try_model(task)
+
+    def name(process: int) -> str:
+        replica, rank = divmod(process, task.schedule.ranks)
+        return f"rank {rank}" if task.replicas == 1 else f"rank {rank} of replica {replica}"
+
+    try:
+        return launch(work, task.processes, task, tell, name=name)
+    except Refusal as error:
+        raise Refusal(f"{error}; {_kept(Path(task.out))}") from None
+
+
+def launch(
+    entry: Callable[..., Any], processes: int, *args: Any, name: Callable[[int], str] = "process {}".format
+) -> Any:
     """Run a function in several processes that can join each other, and return what the first one returned.
 
     Args:
         entry: a function of a module; it gets ``args``.
         processes: how many.
         args: whatever can be pickled.
+        name: what to call a process in an error.
 
     Raises:
         Refusal: a process failed or was killed; names it. All others are ended by then.
         KeyboardInterrupt: Ctrl-C.
     """
-    _warm_up()
+    warm_up()
     from torch.distributed.elastic.multiprocessing import SignalException
     from torch.distributed.elastic.multiprocessing.errors import ChildFailedError
     from torch.distributed.launcher.api import LaunchConfig, elastic_launch
@@ -59,19 +89,28 @@ def launch(entry: Callable[..., Any], processes: int, *args: Any) -> Any:
     try:
         return elastic_launch(config, entry)(*args)[0]
     except ChildFailedError as error:
-        rank, failure = error.get_first_failure()
-        raise Refusal(f"process {rank} {_how(failure.exitcode, failure.message)}") from None
+        process, failure = error.get_first_failure()
+        raise Refusal(f"{name(process)} {_how(failure.exitcode, failure.message)}") from None
     except SignalException as error:
         if error.sigval == signal.SIGINT:
             raise KeyboardInterrupt from None
         raise SystemExit(128 + error.sigval) from None
 
 
-def _warm_up() -> None:
+def warm_up() -> None:
     """Let the fork server import torch while this process does."""
     os.environ.setdefault("OMP_NUM_THREADS", "1")  # read when torch is imported
     multiprocessing.set_forkserver_preload(["debubble.runner.worker"])
     forkserver.ensure_running()
+
+
+def _kept(folder: Path) -> str:
+    """What the other ranks had measured when one was lost."""
+    try:
+        steps = sorted({window.step for window in read_recording(folder).windows})
+    except InputError:
+        return "the others were stopped, and no step had been measured by all of them"
+    return f"the others were stopped, and the {len(steps)} steps that all had measured are kept in {folder}"
 
 
 def _how(exit_code: int, message: Any) -> str:

@@ -27,6 +27,7 @@ class Task:
         hop_ns: delay of each arrival from another rank, nanoseconds.
         check: whether to compare loss and gradients with one process that runs the model without a pipeline.
         double: whether to train in 64 bits.
+        device: ``cpu`` or ``cuda``.
         predicted_ns: simulated makespan, for the recording; None where there is none.
         timeout_s: how long a rank waits for another before it gives up.
     """
@@ -42,6 +43,7 @@ class Task:
     hop_ns: int = 0
     check: bool = False
     double: bool = False
+    device: str = "cpu"
     predicted_ns: int | None = None
     timeout_s: float = 120.0
 

@@ -72,8 +72,9 @@ def work(task: Task, tell: Tell) -> Outcome | None:
         RuntimeError: another process is gone.
     """
     logging.getLogger("torch.distributed.pipelining").setLevel(logging.CRITICAL)  # we say it in one line
+    schedule = task.schedule
     try:
-        with connect(task.schedule.ranks, task.replicas, task.timeout_s) as world:
+        with connect(schedule.ranks, task.replicas, device=task.device, timeout_s=task.timeout_s) as world:
             return train(task, world, tell)
     except RuntimeError as error:
         if isinstance(error, dist.DistError) or "gloo" in str(error):

@@ -45,10 +45,10 @@ class World:
 
 
 @contextmanager
-def connect(ranks: int, replicas: int, timeout_s: float) -> Iterator[World]:
+def connect(ranks: int, replicas: int, *, device: str = "cpu", timeout_s: float = 120) -> Iterator[World]:
     """Join the other processes by what ``torchrun`` (or our own launcher) put into the environment.
 
-    One GPU a process and NCCL where CUDA is, else the CPU and gloo.
+    Processes on GPUs have one each and talk by NCCL, those on CPUs by gloo.
 
     Raises:
         InputError: another number of processes was started.
@@ -57,18 +57,18 @@ def connect(ranks: int, replicas: int, timeout_s: float) -> Iterator[World]:
     if started != ranks * replicas:
         rule = f"{ranks} ranks x {replicas} replicas are {ranks * replicas} processes"
         raise InputError(Fault(f"processes = {started}", rule, "start as many, or change --ranks or --data"))
-    device = _device()
-    backend = "nccl" if device.type == "cuda" else "gloo"
+    mine = _device(device)
+    backend = "nccl" if mine.type == "cuda" else "gloo"
     dist.init_process_group(backend, timeout=timedelta(seconds=timeout_s))
     try:
-        yield _seat(ranks, replicas, device)
+        yield _seat(ranks, replicas, mine)
     finally:
         dist.destroy_process_group()
 
 
-def _device() -> torch.device:
+def _device(name: str) -> torch.device:
     torch.set_num_threads(1)  # several processes share the cores; two threads each cost a hundredfold
-    if not torch.cuda.is_available():
+    if name == "cpu":
         return torch.device("cpu")
     device = torch.device("cuda", int(os.environ["LOCAL_RANK"]))
     torch.cuda.set_device(device)

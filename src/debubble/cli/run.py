@@ -1,0 +1,251 @@
+"""``run``: train a real model through a schedule on torch.distributed.pipelining, and measure every op."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from functools import partial
+from importlib.util import find_spec
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from ..errors import Fault, InputError, Refusal
+from ..units import nanoseconds
+from .console import Look, say, warn
+from .given import Sizes, schedule_of, size_options
+from .options import COUNT, DURATION, Parsed, Verb, json_option, look_options, together
+from .report import MILLISECOND, bubbles, emit, per_rank
+
+if TYPE_CHECKING:
+    from ..diagnose.windows import Summary
+    from ..observation import Observation
+    from ..runner.task import Task
+    from ..runner.worker import Outcome, Step
+    from ..schedule import Schedule
+    from .show import Shown
+
+GOOD_GRADIENT = 1e-5  # in 32 bits a right pipeline stays below 1e-6, and a wrong one is far above
+_PACES = {"F": "forward", "B": "backward", "I": "input", "W": "weight"}
+
+
+def _pace(text: str, name: str) -> dict[str, float]:
+    """Read ``F=20ms,B=40ms`` as rates."""
+    pairs = [part.partition("=")[::2] for part in text.split(",")]
+    kinds = [kind.strip() for kind, _ in pairs]
+    if set(kinds) - set(_PACES) or len(set(kinds)) < len(kinds) or "F" not in kinds:
+        rule = "it gives F, and if wanted B, I and W, each once"
+        raise InputError(Fault(f"{name} = {text}", rule, "write it as in F=20ms,B=40ms"))
+    return {_PACES[kind.strip()]: nanoseconds(value, f"{name} {kind.strip()}") for kind, value in pairs}
+
+
+PACE = Parsed("F=D,B=D", _pace)
+
+
+@dataclass(frozen=True, slots=True)
+class Wish:
+    """What was asked for beside schedule and speed."""
+
+    out: str
+    data: int
+    batch: int | None
+    steps: int
+    model: str
+    text: str
+    check: bool
+    double: bool
+    device: str
+
+
+@click.command(cls=Verb, short_help="Train through a schedule and record it.")
+@click.option("--schedule", required=True, metavar="S", help="Name as in `show --list`, or a torch CSV file.")
+@size_options
+@click.option("--data", type=COUNT, default=1, help="Data-parallel replicas, each with a pipeline of its own.")
+@click.option("--batch", type=COUNT, help="Samples of all replicas in a step.  [default: one a micro-batch]")
+@click.option("--steps", type=COUNT, default=5, show_default=True, help="Steps to measure, after one that is not.")
+@click.option("--model", default="", metavar="PKG.MODULE:FUNCTION", help="Your own model, cut into stages.")
+@click.option("--text", default="", metavar="FILE", help="What the built-in model learns.  [default: Python's help]")
+@click.option("--pace", type=PACE, help="Stretch ops to these durations, per micro-batch and rank.")
+@click.option("--hop", type=DURATION, default=0.0, help="Delay each arrival from another rank.")
+@click.option("--check", is_flag=True, help="Compare loss and every gradient with one process without a pipeline.")
+@click.option("--double", is_flag=True, help="Train in 64 bits.")
+@click.option("--device", type=click.Choice(["auto", "cpu", "cuda"]), default="auto", help="Where to run.")
+@click.option("--out", required=True, metavar="DIR", help="Folder of the recording; an earlier one there is replaced.")
+@look_options
+@json_option
+def run(
+    schedule: str,
+    sizes: Sizes,
+    pace: dict[str, float] | None,
+    hop: float,
+    look: Look,
+    as_json: bool,
+    **wish: Any,
+) -> None:
+    r"""Train a small transformer, or your own model, through a schedule, and record when every op ran.
+
+    Starts one process a rank on this host, or joins those that torchrun started. The recording goes to `diagnose` and
+    `why`. With --pace, 4 or 8 ranks on a laptop show the timeline that as many GPUs would.
+
+    \b
+    debubble run --schedule 1f1b -p 4 -m 8 --pace F=20ms,B=40ms --out four
+    debubble run --schedule interleaved -p 4 -m 8 -v 2 --data 2 --check --out eight
+    """
+    if find_spec("torch") is None:
+        raise InputError(Fault("torch", "run needs it and it is not installed", "pip install 'debubble[torch]'"))
+    from ..costs import Rates
+    from ..formats.recording import is_recording
+    from .show import simulated
+
+    made: list[Any] = together(
+        lambda: schedule_of(schedule, sizes),
+        lambda: Rates(**(pace or {}), transfer=hop),  # type: ignore[arg-type]
+    )
+    order, rates = made
+    paced = simulated(order, rates) if pace else None
+    task = _on_device(_task(order, paced, round(hop), Wish(**wish)), wish["device"])
+    if is_recording(task.out):
+        warn(f"replaces the recording in {task.out}")
+    outcome = _execute(task, partial(tell, expected=_expected(paced or simulated(order, Rates()))))
+    if outcome is not None:  # else another process speaks
+        _report(task, outcome, look, as_json=as_json)
+
+
+def _task(schedule: Schedule, paced: Shown | None, hop_ns: int, wish: Wish) -> Task:
+    """The task, with each op's duration and the makespan that simulation predicts for it."""
+    from ..costs import costs_of
+    from ..runner.task import Task
+
+    return Task(
+        schedule=schedule,
+        batch=wish.batch or schedule.microbatches * wish.data,
+        out=wish.out,
+        replicas=wish.data,
+        steps=wish.steps,
+        model=wish.model,
+        text=wish.text,
+        pace=costs_of(paced.rates, schedule).durations if paced else None,
+        hop_ns=hop_ns,
+        check=wish.check,
+        double=wish.double,
+        predicted_ns=paced.timeline.makespan if paced else None,
+    )
+
+
+def _joins() -> bool:
+    """Whether torchrun (or another launcher) has started this process among others."""
+    return "RANK" in os.environ and "WORLD_SIZE" in os.environ
+
+
+def _on_device(task: Task, wanted: str) -> Task:
+    """The task on the device that it will run on; imports torch, when all that needs no torch is known to be right."""
+    from ..runner.launch import warm_up
+
+    if not _joins():
+        warm_up()
+    from ..runner.ready import device_for, try_model
+
+    try_model(task)
+    stretched = task.pace is not None or task.hop_ns > 0
+    return replace(task, device=device_for(wanted, task.processes, stretched=stretched))
+
+
+def _execute(task: Task, tell: Callable[[Step], None]) -> Outcome | None:
+    if _joins():
+        from ..runner.worker import work
+
+        return work(task, tell)
+    from ..runner.launch import start
+
+    outcome: Outcome = start(task, tell)
+    return outcome
+
+
+def _expected(shown: Shown) -> str:
+    """The idle share to be expected, and how it is known."""
+    return f"{100 * shown.account.idle_share:.0f} % {'exact' if shown.closed else shown.account.evidence}"
+
+
+def tell(step: Step, expected: str) -> None:
+    """One line a step, on stderr."""
+    window, idle = step.makespan_ns / MILLISECOND, 100 * step.idle_share
+    warn(f"step {step.number} loss {step.loss:.2f} {window:.0f} ms idle share {idle:.0f} % measured ({expected})")
+
+
+def _report(task: Task, outcome: Outcome, look: Look, *, as_json: bool) -> None:
+    """Print what was measured.
+
+    Raises:
+        Refusal: gradients were checked, and are wrong.
+    """
+    from ..diagnose.windows import summarise
+    from ..formats.recording import read_recording
+
+    observation = read_recording(task.out)
+    summary = summarise(observation)
+    document = _document(task, outcome, observation, summary)
+    if as_json:
+        emit(document)
+    else:
+        say(_text(document, summary, look))
+    error = outcome.gradient_error
+    if error is not None and error > GOOD_GRADIENT:
+        raise Refusal(
+            f"gradient_error = {error:.1e} is above {GOOD_GRADIENT:g}: this pipeline does not train the model"
+        )
+
+
+def _document(task: Task, outcome: Outcome, observation: Observation, summary: Summary) -> dict[str, Any]:
+    """What ``--json`` prints."""
+    from ..memory import peak_activations
+
+    predicted = task.predicted_ns if task.predicted_ns is not None else _afterwards(summary, task.hop_ns)
+    return {
+        "predicted_ms": predicted / MILLISECOND,
+        "measured_ms": summary.makespan_ns / MILLISECOND,
+        "loss": outcome.loss,
+        "loss_error": outcome.loss_error,
+        "gradient_error": outcome.gradient_error,
+        "recording": task.out,
+        "paced": observation.paced,
+        "device": task.device,
+        **bubbles(summary.account),
+        "idle_share": summary.idle_share,
+        "bubble_ratio": summary.bubble_ratio,
+        "per_rank": per_rank(summary.account, peak_activations(task.schedule)),
+    }
+
+
+def _afterwards(summary: Summary, hop_ns: int) -> int:
+    """The makespan that the order would have with the mean durations that were measured, and nothing in between."""
+    import numpy as np
+
+    from ..costs import Costs
+    from ..diagnose.fit import fitted, stage_means
+    from ..simulate import simulate
+
+    program = summary.window.timeline.program
+    means = stage_means(fitted(summary.window.timeline), program.schedule)
+    return simulate(program, Costs(means.durations, np.full_like(means.transfers, hop_ns))).makespan
+
+
+def _text(document: dict[str, Any], summary: Summary, look: Look) -> str:
+    """The picture of the median step, and beside it what was predicted."""
+    from ..draw.tables import duration
+    from ..draw.terminal import timeline_text
+
+    how = "paced, measured" if document["paced"] else "measured"
+    lines = [
+        timeline_text(summary.window.timeline, look.width, utf8=look.utf8, colour=look.colour),
+        f" makespan      {duration(summary.makespan_ns)} {how}, "
+        f"{duration(document['predicted_ms'] * MILLISECOND)} simulated",
+        f" idle share    {100 * summary.idle_share:.1f} % {how}, bubble ratio {100 * summary.bubble_ratio:.1f} %",
+        f" loss          {document['loss']:.4f}",
+    ]
+    if document["gradient_error"] is not None:
+        lines.append(
+            f" check         gradient_error {document['gradient_error']:.1e}, loss {document['loss_error']:.1e} off "
+            "one process without a pipeline"
+        )
+    return "\n".join([*lines, f" recording     {document['recording']} (debubble diagnose {document['recording']})"])
