@@ -126,7 +126,8 @@ def _unpaired(program: Program, given: Exchange, act: Act) -> Iterator[Violation
             yield Violation(*at, sentence, f"do so on rank {rank[op]}, {to} rank {rank[mate]}")
         elif op in seen:
             yield Violation(*at, f"{verb} {name} a second time", "leave it out")
-        seen.add(op)
+        else:
+            seen.add(op)
     for op in mine[~np.isin(mine, given.op[rows])][:_MOST].tolist():
         sentence = f"never {verb} {_name(program, op)} {to} rank {rank[partner[op]]}"
         yield Violation(int(rank[op]), -1, sentence, "add it")

@@ -37,8 +37,8 @@ class Row:
     remedy: str
 
     def __str__(self) -> str:
-        what = f"{self.key}: {self.value}" if self.key else self.value
-        return f"{what}: {self.rule}" + (f"; {self.remedy}" if self.remedy else "")
+        said = [part for part in (self.key, self.value) if part and part not in self.rule]
+        return ": ".join([*said, self.rule]) + (f"; {self.remedy}" if self.remedy else "")
 
 
 @dataclass(frozen=True, slots=True)
@@ -138,8 +138,8 @@ def _read(name: str, sizes: Sizes) -> tuple[Schedule, Exchange | None]:
 
 
 def _broken(schedule: Schedule, given: Exchange | None, violation: Violation) -> Row:
-    """A broken law: the cell that breaks it, or the name of the schedule where a cell is missing."""
-    value = schedule.name
+    """A broken law: the cell that breaks it, or nothing where a cell is missing."""
+    value = ""
     if violation.position >= 0:
         offsets = schedule.offsets if given is None else given.offsets
         row = int(offsets[violation.rank]) + violation.position
@@ -217,16 +217,15 @@ def _too_short(schedule: Schedule, rates: Rates, claimed: float) -> list[Row]:
 
 
 def _warnings(schedule: Schedule) -> tuple[str, ...]:
-    from ..laws import violations
+    from ..op import Kind
 
     found = []
     if schedule.microbatches < schedule.ranks:
         found.append(f"m < p: {schedule.microbatches} micro-batches cannot keep {schedule.ranks} ranks busy")
-    if schedule.slices == 1 and (late := violations(schedule, in_order=True)):
-        rest = f" and {len(late) - 1} more" if len(late) > 1 else ""
-        found.append(
-            f"{late[0]}{rest}; PyTorch's runtime takes losses in order of execution, so its gradients would be wrong"
-        )
+    last = schedule.unit[(schedule.kind == Kind.F) & (schedule.stage == schedule.stages - 1)]
+    if schedule.placement.shape[0] == 1 and (last[1:] < last[:-1]).any():
+        rule = "PyTorch's runtime takes losses in order of execution, so its gradients would be wrong without an error"
+        found.append(f"the last stage runs forwards out of order: {rule}; debubble run keeps losses by micro-batch")
     return tuple(found)
 
 
