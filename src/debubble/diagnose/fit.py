@@ -89,7 +89,7 @@ def _set_median(table: NDArray[np.int64], group: NDArray[np.int64], value: NDArr
 
 def kind_means(costs: Costs, schedule: Schedule) -> Costs:
     """One duration for each kind, the mean over all its ops; free transfers."""
-    there = _there(schedule)
+    there = present(schedule)
     count = there.sum(axis=(1, 2), keepdims=True)
     mean = _mean(costs.durations, there, count, (1, 2))
     return Costs(np.where(there.any(axis=2, keepdims=True), mean, 0), np.zeros((KINDS, schedule.stages, 1), np.int64))
@@ -97,7 +97,7 @@ def kind_means(costs: Costs, schedule: Schedule) -> Costs:
 
 def stage_means(costs: Costs, schedule: Schedule) -> Costs:
     """One duration and one delay for each kind and stage, the mean over micro-batches."""
-    there = _there(schedule)
+    there = present(schedule)
     count = there.sum(axis=2, keepdims=True)
     return Costs(
         _mean(costs.durations, there, count, 2),
@@ -107,15 +107,16 @@ def stage_means(costs: Costs, schedule: Schedule) -> Costs:
     )
 
 
-def free_transfers(costs: Costs) -> Costs:
-    """The same durations, and no delay between ranks."""
-    return Costs(costs.durations, np.zeros_like(costs.transfers), costs.evidence, costs.pair_scale)
-
-
-def _there(schedule: Schedule) -> NDArray[np.bool_]:
+def present(schedule: Schedule) -> NDArray[np.bool_]:
+    """Which ops a schedule has, bool[kinds, stages, units]."""
     there = np.zeros((KINDS, schedule.stages, schedule.units), np.bool_)
     there[schedule.kind, schedule.stage, schedule.unit] = True
     return there
+
+
+def free_transfers(costs: Costs) -> Costs:
+    """The same durations, and no delay between ranks."""
+    return Costs(costs.durations, np.zeros_like(costs.transfers), costs.evidence, costs.pair_scale)
 
 
 def _mean(

@@ -1,0 +1,153 @@
+"""``why``: the throughput of two or more runs, factored, with what the bubble explains and what it does not."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from ..errors import Fault, InputError
+from .console import Look, say
+from .options import Parsed, Verb, json_option, look_options
+from .report import MILLISECOND, emit
+
+if TYPE_CHECKING:
+    from ..diagnose.sides import Side
+    from ..diagnose.why import Comparison
+
+
+def _share(text: str, name: str) -> float:
+    number, sign, _ = text.strip().partition("%")
+    try:
+        value = float(number) / (100 if sign else 1)
+    except ValueError:
+        value = -1.0
+    if not 0 <= value < 1:
+        raise InputError(Fault(f"{name} = {text}", "a gate is a share below 100 %", "write it as in 3%"))
+    return value
+
+
+@click.command(cls=Verb)
+@click.argument("runs", nargs=-1, required=True, type=click.Path(path_type=Path), metavar="A B | SERIES")
+@click.option("--gate", type=Parsed("share", _share), help="Exit 1 where B is slower by more than this, as in 3%.")
+@click.option("--markdown", "as_markdown", is_flag=True, help="Print Markdown, for a pull request.")
+@look_options
+@json_option
+def why(runs: tuple[Path, ...], gate: float | None, as_markdown: bool, look: Look, as_json: bool) -> int:
+    """Say why run B is slower (or faster) than run A, and what to change.
+
+    Each run is a job TOML (what you know of it) or a recording (the folder that `run --out` wrote). A TOML with
+    [[run]] tables is a series; each run of it is compared with the first.
+    """
+    from ..diagnose.why import series
+    from .sources import read_runs
+
+    both = read_runs(runs)
+    if len(both) < 2:
+        rule = "one run alone is neither slower nor faster"
+        raise InputError(Fault(" ".join(map(str, runs)), rule, "give a second one, or a series of [[run]] tables"))
+    comparisons = series(both)
+    if as_json:
+        emit(_document(comparisons))
+    else:
+        _tell(comparisons, look, as_markdown=as_markdown)
+    return _status(comparisons, gate)
+
+
+def _tell(comparisons: Sequence[Comparison], look: Look, *, as_markdown: bool) -> None:
+    from .blocks import markdown, text
+    from .why_blocks import blocks, series_blocks
+
+    found = blocks(comparisons[0], look) if len(comparisons) == 1 else series_blocks(comparisons, look)
+    say(markdown(found) if as_markdown else text(found, look.width))
+
+
+def _status(comparisons: Sequence[Comparison], gate: float | None) -> int:
+    if gate is None:
+        return 0
+    blind = [c.b.name for c in comparisons if c.ratio is None]
+    if blind:
+        rule = "there is no throughput to hold against it"
+        raise InputError(Fault(f"gate, {', '.join(blind)}", rule, "state measured.tokens_per_second of both runs"))
+    return int(any(c.ratio is not None and c.ratio.value < 1 - gate for c in comparisons))
+
+
+def _document(comparisons: Sequence[Comparison]) -> dict[str, Any]:
+    documents = [_comparison(c) for c in comparisons]
+    return documents[0] if len(documents) == 1 else {"base": comparisons[0].a.name, "runs": documents}
+
+
+def _comparison(c: Comparison) -> dict[str, Any]:
+    from ..diagnose.verdict import verdict
+
+    return {
+        "throughput_ratio": c.ratio.value if c.ratio is not None else None,
+        "unit": c.unit,
+        "evidence": c.ratio.evidence if c.ratio is not None else None,
+        "factors": c.factors,
+        "busy_evidence": c.busy_evidence or None,
+        "a": _side(c.a),
+        "b": _side(c.b),
+        **_bounded("bubble_explains", c.explains),
+        **_bounded("left_over", c.left_over),
+        "left_over_parts": c.left_over_parts,
+        "recompute_ratio": c.recompute_ratio,
+        "realised_share": c.realised_share,
+        "ceiling_ratio": c.b.ceiling_ratio,
+        "ceiling_barrier_ratio": c.b.ceiling_barrier_ratio,
+        "tie_hop_ms": c.tie_hop_ns / MILLISECOND if c.tie_hop_ns is not None else None,
+        "verdict": verdict(c),
+        "next": [_way_out(answer) for answer in c.next],
+        "missing": [{"side": ask.side, "key": ask.key, "reason": ask.reason} for ask in c.asks],
+    }
+
+
+def _bounded(name: str, bounds: tuple[float, float] | None) -> dict[str, Any]:
+    """One number where it is known, and the two bounds always."""
+    known = bounds is not None and bounds[0] == bounds[1]
+    return {f"{name}_ratio": bounds[0] if known and bounds is not None else None, f"{name}_bounds": bounds}
+
+
+def _side(run: Side) -> dict[str, Any]:
+    own, job = run.own, run.job
+    known = own is not None and own.known
+    speeds = {**run.predicted, **run.speeds}
+    return {
+        "name": run.name,
+        "gpus": run.gpus,
+        "pipeline": job.pipeline,
+        "data": job.data,
+        "microbatches": job.microbatches,
+        "schedule": job.schedule,
+        "idle_share": own.most if own is not None and known else None,
+        "bubble_ratio": own.bubble_ratio if own is not None and known else None,
+        "most_busy": own.busy[1] if own is not None and known else None,
+        "idle_share_bounds": (own.least, own.most) if own is not None else None,
+        "evidence": own.evidence if own is not None else None,
+        "busy": run.busy.value if run.busy is not None else None,
+        "busy_evidence": run.busy.evidence if run.busy is not None else None,
+        "overstated": run.overstated,
+        "window_share": run.window_share,
+        "makespan_ms": run.causes.window / MILLISECOND if run.causes is not None else None,
+        "outside_ms": run.outside_ns / MILLISECOND if run.measured else None,
+        "peak_activations": run.peak_activations,
+        "throughput": {unit: {"value": each.value, "evidence": each.evidence} for unit, each in speeds.items()},
+        "ceiling_ratio": run.ceiling_ratio,
+        "ceiling_barrier_ratio": run.ceiling_barrier_ratio,
+        "causes": [{"cause": name, "cost_ms": cost / MILLISECOND} for name, cost in run.causes or ()],
+    }
+
+
+def _way_out(answer: Any) -> dict[str, Any]:
+    return {
+        "change": answer.change,
+        "predicted_ratio": answer.speedup,
+        "microbatches": answer.microbatches,
+        "peak_activations": answer.peak_activations,
+        "idle_share": answer.idle_share,
+        "activations_ratio": answer.activations_ratio,
+        "assumes": answer.assumes,
+        "evidence": answer.evidence,
+    }
