@@ -70,6 +70,8 @@ def places(devices: Sequence[RankOps], said: Said) -> Places:
     if found := chains(devices):
         return _from_chains(found, len(devices))
     position = _by_warm_up(devices)
+    if not any(position):  # GPipe: all ranks run every forward first
+        position = _by_first_forward(devices, said.data or 1)
     places = _with_replicas(devices, position, said)
     guess = "no label and no transfer tells ranks apart; they stand in the order of their warm-up (--ranks overrides)"
     return Places(places.position, places.replica, (guess, *places.remarks))
@@ -133,3 +135,16 @@ def _by_warm_up(devices: Sequence[RankOps]) -> tuple[int, ...]:
         counts.append(int((first & (device.kind == Kind.F) & (device.start < back)).sum()))
     order = sorted(set(counts), reverse=True)
     return tuple(order.index(count) for count in counts)
+
+
+def _by_first_forward(devices: Sequence[RankOps], data: int) -> tuple[int, ...]:
+    """The earlier a device begins its first forward, the earlier it is in a pipeline; their clocks must agree."""
+    begun = []
+    for device in devices:
+        forward = device.kind == Kind.F
+        steps, first = np.unique(device.step[forward], return_inverse=True)
+        earliest = np.full(len(steps), np.iinfo(np.int64).max)
+        np.minimum.at(earliest, first, device.start[forward])
+        begun.append(float(np.median(earliest)) if len(steps) else float("inf"))
+    order = sorted(range(len(devices)), key=begun.__getitem__)
+    return tuple(order.index(i) // data for i in range(len(devices)))
