@@ -45,10 +45,10 @@ class Track(msgspec.Struct, frozen=True, kw_only=True):
         paced: whether ops were stretched to given durations.
         predicted_ns: makespan simulated before the run, nanoseconds; None where there was none.
         hop_ns: delay put on each arrival, nanoseconds.
-        host: name of the machine whose clock the times are of.
-        pid: number of the process there.
+        clock: names the clock that the times are of; the same for all processes of one host.
+        pid: number of the process.
         anchor: a moment that all ranks passed together (a barrier), nanoseconds of this clock.
-        anchor_spread: how long that barrier took, nanoseconds: the uncertainty where hosts differ.
+        anchor_spread: how long that barrier took, nanoseconds: the uncertainty where clocks differ.
         steps: number of each step, int32[steps].
         start: of each op, int64[steps, ops], nanoseconds; ``end`` likewise.
         waited: how long the rank stood in the receive before each op, int64[steps, ops], nanoseconds.
@@ -75,7 +75,7 @@ class Track(msgspec.Struct, frozen=True, kw_only=True):
     paced: bool
     predicted_ns: int | None
     hop_ns: int
-    host: str
+    clock: str
     pid: int
     anchor: int
     anchor_spread: int
@@ -309,19 +309,19 @@ def _placement(folder: Path, track: Track) -> NDArray[np.int32]:
 
 
 def _clocks(tracks: Sequence[Track]) -> tuple[dict[str, int], int, tuple[str, ...]]:
-    """What to add to each host's clock so that all passed the anchor at once, how far that may be off, and a remark.
+    """What to add to each clock so that all passed the anchor at once, how far that may be off, and a remark.
 
     On one host all processes read the same monotonic clock and nothing is added.
     """
     anchors: dict[str, int] = {}
     for track in tracks:
-        anchors.setdefault(track.host, track.anchor)
+        anchors.setdefault(track.clock, track.anchor)
     if len(anchors) == 1:
         return dict.fromkeys(anchors, 0), 0, ()
     uncertainty = max(track.anchor_spread for track in tracks)
     latest = max(anchors.values())
     remark = f"clocks of {len(anchors)} hosts were aligned at a barrier, to within {uncertainty / 1e6:.2f} ms"
-    return {host: latest - anchor for host, anchor in anchors.items()}, uncertainty, (remark,)
+    return {clock: latest - anchor for clock, anchor in anchors.items()}, uncertainty, (remark,)
 
 
 def _pipeline(
@@ -334,11 +334,11 @@ def _pipeline(
 def _window(program: Program, step: int, pipeline: Sequence[tuple[Track, int]], shift: dict[str, int]) -> Window:
     """One step of one replica, from the line that each of its ranks has of it."""
     start, end = (
-        np.concatenate([track.times(column)[line] + shift[track.host] for track, line in pipeline])
+        np.concatenate([track.times(column)[line] + shift[track.clock] for track, line in pipeline])
         for column in ("start", "end")
     )
     begun, finished = (
-        [int(np.frombuffer(getattr(track, column), _INT64)[line]) + shift[track.host] for track, line in pipeline]
+        [int(np.frombuffer(getattr(track, column), _INT64)[line]) + shift[track.clock] for track, line in pipeline]
         for column in ("begun", "finished")
     )
     timeline = Timeline(program, start, end, "measured")

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 import os
-import socket
 import time
 from pathlib import Path
 
@@ -15,7 +14,7 @@ from numpy.typing import NDArray
 
 from ..formats.recording import Track, pack, write_track
 from .task import Task
-from .world import World
+from .world import World, clock_name
 
 
 class Recorder:
@@ -90,7 +89,7 @@ def _header(task: Task, world: World, tokens: int | None, anchor: tuple[int, int
         paced=task.pace is not None,
         predicted_ns=task.predicted_ns,
         hop_ns=task.hop_ns,
-        host=socket.gethostname(),
+        clock=clock_name(),
         pid=os.getpid(),
         anchor=anchor[0],
         anchor_spread=anchor[1],

@@ -241,7 +241,7 @@ def _stamps(task: Task, world: World, folder: Path) -> Stamps | None:
     """
     if not task.hop_ns:
         return None
-    if world.hosts > 1:
+    if world.clocks > 1:
         rule = "a hop is timed by a clock that all ranks share, and there are several hosts"
         raise InputError(Fault(f"hop = {task.hop_ns} ns", rule, "run on one host, or without --hop"))
     path, shape = folder / f"stamps-{world.run}", (task.schedule.stages, task.schedule.units)

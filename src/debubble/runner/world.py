@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import timedelta
+from pathlib import Path
 from uuid import uuid4
 
 import torch
@@ -27,7 +28,7 @@ class World:
         peers: processes that hold the same stages in all replicas.
         device: of this process.
         run: text that is the same in all processes and in no other run.
-        hosts: how many machines take part.
+        clocks: how many monotonic clocks they read: one a host.
     """
 
     rank: int
@@ -36,7 +37,7 @@ class World:
     peers: dist.ProcessGroup
     device: torch.device
     run: str
-    hosts: int
+    clocks: int
 
     @property
     def first(self) -> bool:
@@ -66,6 +67,14 @@ def connect(ranks: int, replicas: int, *, device: str = "cpu", timeout_s: float 
         dist.destroy_process_group()
 
 
+def clock_name() -> str:
+    """A name for the monotonic clock of this host: it starts with the system, and containers share it."""
+    try:
+        return Path("/proc/sys/kernel/random/boot_id").read_text().strip()
+    except OSError:
+        return socket.gethostname()
+
+
 def _device(name: str) -> torch.device:
     torch.set_num_threads(1)  # several processes share the cores; two threads each cost a hundredfold
     if name == "cpu":
@@ -81,7 +90,7 @@ def _seat(ranks: int, replicas: int, device: torch.device) -> World:
     pipelines = [dist.new_group([r * ranks + k for k in range(ranks)]) for r in range(replicas)]
     peers = [dist.new_group([r * ranks + k for r in range(replicas)]) for k in range(ranks)]
     everyone: list[tuple[str, str]] = [("", "")] * (ranks * replicas)
-    dist.all_gather_object(everyone, (uuid4().hex, socket.gethostname()))
+    dist.all_gather_object(everyone, (uuid4().hex, clock_name()))
     return World(
         rank=rank,
         replica=replica,
@@ -89,5 +98,5 @@ def _seat(ranks: int, replicas: int, device: torch.device) -> World:
         peers=peers[rank],
         device=device,
         run=everyone[0][0],
-        hosts=len({host for _, host in everyone}),
+        clocks=len({clock for _, clock in everyone}),
     )
