@@ -2,7 +2,7 @@
 PYTHON ?= python3
 BIN := .venv/bin
 
-.PHONY: demo test quick real check bench clean
+.PHONY: demo test quick check bench docs clean
 
 demo: .venv/demo ## why eight GPUs train slower than four, from two recordings that lie in this repository
 	@$(BIN)/debubble why examples/four-to-eight/recordings/four examples/four-to-eight/recordings/eight
@@ -33,6 +33,9 @@ bench: .venv/test ## every claim of speed, measured here
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --requirement requirements-test.txt
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[dev,fast]'
 	@touch $@ .venv/demo
+
+docs: .venv/test ## put into the pages what their commands print now
+	$(BIN)/python docs/refresh.py
 
 clean:
 	rm -rf .venv
