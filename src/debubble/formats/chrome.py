@@ -44,7 +44,7 @@ class Event(msgspec.Struct, gc=False):
     pid: int | str | None = None
     tid: int | str | None = None
     id: int | str | None = None
-    args: msgspec.Raw = msgspec.Raw(b"{}")  # noqa: RUF009 - immutable
+    args: msgspec.Raw = msgspec.Raw(b"{}")
 
 
 @dataclass(frozen=True, slots=True, eq=False)

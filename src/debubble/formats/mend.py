@@ -1,4 +1,4 @@
-"""Mending JSON that profilers write and no parser takes: NaN, control characters, bad escapes, log lines, torn events."""
+"""Mending JSON that profilers write and no parser takes: NaN, control characters, bad escapes, log lines."""
 
 from __future__ import annotations
 

@@ -1,0 +1,198 @@
+"""Kineto and Chrome traces to devices: one file a rank, or many ranks in one; a bad file costs itself, and is named."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ...errors import Fault, InputError, Refusal
+from ..chrome import Words, read_events
+from ..rank_ops import RankOps, Reading, Transfers
+from ..stream import blocks
+from .identity import identity, place_in_groups, settle
+from .labelled import labelled
+from .names import SKIPPED
+from .ops import Found, column
+from .p2p import transfers_of
+from .pieces import pieces_of
+from .steps import Steps, steps_of
+from .tables import Collector, Ints, Tables
+from .told import told
+from .unlabelled import unlabelled
+
+_DAY = 86_400_000_000_000  # nanoseconds
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class TraceFile:
+    """What one file held.
+
+    Args:
+        path: the file.
+        header: keys of its root but the events.
+        devices: one for each device; their rank is 0 until files are settled among each other, where there is one.
+        many: whether the file tells its devices' ranks itself.
+        remarks: what was lost or repaired, a sentence each.
+    """
+
+    path: Path
+    header: dict[str, Any]
+    devices: tuple[RankOps, ...]
+    many: bool
+    remarks: tuple[str, ...]
+
+
+def read_traces(paths: Sequence[Path], *, each: Callable[[Sequence[Path]], Sequence[object]] | None = None) -> Reading:
+    """Read traces, one file a rank or many ranks in one, into one ``RankOps`` a device.
+
+    Args:
+        paths: files.
+        each: maps ``read_trace_or_fault`` over the paths, to read them in parallel; one after the other by default.
+
+    Raises:
+        InputError: not one file could be read.
+        Refusal: they could be read, and none shows a pipeline.
+    """
+    results = [read_trace_or_fault(path) for path in paths] if each is None else each(paths)
+    files = [one for one in results if isinstance(one, TraceFile)]
+    faults = [one for one in results if isinstance(one, Fault)]
+    if not files:
+        raise InputError(*faults)
+    remarks = [f"{fault.value}: {fault.rule}; it was left out" for fault in faults]
+    remarks += [remark for file in files for remark in file.remarks]
+    devices = [device for file in files if file.many for device in file.devices]
+    single = [file for file in files if not file.many]
+    ranks, doubts = settle([identity(file.path, file.header) for file in single])
+    bases, guessed = _bases(single)
+    for file, rank, base in zip(single, ranks, bases, strict=True):
+        if rank is not None and file.devices:
+            devices.append(_placed(file, rank, base))
+        elif rank is not None:
+            remarks.append(f"{file.path}: rank {rank} shows no forward and no backward of a pipeline")
+    if not any(map(len, devices)):
+        raise _no_pipeline(files)
+    return Reading(_source(paths), tuple(devices), (*remarks, *doubts, *guessed))
+
+
+def read_trace_or_fault(path: Path) -> TraceFile | Fault:
+    """Read one file, or say in one fault why it cannot be read."""
+    try:
+        return read_trace(path)
+    except InputError as error:
+        fault = error.faults[0]
+        return Fault(str(path), fault.rule, fault.remedy)
+    except OSError as error:
+        return Fault(str(path), f"it cannot be read: {error.strerror or error}", "give a file that can be read")
+
+
+def read_trace(path: Path) -> TraceFile:
+    """Read one file.
+
+    Raises:
+        InputError: it holds no list of events.
+        OSError: it cannot be opened.
+    """
+    words, remarks = Words(), list[str]()
+    collector = Collector(words)
+    said = read_events(blocks(path, remarks), collector.take, words, skip=SKIPPED)
+    tables = collector.tables()
+    remarks += [f"{path}: {clause}" for clause in said.remarks]
+    remarks += [f"{path}: {count:,} events {why} were set aside" for why, count in tables.set_aside.items()]
+    if len(tables.columns["told"]["start"]):
+        devices, clauses = told(tables, str(path))
+        if devices:
+            return TraceFile(path, said.header, tuple(devices), True, (*remarks, *(f"{path}: {c}" for c in clauses)))
+    device, clauses = _device(tables, str(path))
+    remarks += [f"{path}: {clause}" for clause in clauses]
+    return TraceFile(path, said.header, (device,) if len(device) else (), False, tuple(remarks))
+
+
+def _device(tables: Tables, source: str) -> tuple[RankOps, list[str]]:
+    """The device of a file that is one rank's."""
+    steps = steps_of(tables)
+    pieces = pieces_of(tables)
+    found = labelled(tables, pieces)
+    if not len(found) and not found.remarks:
+        found = unlabelled(tables, pieces, steps)
+    step = steps.of(found.launched)
+    keep = (step >= 0) | (not len(steps.number))
+    clauses = list(found.remarks)
+    if not keep.all():
+        clauses.append(f"{int((~keep).sum()):,} ops outside every step were left out")
+    if pieces.unlaunched:
+        clauses.append(f"{pieces.unlaunched:,} kernels whose launch is not in the file were left out")
+    return _columns(found, keep, step, steps, transfers_of(tables, pieces, steps), source), clauses
+
+
+def _columns(
+    found: Found, keep: NDArray[np.bool_], step: Ints, steps: Steps, transfers: Transfers | None, source: str
+) -> RankOps:
+    return RankOps(
+        rank=0,
+        source=source,
+        step=step[keep],
+        kind=found.kind[keep],
+        start=found.start[keep],
+        end=found.end[keep],
+        stage=column(found.stage[keep]),
+        unit=column(found.unit[keep]),
+        step_ns=steps.lengths(),
+        transfers=transfers,
+    )
+
+
+def _placed(file: TraceFile, rank: int, base: int) -> RankOps:
+    """The file's device under its rank, on the common clock, at its place in the process groups."""
+    device = file.devices[0]
+    position, replica = place_in_groups(file.header, rank)
+    moved = device.transfers and replace(
+        device.transfers, start=device.transfers.start + base, end=device.transfers.end + base
+    )
+    return replace(
+        device,
+        rank=rank,
+        start=device.start + base,
+        end=device.end + base,
+        transfers=moved,
+        position=position,
+        replica=replica,
+    )
+
+
+def _bases(files: Sequence[TraceFile]) -> tuple[list[int], list[str]]:
+    """The base time of each file, nanoseconds; that of the others where a file lacks it and its times fit theirs."""
+    said = [base if isinstance(base := file.header.get("baseTimeNanoseconds"), int) else None for file in files]
+    common = {base for base in said if base}
+    remarks: list[str] = []
+    if len(common) != 1 or None not in said:
+        return [base or 0 for base in said], remarks
+    base = common.pop()
+    middles = [_middle(file) for file, own in zip(files, said, strict=True) if own is not None]
+    bases: list[int] = []
+    for file, own in zip(files, said, strict=True):
+        fits = own is None and any(abs(_middle(file) - middle) < _DAY for middle in middles)
+        bases.append(base if fits else own or 0)
+        if fits and file.devices:
+            remarks.append(f"{file.path}: it has no base time; that of the other ranks was taken, which its times fit")
+    return bases, remarks
+
+
+def _middle(file: TraceFile) -> float:
+    return float(np.median(file.devices[0].start)) if file.devices and len(file.devices[0]) else float("inf")
+
+
+def _no_pipeline(files: Sequence[TraceFile]) -> Refusal:
+    names = f"{files[0].path}" if len(files) == 1 else f"{len(files)} files, {files[0].path.name} and others"
+    return Refusal(
+        f"{names}: there is no pipeline here: no range names a forward or backward of a stage and micro-batch, "
+        "and no rank sends to or receives from another (an all-to-all is no pipeline transfer)"
+    )
+
+
+def _source(paths: Sequence[Path]) -> str:
+    return str(paths[0]) if len(paths) == 1 else str(paths[0].parent)

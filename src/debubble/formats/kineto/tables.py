@@ -1,0 +1,229 @@
+"""What is kept of a trace file: a few columns for each role, gathered chunk by chunk.
+
+Work on the CPU is thinned as it comes: a call inside another call of the same thread adds nothing, and dropping it
+keeps a file of tens of millions of events within a few hundred megabytes.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from itertools import islice
+from typing import Any
+
+import msgspec
+import numpy as np
+from numpy.typing import NDArray
+
+from ..chrome import Events, Words, arguments
+from .names import Role, role_of, way_of
+
+Ints = NDArray[np.int64]
+HOUR = 3_600_000_000_000  # nanoseconds
+
+
+class CommArgs(msgspec.Struct, gc=False):
+    """Arguments of a collective or point-to-point call or kernel."""
+
+    collective: str | None = msgspec.field(default=None, name="Collective name")
+    source: int | None = msgspec.field(default=None, name="Src Rank")
+    target: int | None = msgspec.field(default=None, name="Dst Rank")
+    correlation: int = -1
+    external: int = msgspec.field(default=-1, name="External id")
+
+
+class ToldArgs(msgspec.Struct, gc=False):
+    """Arguments by which MegaScan, ByteDance's timelines and their kin say which op a span is."""
+
+    iteration: int | None = None
+    step: int | None = None
+    microbatch: int | None = None
+    mb_id: int | None = None
+    model_chunk: int | None = None
+    pp_rank: int | None = None
+    dp_rank: int | None = None
+
+
+class _Correlation(msgspec.Struct, gc=False):
+    correlation: int = -1
+
+
+class _NameArgs(msgspec.Struct, gc=False):
+    name: str = ""
+
+
+_CORRELATIONS = msgspec.json.Decoder(list[_Correlation], strict=False)
+_COMM_ARGS = msgspec.json.Decoder(list[CommArgs], strict=False)
+_TOLD_ARGS = msgspec.json.Decoder(list[ToldArgs], strict=False)
+_NAME_ARGS = msgspec.json.Decoder(list[_NameArgs], strict=False)
+
+# Columns of each table; `told` and `comms` have a list of decoded arguments beside them.
+_SHAPES = {
+    "marks": ("word", "lane", "start", "end"),
+    "calls": ("word", "lane", "start", "end"),
+    "kernels": ("word", "lane", "start", "end", "correlation"),
+    "launches": ("lane", "start", "correlation"),
+    "flows": ("lane", "start", "link", "ends"),
+    "told": ("word", "lane", "start", "end", "phase"),
+    "comms": ("word", "lane", "start", "end"),
+}
+_NARROW = {"word": np.int32, "lane": np.int32, "ends": np.bool_, "phase": np.uint8}
+_MARKS = [Role.LABEL, Role.STEP, Role.OPTIMIZER, Role.RANGE, Role.SEND, Role.RECEIVE]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Tables:
+    """One file's columns by table, as ``_SHAPES`` lists them; times are nanoseconds of the file's own clock.
+
+    Args:
+        columns: by table, then by column; int64 but for ``_NARROW``.
+        roles: of each word, uint8.
+        ways: of each word, int8, a ``Way``.
+        names: of each word.
+        told_args: arguments of each row of ``told``.
+        comm_args: arguments of each row of ``comms``.
+        threads: what the file calls a lane, by lane.
+        processes: what it calls a process, by pid.
+        lanes: pid and tid of each lane.
+        set_aside: rows with times that cannot be true, by what is wrong with them.
+    """
+
+    columns: dict[str, dict[str, NDArray[Any]]]
+    roles: NDArray[np.uint8]
+    ways: NDArray[np.int8]
+    names: list[str]
+    told_args: list[ToldArgs]
+    comm_args: list[CommArgs]
+    threads: dict[int, str]
+    processes: dict[int | str, str]
+    lanes: list[tuple[int | str, int | str]]
+    set_aside: dict[str, int]
+
+
+class Collector:
+    """Takes the chunks of one file and keeps what a reader of pipelines needs."""
+
+    def __init__(self, words: Words) -> None:
+        self._words = words
+        self._roles = np.empty(0, np.uint8)
+        self._parts: dict[str, list[tuple[NDArray[Any], ...]]] = {name: [] for name in _SHAPES}
+        self._told: list[ToldArgs] = []
+        self._comms: list[CommArgs] = []
+        self._threads: dict[int, str] = {}
+        self._processes: dict[int | str, str] = {}
+
+    def take(self, events: Events) -> None:
+        """Keep the rows of one chunk, table by table."""
+        self._learn()
+        role = self._roles[events.word]
+        span, end = events.phase == ord("X"), events.start + events.duration
+        marks = np.flatnonzero(span & np.isin(role, _MARKS))
+        self._keep("marks", events.word[marks], events.lane[marks], events.start[marks], end[marks])
+        calls = np.flatnonzero(span & ((role == Role.CALL) | (role == Role.ENGINE)))
+        calls = calls[outermost(events.lane[calls], events.start[calls], end[calls])]
+        self._keep("calls", events.word[calls], events.lane[calls], events.start[calls], end[calls])
+        kernels = np.flatnonzero(span & (role == Role.KERNEL))
+        columns = (events.word[kernels], events.lane[kernels], events.start[kernels], end[kernels])
+        self._keep("kernels", *columns, _correlations(events, kernels))
+        launches = np.flatnonzero(span & (role == Role.LAUNCH))
+        self._keep("launches", events.lane[launches], events.start[launches], _correlations(events, launches))
+        flows = np.flatnonzero((role == Role.FLOW) & ~span)
+        ends = events.phase[flows] == ord("f")
+        self._keep("flows", events.lane[flows], events.start[flows], events.link[flows], ends)
+        self._take_spoken(events, role, end)
+
+    def _take_spoken(self, events: Events, role: NDArray[np.uint8], end: Ints) -> None:
+        """The rows whose arguments speak: ops that are told, communication, names of threads."""
+        told = np.flatnonzero((role == Role.TOLD) & np.isin(events.phase, list(b"XBE")))
+        columns = (events.word[told], events.lane[told], events.start[told], end[told], events.phase[told])
+        self._keep("told", *columns)
+        self._told += arguments([events.args[row] for row in told], _TOLD_ARGS)
+        comms = np.flatnonzero((events.phase == ord("X")) & ((role == Role.COMMS) | (role == Role.COMM_KERNEL)))
+        self._keep("comms", events.word[comms], events.lane[comms], events.start[comms], end[comms])
+        self._comms += arguments([events.args[row] for row in comms], _COMM_ARGS)
+        titles = np.flatnonzero((events.phase == ord("M")) & np.isin(role, [Role.THREAD, Role.PROCESS]))
+        said = arguments([events.args[row] for row in titles], _NAME_ARGS)
+        for lane, which, title in zip(events.lane[titles].tolist(), role[titles].tolist(), said, strict=True):
+            if which == Role.THREAD:
+                self._threads[lane] = title.name
+            else:
+                self._processes[list(self._words.lanes)[lane][0]] = title.name
+
+    def _learn(self) -> None:
+        """Find the roles of the words that came up since the last chunk."""
+        if len(self._words.known) > len(self._roles):
+            fresh = islice(self._words.known, len(self._roles), None)
+            self._roles = np.concatenate([self._roles, np.array([role_of(*pair) for pair in fresh], np.uint8)])
+
+    def _keep(self, table: str, *columns: NDArray[Any]) -> None:
+        if len(columns[0]):
+            self._parts[table].append(columns)
+
+    def tables(self) -> Tables:
+        """What was kept, without the rows whose times cannot be true."""
+        columns = {name: self._joined(name) for name in _SHAPES}
+        aside: dict[str, int] = {}
+        zero = _zero(columns)
+        keep = {name: _plausible(table, zero, aside) for name, table in columns.items()}
+        names = [name for _, name in self._words.known]
+        return Tables(
+            columns={n: {c: column[keep[n]] for c, column in table.items()} for n, table in columns.items()},
+            roles=self._roles,
+            ways=np.array([way_of(name) for name in names], np.int8),
+            names=names,
+            told_args=[self._told[row] for row in np.flatnonzero(keep["told"])],
+            comm_args=[self._comms[row] for row in np.flatnonzero(keep["comms"])],
+            threads=self._threads,
+            processes=self._processes,
+            lanes=list(self._words.lanes),
+            set_aside=aside,
+        )
+
+    def _joined(self, table: str) -> dict[str, NDArray[Any]]:
+        parts = self._parts.pop(table)
+        return {
+            name: np.concatenate([part[i] for part in parts]) if parts else np.empty(0, _NARROW.get(name, np.int64))
+            for i, name in enumerate(_SHAPES[table])
+        }
+
+
+def outermost(lane: NDArray[np.integer[Any]], start: Ints, end: Ints) -> NDArray[np.intp]:
+    """Rows that do not lie inside another row of the same lane, in order of lane and start."""
+    order = np.lexsort((-end, start, lane))
+    if not len(order):
+        return order
+    # One running maximum for all lanes: shift each lane beyond the one before it.
+    reach = int(end.max() - start.min()) + 1
+    if reach * (int(lane.max()) + 1) >= 1 << 62:
+        return order  # an absurd time is among them: keep all, they are set aside later
+    shifted = end[order] - start.min() + lane[order].astype(np.int64) * reach
+    before = np.concatenate([[-1], np.maximum.accumulate(shifted)[:-1]])
+    result: NDArray[np.intp] = order[shifted > before]
+    return result
+
+
+def _correlations(events: Events, rows: NDArray[np.intp]) -> Ints:
+    said = arguments([events.args[row] for row in rows.tolist()], _CORRELATIONS)
+    return np.array([one.correlation for one in said], np.int64)
+
+
+def _zero(columns: dict[str, dict[str, NDArray[Any]]]) -> bool:
+    """Whether a time of 0 cannot be true here: most events lie hours behind it."""
+    starts = [table["start"] for table in columns.values() if len(table["start"])]
+    return bool(starts) and float(np.median(np.concatenate([start[:1000] for start in starts]))) > HOUR
+
+
+def _plausible(table: dict[str, NDArray[Any]], zero: bool, aside: dict[str, int]) -> NDArray[np.bool_]:
+    start = table["start"]
+    good = np.ones(len(start), np.bool_)
+
+    def leave(bad: NDArray[np.bool_], why: str) -> None:
+        if bad.any():
+            aside[why] = aside.get(why, 0) + int((bad & good).sum())
+            good[bad] = False
+
+    if zero:
+        leave(np.asarray(start == 0), "with the time 0")
+    if "end" in table and "phase" not in table:
+        leave(np.asarray(table["end"] < start), "with a negative duration")
+        leave(np.asarray(table["end"] - start > 24 * HOUR), "of more than a day")
+    return good
