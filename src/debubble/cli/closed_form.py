@@ -40,8 +40,8 @@ class ClosedForm:
     half_at: int | None
 
 
-def closed_form(formula: str, values: Mapping[str, float]) -> ClosedForm:
-    """What a formula of the catalog says.
+def closed_form(formula: str, values: Mapping[str, float]) -> ClosedForm | None:
+    """What a formula of the catalog says; None where it says nothing, or only how much it is at most (``<= ..``).
 
     Args:
         formula: idle time of a rank.
@@ -50,6 +50,8 @@ def closed_form(formula: str, values: Mapping[str, float]) -> ClosedForm:
     Raises:
         InputError: the formula cannot be read.
     """
+    if not formula or formula.startswith("<="):
+        return None
     idle = evaluate(formula, values)
     if formula not in _CUTS:
         return ClosedForm(idle, f"{formula} / makespan", f"{formula} / busy", None)

@@ -206,7 +206,7 @@ def _agreed(schedule: Schedule, rates: Rates, spent: Account) -> ClosedForm | No
     from .closed_form import closed_form
 
     base = schedule.name.removesuffix(" forward only")
-    if base not in CATALOG or not CATALOG[base].bubble or not spent.window:
+    if base not in CATALOG or not spent.window:
         return None
     forward, gradient, weight, backward = rates.by_kind()
     if schedule.forward_only:
@@ -221,7 +221,7 @@ def _agreed(schedule: Schedule, rates: Rates, spent: Account) -> ClosedForm | No
     }
     closed = closed_form(CATALOG[base].bubble, sizes | times)
     idle = spent.window - spent.compute
-    return closed if abs(idle - closed.idle).max() <= _SAME * spent.window else None
+    return closed if closed and abs(idle - closed.idle).max() <= _SAME * spent.window else None
 
 
 def _warnings(schedule: Schedule) -> tuple[str, ...]:

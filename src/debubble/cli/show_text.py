@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 import numpy as np
+from numpy.typing import NDArray
 
 from ..draw.tables import duration, table
 from ..draw.terminal import timeline_text
@@ -88,30 +89,30 @@ def _ranks(shown: Shown) -> str:
     busy = spent.compute / max(spent.window, 1)
     chosen = _chosen(busy)
     unit, size = ("ms", 1e6) if spent.window >= 1e6 else ("us", 1e3)
-    digits = max(0, 3 - len(f"{spent.window / size:.0f}"))
+    times = np.stack([getattr(spent, part)[chosen] for part in PARTS], axis=1) / size
+    digits = _digits(times)
     rows = [
-        (
-            str(rank),
-            *(f"{getattr(spent, part)[rank] / size:,.{digits}f}" for part in PARTS),
-            f"{100 * busy[rank]:.1f} %",
-            f"{shown.peak[rank]:.3g}",
-        )
-        for rank in chosen
+        (f"{rank}", *(f"{time:,.{digits}f}" for time in line), f"{100 * busy[rank]:.1f} %", f"{shown.peak[rank]:.3g}")
+        for rank, line in zip(chosen, times.tolist(), strict=True)
     ]
-    lines = table(("rank", *(f"{part} {unit}".replace("_", "-") for part in PARTS), "busy", "peak"), rows, left=0)
-    few = (
-        ""
-        if len(chosen) == len(busy)
-        else f"\n {len(chosen)} of {len(busy)} ranks, the busiest and the idlest among them; all with --json"
-    )
-    return "\n".join(f" {line}" for line in lines.splitlines()) + few
+    headers = ("rank", *(f"{part} {unit}".replace("_", "-") for part in PARTS), "busy", "peak")
+    lines = table(headers, rows, left=0)
+    if len(chosen) < len(busy):
+        lines += f"\n{len(chosen)} of {len(busy)} ranks, the busiest and the idlest among them; all with --json"
+    return "\n".join(f" {line}" for line in lines.splitlines())
 
 
-def _chosen(busy: np.ndarray[tuple[int], np.dtype[np.float64]]) -> list[int]:
+def _chosen(busy: NDArray[np.float64]) -> list[int]:
     """All ranks, or evenly spaced ones and those that stand out."""
     step = -(-len(busy) // MOST_RANKS)
     chosen = set(range(0, len(busy), step)) | {len(busy) - 1}
     return sorted(chosen | ({int(busy.argmax()), int(busy.argmin())} if step > 1 else set()))
+
+
+def _digits(times: NDArray[np.float64]) -> int:
+    """Decimals that show all of these times exactly, if few do, else four digits of the longest."""
+    enough = max(0, 3 - int(np.log10(max(times.max(), 1e-3))))
+    return next((few for few in range(enough) if np.allclose(np.round(times, few), times, rtol=0, atol=1e-9)), enough)
 
 
 def _hints(shown: Shown) -> list[str]:

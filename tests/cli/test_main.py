@@ -1,0 +1,98 @@
+"""The entry point: verbs imported when used, errors as exit statuses and single lines."""
+
+import subprocess
+import sys
+from importlib import import_module
+
+import click
+import pytest
+
+from debubble.cli.main import VERBS
+from debubble.errors import Fault, InputError, Refusal
+
+
+def broken(monkeypatch, error: BaseException) -> None:
+    """Let ``show`` fail with an error."""
+
+    def fail(*_args, **_more):
+        raise error
+
+    monkeypatch.setattr("debubble.cli.show.simulated", fail)
+
+
+SHOW = ("show", "1f1b", "-p", 2, "-m", 2)
+
+
+@pytest.mark.parametrize("verb", VERBS)
+def test_every_verb_of_the_table_is_there_and_has_help(cli, verb):
+    module, function = VERBS[verb][0].split(":")
+    assert isinstance(getattr(import_module(module), function), click.Command)
+    ran = cli(verb, "--help")
+    assert (ran.status, ran.err) == (0, "")
+    assert f"debubble {verb}" in ran.out
+
+
+@pytest.mark.parametrize("args", [(), ("--help",), ("-h",)])
+def test_help_lists_the_verbs(cli, args):
+    ran = cli(*args)
+    assert ran.status == 0
+    assert all(verb in ran.out for verb in VERBS)
+
+
+def test_help_imports_nothing_heavy():
+    code = (
+        "import sys; from debubble.cli.main import main; main(['--help']);"
+        "print(sorted({'numpy', 'torch', 'numba', 'rich', 'msgspec', 'asyncio'} & set(sys.modules)))"
+    )
+    ran = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert ran.stdout.splitlines()[-1] == "[]"
+
+
+def test_show_imports_neither_torch_nor_numba_nor_rich():
+    code = (
+        "import sys; from debubble.cli.main import main; main(['show', '1f1b', '-p', '4', '-m', '8']);"
+        "print(sorted({'torch', 'numba', 'rich', 'msgspec'} & set(sys.modules)))"
+    )
+    ran = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert ran.stdout.splitlines()[-1] == "[]"
+
+
+def test_a_mistyped_verb_gets_the_nearest(cli):
+    ran = cli("shwo")
+    assert (ran.status, ran.out) == (2, "")
+    assert ran.err == "debubble: verb = 'shwo': no verb has this name; did you mean show?\n"
+
+
+@pytest.mark.parametrize(
+    ("error", "status", "lines"),
+    [
+        (InputError(Fault("a", "b", "c"), Fault("d", "e", "f")), 2, ["debubble: a: b; c", "debubble: d: e; f"]),
+        (Refusal("it does not fit"), 1, ["debubble: it does not fit"]),
+        (KeyboardInterrupt(), 130, []),
+        (FileNotFoundError(2, "No such file or directory", "x.csv"), 2, ["debubble: x.csv: No such file or directory"]),
+    ],
+    ids=["input", "refusal", "ctrl-c", "file"],
+)
+def test_errors_become_statuses_and_lines(cli, monkeypatch, error, status, lines):
+    broken(monkeypatch, error)
+    ran = cli(*SHOW)
+    assert (ran.status, ran.out) == (status, "")
+    assert [line for line in ran.err.splitlines() if line] == lines
+
+
+def test_what_a_file_says_cannot_command_the_terminal(cli, monkeypatch):
+    broken(monkeypatch, Refusal("cell '\x1b[2J\x07' is none"))
+    assert cli(*SHOW).err == "debubble: cell '\\x1b[2J\\x07' is none\n"
+
+
+def test_an_option_that_does_not_exist_is_one_line(cli):
+    ran = cli(*SHOW, "--foo")
+    assert ran.status == 2
+    assert ran.err.startswith("debubble: No such option")
+    assert ran.err.count("\n") == 1
+
+
+def test_a_bug_is_not_hidden(cli, monkeypatch):
+    broken(monkeypatch, ZeroDivisionError())
+    with pytest.raises(ZeroDivisionError):
+        cli(*SHOW)
