@@ -13,7 +13,7 @@ _BYTES = {"": 1, "b": 1} | {
     for power, letter in enumerate("kmgtp", start=1)
     for ending, base in (("b", 1000), ("ib", 1024))
 }
-_QUANTITY = re.compile(r"\s*(\d+\.?\d*|\.\d+)(e[+-]?\d+)?\s*([a-zµ]*)\s*", re.IGNORECASE)
+_QUANTITY = re.compile(r" *([0-9]+\.?[0-9]*|\.[0-9]+)(e[+-]?[0-9]+)? *([a-zµ]*) *", re.IGNORECASE)
 
 
 def nanoseconds(text: str, name: str = "duration") -> float:

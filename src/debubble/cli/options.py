@@ -76,7 +76,7 @@ def _factors(text: str, name: str) -> tuple[float, ...]:
 
 
 def _count(text: str, name: str) -> int:
-    if not text.strip().isdecimal() or int(text) < 1:
+    if not (text.isascii() and text.isdecimal()) or int(text) < 1:
         raise InputError(Fault(f"{name} = {text}", "a count is a whole number, not below 1", "give 1 or more"))
     return int(text)
 
