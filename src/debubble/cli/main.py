@@ -18,6 +18,7 @@ VERBS = {
     "check": ("debubble.cli.check:check", "Prove a schedule or a configuration legal, or list every fault."),
     "run": ("debubble.cli.run:run", "Train through a schedule on torch.distributed.pipelining and record it."),
     "diagnose": ("debubble.cli.diagnose:diagnose", "Read a recording or a trace: how big is the bubble, and why."),
+    "fit": ("debubble.cli.fit:fit", "Fit step times of a log: slot, bubble, fixed time and a forecast."),
     "why": ("debubble.cli.why:why", "Say why one run is slower than another, and what to change."),
 }
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import codecs
 import csv
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -16,11 +15,11 @@ from numpy.typing import NDArray
 from ..errors import Fault, InputError
 from .cells import nanoseconds_of, whole_numbers
 from .columns import NUMBERS, classify, nanoseconds_a_unit, resolve, time_column
+from .lines import lines
 from .rank_ops import RankOps, Reading, Transfers
-from .stream import blocks, first_bytes
+from .stream import first_bytes
 
 _CHUNK = 1 << 16  # rows that are text at the same time
-_LONGEST_LINE = 1 << 20
 _LONGEST_CELL = 200
 UNKNOWN = -1
 
@@ -109,14 +108,14 @@ def _parquet(path: Path, mapping: dict[str, str]) -> Iterator[_Chunk]:
 
 
 def _csv(path: Path, mapping: dict[str, str], skipped: list[_Skipped], remarks: list[str]) -> Iterator[_Chunk]:
-    lines = _lines(path, remarks)
-    top = next(lines, "")
+    text = lines(path, remarks)
+    top = next(text, "")
     separator = max(",;\t", key=top.count)
     header = [name.strip() for name in _cells(top, separator)]
     at = {ours: header.index(theirs) for ours, theirs in resolve(header, mapping, str(path)).items()}
-    numbered = enumerate(lines, start=2)
+    numbered = enumerate(text, start=2)
     while some := list(islice(numbered, _CHUNK)):
-        rows = [(line, _cells(text, separator)) for line, text in some if text.strip()]
+        rows = [(line, _cells(row, separator)) for line, row in some if row.strip()]
         whole = [(line, row) for line, row in rows if len(row) == len(header)]
         torn = [line for line, row in rows if len(row) != len(header)]
         if torn:
@@ -133,17 +132,6 @@ def _cells(line: str, separator: str) -> list[str]:
         return next(csv.reader([line], delimiter=separator), [])
     except csv.Error:
         return []
-
-
-def _lines(path: Path, remarks: list[str]) -> Iterator[str]:
-    """The lines of a file without their ends, in bounded memory."""
-    decoder, rest = codecs.getincrementaldecoder("utf-8-sig")("replace"), ""
-    for block in blocks(path, remarks):
-        *lines, rest = (rest + decoder.decode(block)).split("\n")
-        yield from (line.rstrip("\r") for line in lines)
-        if len(rest) > _LONGEST_LINE:
-            raise InputError(Fault(str(path), "it has a line of more than 1 MiB, so it is no table", "give a CSV"))
-    yield rest
 
 
 def _typed(chunk: _Chunk, skipped: list[_Skipped]) -> Columns:
