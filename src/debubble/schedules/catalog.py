@@ -98,7 +98,7 @@ CATALOG = {
             "arXiv:2401.10241",
             "F = I = W, m >= p",
         ),
-        Entry("zb-v", zb_v, "V", "v = 2", "(p-1)F/2", "min(p, m)", "arXiv:2401.10241", "F = I = W, m >= p", 2),
+        Entry("zb-v", zb_v, "V", "v = 2", "(p-1)F/2", "min(p, m)", "arXiv:2401.10241", "F = I = W, m >= 2p-1", 2),
         Entry(
             "1f1b-v",
             one_f_one_b_v,

@@ -1,7 +1,6 @@
 """Chimera: two pipelines run against each other over two copies of the weights; the bubble of 1F1B halves.
 
-Source: Li and Hoefler, Chimera, https://arxiv.org/abs/2107.06925, section 3.1 and figures 2, 3 and 7 (direct
-concatenation of blocks).
+Source: Li and Hoefler, Chimera, https://arxiv.org/abs/2107.06925; blocks by its direct concatenation.
 
 Copy 0 has stage s on rank s, copy 1 on rank p-1-s. Of each block of p micro-batches the first half passes copy 0, the
 second copy 1; a last, shorter block is halved the same way. Steps: the clock of ``slots.py::waves`` for each copy, in

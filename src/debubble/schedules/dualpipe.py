@@ -1,6 +1,6 @@
 """DualPipe: two pipelines run against each other over two copies of the weights, forwards overlapping backwards.
 
-Source: DeepSeek-AI, DeepSeek-V3 technical report, https://arxiv.org/abs/2412.19437, section 3.2.1 and figure 5;
+Source: DeepSeek-AI, DeepSeek-V3 technical report, https://arxiv.org/abs/2412.19437, section 3.2.1;
 https://github.com/deepseek-ai/DualPipe.
 
 Copy 0 has stage s on rank s, copy 1 on rank p-1-s. Micro-batches 0 to m/2-1 pass copy 0, the others copy 1. On rank r

@@ -1,7 +1,7 @@
 """Eager 1F1B: twice the warm-up of 1F1B, so that a hop between ranks hides behind the ops of other micro-batches.
 
-Source: Zhuang et al., On Optimizing the Communication of Model Parallelism, https://arxiv.org/abs/2211.05322,
-section 4 (overlapping-friendly 1F1B; Alpa's OverlapFriendlyPipeDreamSchedule).
+Source: Zhuang et al., On Optimizing the Communication of Model Parallelism, https://arxiv.org/abs/2211.05322
+(overlapping-friendly 1F1B; Alpa's OverlapFriendlyPipeDreamSchedule).
 
 With a full backward each hop that takes any time costs a whole period, hence 2(p-r)-1 in flight instead of p-r.
 

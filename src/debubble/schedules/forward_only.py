@@ -1,9 +1,9 @@
 """Forward only (inference): a schedule with its backwards left out.
 
-For a schedule given, its forwards in their order; for a shape alone, each rank passes p micro-batches through a chunk
-before it turns to the next.
+For a schedule given, its forwards in their order; for a shape alone, each rank passes all micro-batches through a
+chunk before it turns to the next.
 
-p = 3, m = 4, B = 2F:
+p = 3, m = 4:
 
     rank 0  F0 F1 F2 F3  .  .
     rank 1   . F0 F1 F2 F3  .
@@ -43,7 +43,7 @@ def forward_only(schedule: Schedule) -> Schedule:
 
 
 def inference(shape: Shape) -> Schedule:
-    """Forwards alone for any p, m and v; a rank passes p micro-batches through a chunk before it turns to the next."""
+    """Forwards alone for any p, m and v."""
     check("forward-only", shape, chunks=None)
-    p, m, v = shape.ranks, shape.microbatches, shape.chunks
-    return looped("forward-only", shape, [m * v * F] * p, min(p, m))
+    m = shape.microbatches
+    return looped("forward-only", shape, [m * shape.chunks * F] * shape.ranks, m)

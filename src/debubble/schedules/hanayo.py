@@ -1,7 +1,7 @@
 """Hanayo: the wave of Chimera in one copy of the weights; chunks lie as a snake that passes all ranks up and down.
 
-Source: Liu et al., Hanayo: Harnessing Wave-like Pipeline Parallelism, https://arxiv.org/abs/2308.15762, section 3 and
-figures 5 and 6. w waves are v = 2w chunks; w = 1 is a V.
+Source: Liu et al., Hanayo: Harnessing Wave-like Pipeline Parallelism, https://arxiv.org/abs/2308.15762.
+w waves are v = 2w chunks; w = 1 is a V.
 
 Chunk c of rank r is stage c p + r where c is even, c p + p-1-r where it is odd. Steps: the clock of
 ``slots.py::waves`` in blocks of p micro-batches. On every rank the two parities of slots are then full from its first

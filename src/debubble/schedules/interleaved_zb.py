@@ -1,6 +1,6 @@
 """Interleaved zero bubble: ZB-H1's rule for W on interleaved chunks.
 
-Sources: Qi et al., Zero Bubble Pipeline Parallelism, https://arxiv.org/abs/2401.10241, section 2.2 (ZB-H1), on the
+Sources: Qi et al., Zero Bubble Pipeline Parallelism, https://arxiv.org/abs/2401.10241, section 2.1 (ZB-H1), on the
 loop of https://arxiv.org/abs/2104.04473; the order of PyTorch's ``ScheduleInterleavedZeroBubble``.
 
 Micro-batches come in max(1, m div p) rounds of N each. Steps, on rank r of p with v chunks (which op is the k-th: see

@@ -1,7 +1,7 @@
 """Looped breadth-first: all micro-batches pass a chunk before the rank turns to the next one.
 
-Source: Lamy-Poirier, Breadth-First Pipeline Parallelism, https://arxiv.org/abs/2211.05953, section 4 and figure 4;
-meant for few micro-batches beside sharded data parallelism, because a chunk's weights are gathered once.
+Source: Lamy-Poirier, Breadth-First Pipeline Parallelism, https://arxiv.org/abs/2211.05953; meant for few
+micro-batches beside sharded data parallelism, because a chunk's weights are gathered once.
 
 Steps, on every rank of p with v chunks:
     (1) for each chunk upward: m forwards

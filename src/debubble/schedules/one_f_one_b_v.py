@@ -1,7 +1,7 @@
 """1F1B-V: a V with full backwards, in two thirds of 1F1B's memory.
 
-Source: Qi et al., Pipeline Parallelism with Controllable Memory, https://arxiv.org/abs/2405.15362, section 3 and
-appendix (the building block "1F1B-V"); the offsets of ``v1f1b.py`` in sail-sg/zero-bubble.
+Source: Qi et al., Pipeline Parallelism with Controllable Memory, https://arxiv.org/abs/2405.15362 (its building
+block "1F1B-V"); the offsets as in sail-sg/zero-bubble.
 
 Rank r holds stages r (chunk 0) and 2p-1-r (chunk 1). A slot is one F of a chunk, B takes two. Steps:
     (1) building block: the F of stage s in slot s; the j-th B (of stage 2p-1-j) from slot

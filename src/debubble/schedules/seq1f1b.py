@@ -1,7 +1,7 @@
 """Seq1F1B: the sequence of a micro-batch is cut into slices, and 1F1B runs over slices: finer units, smaller bubble.
 
-Source: Sun et al., Seq1F1B, https://arxiv.org/abs/2406.03488, section 3 and figure 3. Attention is causal: the forward
-of a slice needs the slices before it, its backward those behind it, so backwards take the slices in reverse.
+Source: Sun et al., Seq1F1B, https://arxiv.org/abs/2406.03488. Attention is causal: the forward of a
+slice needs the slices before it, its backward those behind it, so backwards take the slices in reverse.
 
 A unit is one slice of one micro-batch. Steps, on rank r of p with m micro-batches of s slices:
     (1) warm-up: w = min(p-2-r+s, m s) forwards, of units in order

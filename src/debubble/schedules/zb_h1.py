@@ -1,6 +1,6 @@
 """ZB-H1: 1F1B with the backward split; W waits until it fills what was a bubble, in the memory of 1F1B.
 
-Source: Qi et al., Zero Bubble Pipeline Parallelism, https://arxiv.org/abs/2401.10241, section 2.2 and figure 2.
+Source: Qi et al., Zero Bubble Pipeline Parallelism, https://arxiv.org/abs/2401.10241, section 2.1 and figure 3.
 
 Steps, on rank r of p with m micro-batches:
     (1) warm-up: w = min(p-1-r, m) forwards, as in 1F1B

@@ -1,6 +1,6 @@
 """ZB-H2: more forwards in the warm-up and more W at the end, so that no rank idles between its first and last op.
 
-Source: Qi et al., Zero Bubble Pipeline Parallelism, https://arxiv.org/abs/2401.10241, section 2.3 and figure 3.
+Source: Qi et al., Zero Bubble Pipeline Parallelism, https://arxiv.org/abs/2401.10241, section 2.2 and figure 3.
 There is no bubble where steps follow each other without a barrier; with one, fill and drain remain.
 
 Steps, on rank r of p with m micro-batches:

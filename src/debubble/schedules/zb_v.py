@@ -1,7 +1,7 @@
 """ZB-V: two chunks a rank, laid out as a V, and a split backward: no bubble without a barrier, in 1F1B's memory.
 
-Source: Qi et al., Zero Bubble Pipeline Parallelism, https://arxiv.org/abs/2401.10241, section 6 and figure 8; the
-order made by hand for F = I = W, as PyTorch's ``ScheduleZBVZeroBubble`` also runs it.
+Source: Qi et al., Zero Bubble Pipeline Parallelism, https://arxiv.org/abs/2401.10241 (ZB-V); the order made
+by hand for F = I = W, as PyTorch's ``ScheduleZBVZeroBubble`` also runs it.
 
 Rank r holds stages r (chunk 0) and 2p-1-r (chunk 1); in front of the letter stands the chunk. The order is built for
 N = max(m, 2p-1) micro-batches, and those from m on are dropped. Steps, on rank r of p:
