@@ -107,13 +107,13 @@ def read_trace(path: Path) -> TraceFile:
         devices, clauses = told(tables, str(path))
         if devices:
             return TraceFile(path, said.header, tuple(devices), True, (*remarks, *(f"{path}: {c}" for c in clauses)))
-    device, clauses = _device(tables, str(path))
+    device, clauses = device_of(tables, str(path))
     remarks += [f"{path}: {clause}" for clause in clauses]
     return TraceFile(path, said.header, (device,) if len(device) else (), False, tuple(remarks))
 
 
-def _device(tables: Tables, source: str) -> tuple[RankOps, list[str]]:
-    """The device of a file that is one rank's."""
+def device_of(tables: Tables, source: str) -> tuple[RankOps, list[str]]:
+    """The device of one rank, without its rank, and what was left out, a clause each."""
     steps = steps_of(tables)
     pieces = pieces_of(tables)
     found = labelled(tables, pieces)
