@@ -6,6 +6,7 @@ Whether ranks can wait for each other for ever is found by ``lower``, which take
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 
 import numpy as np
 from numpy.typing import NDArray
@@ -39,7 +40,7 @@ def violations(schedule: Schedule, *, in_order: bool = False) -> list[Violation]
     """
     strangers = list(_strangers(schedule))
     if strangers:
-        return strangers
+        return strangers + _without_strangers(schedule, in_order)
     found = [*_misplaced(schedule), *_repeated(schedule), *_entangled(schedule)]
     where = locate(schedule)
     found += _missing(schedule, where)
@@ -72,6 +73,26 @@ def _strangers(schedule: Schedule) -> Iterator[Violation]:
         for row in np.flatnonzero((column < 0) | (column >= size))[:_MOST]:
             sentence = f"{_name(schedule, row)} does not exist: there are {size} {noun}, counted from 0"
             yield _at(schedule, row, sentence, "leave it out")
+
+
+def _without_strangers(schedule: Schedule, in_order: bool) -> list[Violation]:
+    """What the other ops break, at their positions in the whole; slots are judged once all ops exist."""
+    kept = (schedule.stage >= 0) & (schedule.stage < schedule.stages)
+    kept &= (schedule.unit >= 0) & (schedule.unit < schedule.units)
+    rows = np.flatnonzero(kept)
+    size = np.bincount(schedule.rank_of()[rows], minlength=schedule.ranks)
+    rest = replace(
+        schedule,
+        offsets=np.concatenate([[0], np.cumsum(size)]),
+        kind=schedule.kind[rows],
+        stage=schedule.stage[rows],
+        unit=schedule.unit[rows],
+        joined=None,
+    )
+    return [
+        v if v.position < 0 else _at(schedule, int(rows[rest.offsets[v.rank] + v.position]), v.sentence, v.remedy)
+        for v in violations(rest, in_order=in_order)
+    ]
 
 
 def _misplaced(schedule: Schedule) -> Iterator[Violation]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -126,7 +127,7 @@ def check(
 def _read(name: str, sizes: Sizes) -> tuple[Schedule, Exchange | None]:
     """The schedule, and the sends and receives of a file that states them."""
     schedule = schedule_of(name, sizes)
-    if schedule.source != name:
+    if schedule.source != name or (":" in name and not Path(name).is_file()):
         return schedule, None
     from ..formats import torch_csv
     from ..laws import violations

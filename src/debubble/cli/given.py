@@ -56,7 +56,7 @@ def schedule_of(name: str, sizes: Sizes) -> Schedule:
     """The schedule that a name or a path means.
 
     Args:
-        name: as in the catalog, or the path of a torch CSV file.
+        name: as in the catalog, the path of a torch CSV file, or ``module:Class`` of a torch schedule.
         sizes: of the pipeline; a file knows its own.
 
     Raises:
@@ -64,6 +64,8 @@ def schedule_of(name: str, sizes: Sizes) -> Schedule:
     """
     if name.endswith(".csv") or Path(name).is_file():
         return _from_file(name, sizes)
+    if ":" in name:
+        return _from_class(name, sizes)
     from ..schedules.catalog import CATALOG, build
 
     def known() -> None:
@@ -72,6 +74,16 @@ def schedule_of(name: str, sizes: Sizes) -> Schedule:
 
     _, shape = together(known, lambda: shape_of(sizes))
     return build(name, shape)
+
+
+def _from_class(spec: str, sizes: Sizes) -> Schedule:
+    shape = shape_of(sizes)
+    try:
+        from ..runner.torch_schedules import read_class
+    except ImportError as error:
+        rule = f"only PyTorch can say what its class does: {error}"
+        raise InputError(Fault(f"schedule = {spec}", rule, "pip install 'debubble[torch]'")) from error
+    return read_class(spec, shape)
 
 
 def shape_of(sizes: Sizes) -> Any:
