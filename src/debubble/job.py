@@ -102,31 +102,27 @@ def settled(job: Job) -> Job:
 
 def _devices(job: Job, faults: list[Fault]) -> Job:
     job = replace(job, context=job.context or 1)
-    if job.tensor is None:
-        alone = ("tensor",) if job.gpus and job.pipeline and job.data else ()
-        job = _solve(job, "gpus", ("context", "pipeline", "data"), alone, faults) if alone else replace(job, tensor=1)
-    if job.pipeline is not None:
-        unknown = tuple(name for name in ("data",) if getattr(job, name) is None)
-        job = _solve(job, "gpus", ("tensor", "context", "pipeline", "data"), unknown, faults)
-    return job
+    if job.tensor is None and not (job.gpus and job.pipeline and job.data):
+        job = replace(job, tensor=1)
+    return job if job.pipeline is None else _solve(job, "gpus", ("tensor", "context", "pipeline", "data"), faults)
 
 
 def _batch(job: Job, faults: list[Fault]) -> Job:
-    names = ("microbatches", "micro_batch", "data")
-    unknown = tuple(name for name in names if getattr(job, name) is None)
-    return job if "data" in unknown else _solve(job, "global_batch", names, unknown, faults)
+    return job if job.data is None else _solve(job, "global_batch", ("microbatches", "micro_batch", "data"), faults)
 
 
-def _solve(job: Job, whole: str, parts: tuple[str, ...], unknown: tuple[str, ...], faults: list[Fault]) -> Job:
+def _solve(job: Job, whole: str, parts: tuple[str, ...], faults: list[Fault]) -> Job:
     """Fill in the one size that is missing from ``whole = product of parts``, or check it where none is."""
-    product = prod(getattr(job, name) for name in parts if name not in unknown)
+    known = [name for name in parts if getattr(job, name) is not None]
+    unknown = [name for name in parts if name not in known]
+    product = prod(getattr(job, name) for name in known)
     total = getattr(job, whole)
     if len(unknown) > 1 or (unknown and total is None):
         return job
     if total is None:
         return replace(job, **{whole: product})
     if (not unknown and total != product) or total % product:
-        faults.append(_contradiction(job, whole, [name for name in parts if name not in unknown], product))
+        faults.append(_contradiction(job, whole, known, product))
         return job
     return replace(job, **{unknown[0]: total // product}) if unknown else job
 
@@ -134,7 +130,7 @@ def _solve(job: Job, whole: str, parts: tuple[str, ...], unknown: tuple[str, ...
 def _contradiction(job: Job, whole: str, parts: list[str], product: int) -> Fault:
     total: int = getattr(job, whole)
     near = sorted({max(total // product, 1) * product, (total // product + 1) * product})
-    stated = " x ".join(f"{name} {getattr(job, name)}" for name in parts)
+    stated = " x ".join(f"{name} {getattr(job, name)}" for name in parts if getattr(job, name) > 1)
     return Fault(
         f"{job.name}: {whole} = {total}",
         f"{stated} = {product} does not fit into it",

@@ -80,7 +80,7 @@ def _document(comparisons: Sequence[Comparison]) -> dict[str, Any]:
 
 
 def _comparison(c: Comparison) -> dict[str, Any]:
-    from ..diagnose.verdict import verdict
+    from ..diagnose.verdict import checks, verdict
 
     return {
         "throughput_ratio": c.ratio.value if c.ratio is not None else None,
@@ -99,6 +99,7 @@ def _comparison(c: Comparison) -> dict[str, Any]:
         "ceiling_barrier_ratio": c.b.ceiling_barrier_ratio,
         "tie_hop_ms": c.tie_hop_ns / MILLISECOND if c.tie_hop_ns is not None else None,
         "verdict": verdict(c),
+        "check": checks(c),
         "next": [_way_out(answer) for answer in c.next],
         "missing": [{"side": ask.side, "key": ask.key, "reason": ask.reason} for ask in c.asks],
     }

@@ -31,8 +31,16 @@ def blocks(comparison: Comparison, look: Look) -> list[Block]:
     if comparison.next:
         found += _ways_out(comparison)
     if comparison.asks:
-        found.append(Sentences("To know more, state", [f"{a.key} of {a.side}: {a.reason}" for a in comparison.asks]))
+        found.append(Sentences("To know more, state", _asked(comparison)))
     return found
+
+
+def _asked(c: Comparison) -> list[str]:
+    """One line a key, for all runs that lack it."""
+    wanted: dict[tuple[str, str], list[str]] = {}
+    for ask in c.asks:
+        wanted.setdefault((ask.key, ask.reason), []).append(ask.side)
+    return [f"{key} of {' and '.join(sides)}: {reason}" for (key, reason), sides in wanted.items()]
 
 
 def series_blocks(comparisons: Sequence[Comparison], look: Look) -> list[Block]:
@@ -204,7 +212,13 @@ def _ways_out(c: Comparison) -> Iterator[Block]:
         ]
         for answer in c.next
     ]
-    headers = ["change", "m", "idle", "in flight", "memory", f"of {c.b.name}", f"of {c.a.name}", "if"]
-    yield Table(f"Ways out, the global batch of {c.b.name} held: throughput (simulated)", headers, rows)
-    legend = [f"{letter}: {assumption}" for assumption, letter in assumed.items()]
-    yield Sentences("", ["memory: of activations on the worst rank, with over without.", *legend])
+    headers = ["change", "m", "idle", "held", "memory", f"x {c.b.name}", f"x {c.a.name}", "if"]
+    yield Table(f"Ways out of {c.b.name}: throughput with each change (simulated)", headers, rows)
+    yield Sentences(
+        "",
+        [
+            "The global batch is that of " + c.b.name + " unless the last column says otherwise.",
+            "held: micro-batches in flight; memory: of their activations on the worst rank, with over without.",
+            *(f"{letter}: {assumption}" for assumption, letter in assumed.items()),
+        ],
+    )

@@ -63,7 +63,7 @@ def finer_microbatches(run: Replay, microbatches: int) -> Replay | None:
         size=run.size * ratio,
         changes=(
             *run.changes,
-            f"{microbatches} micro-batches, {_part(run.schedule.microbatches, microbatches)} the size",
+            f"micro-batches {_part(run.schedule.microbatches, microbatches)} the size",
         ),
         assumes=(*run.assumes, CUT, SHRINKS, EFFICIENT),
     )

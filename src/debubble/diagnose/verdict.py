@@ -11,14 +11,25 @@ from .why import Comparison
 NOTICEABLE = 0.03  # factors nearer to 1 than this are not worth a sentence
 UNREALISED = 0.1  # share of a possible gain below which something must be wrong
 
-CHECKS = (
+# What costs work in a busy second, and what only looks like it while nothing was measured op by op; likeliest first.
+IN_BUSY_SECONDS = (
     "smaller kernels: a smaller micro_batch, a shorter sequence or more tensor parallelism",
+    "recomputation that was switched on (state recompute)",
+    "slower GPUs: clocks, power limits, other kernels beside these",
+)
+CHECKS = (
+    IN_BUSY_SECONDS[0],
     "exposed hops: more ranks, or ranks that now sit on other nodes (state transfer)",
     "unequal stages: the embedding and the loss head weigh more where stages are thin",
     "a slow rank, which all ranks of its pipeline wait for",
-    "recomputation that was switched on (state recompute)",
+    *IN_BUSY_SECONDS[1:],
     "a smaller batch: reduction and optimizer cost as much for fewer tokens",
 )
+PARTS = {
+    "outside": "time outside the pipeline",
+    "imbalance_and_transfer": "imbalance and transfers",
+    "work_rate": "work in a busy second",
+}
 
 
 def verdict(c: Comparison) -> list[str]:
@@ -40,8 +51,9 @@ def checks(c: Comparison) -> list[str]:
     bounds = c.left_over
     if bounds is None or bounds[1] / c.recompute_ratio > 1 - NOTICEABLE:
         return []
-    rate = c.left_over_parts.get("work_rate", 0)
-    return list(CHECKS) if rate < 1 - NOTICEABLE else []
+    if c.left_over_parts.get("work_rate", 0) > 1 - NOTICEABLE:
+        return []
+    return list(IN_BUSY_SECONDS if c.a.measured and c.b.measured else CHECKS)
 
 
 def times(value: float) -> str:
@@ -169,15 +181,22 @@ def _left_over(c: Comparison) -> Iterator[str]:
     if rest > 1:
         yield f"What is left over is a factor of {rest:.3f}: it does better than its bubble predicts."
         return
+    second = "a second cause to look for"
     parts = {name: value for name, value in c.left_over_parts.items() if abs(value - 1) >= NOTICEABLE}
-    if parts:
-        split = ", ".join(f"{name.replace('_', ' ')} {value:.3f}" for name, value in parts.items())
-        yield f"What is left over is a factor of {rest:.3f}: {split}."
-    else:
-        yield (
-            f"What is left over is a factor of {rest:.3f}: {100 * (1 - rest):.0f} % less work in a busy second, "
-            "a second cause to look for."
-        )
+    if not parts:
+        yield f"What is left over is a factor of {rest:.3f}: {_less(rest)} work in a busy second, {second}."
+        return
+    yield (
+        f"What is left over is a factor of {rest:.3f}: "
+        + ", ".join(f"{PARTS[name]} {value:.3f}" for name, value in parts.items())
+        + "."
+    )
+    if (rate := parts.get("work_rate", 1)) < 1:
+        yield f"A busy second of a GPU does {_less(rate)} work: {second}."
+
+
+def _less(factor: float) -> str:
+    return f"{100 * (1 - factor):.0f} % less"
 
 
 def _batch(c: Comparison) -> Iterator[str]:

@@ -28,6 +28,7 @@ def ways_out(run: Replay) -> list[WhatIf]:
         [answer for answer in tried(run, list(changes(run))) if answer.speedup >= WORTH]
         for changes in (_recut, _reordered, _mended)
     )
+    reordered = list({answer.change: answer for answer in reordered}.values())
     shown = reordered[:OTHERS_SHOWN] + [each for each in reordered[OTHERS_SHOWN:] if each.change.startswith(COMMON)][:1]
     return sorted([*recut, *shown, *mended], key=lambda answer: -answer.speedup)
 

@@ -10,19 +10,25 @@ ratio of the busy shares of the two *schedules themselves*: what would have happ
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from math import prod
 
-from ..costs import Rates
+import numpy as np
+
+from ..costs import Costs
 from ..errors import Fault, InputError
 from ..job import Job
 from ..observation import Observation
+from ..op import KINDS
+from ..simulate import simulate
 from .replay import WhatIf
 from .sides import Side, side
 from .speeds import PER_GPU, UNITS, Figure
 from .ways_out import ways_out
 
 Bounds = tuple[float, float]
+
+LONG_HOP = 10  # windows: a hop that costs more than all else together
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,11 +92,13 @@ class Comparison:
     @property
     def left_over_parts(self) -> dict[str, float]:
         """Where both were measured or simulated: what is left over, as a product."""
-        if self.left_over is None or "busy" not in self.factors or self.explains is None:
+        if self.left_over is None or self.explains is None or not (self.a.causes and self.b.causes):
+            return {}
+        if self.busy_evidence not in ("measured", "simulated"):
             return {}
         alone = self.explains[0] / self.factors.get("gpus", 1)
         parts = {"outside": self.factors.get("window", 1.0), "imbalance_and_transfer": self.factors["busy"] / alone}
-        return parts | {"work_rate": self.factors["work_rate"]} if self.busy_evidence != "stated" else {}
+        return parts | {"work_rate": self.factors["work_rate"]}
 
 
 def why(first: Job | Observation, second: Job | Observation, *, changes: bool = True) -> Comparison:
@@ -164,7 +172,7 @@ def _factors(a: Side, b: Side, gpus: float | None, ratio: Figure | None) -> tupl
             factors["window"] = windows[1] / windows[0]
         factors["busy"] = there.value / here.value
     factors["work_rate"] = ratio.value / prod(factors.values())
-    return factors, here.evidence if here is not None else ""
+    return factors, here.evidence if here is not None and "busy" in factors else ""
 
 
 def _busy(a: Side, b: Side) -> tuple[Figure | None, Figure | None]:
@@ -204,28 +212,28 @@ def _asks(a: Side, b: Side, ratio: Figure | None) -> list[Ask]:
 
 def _tie_hop(a: Side, b: Side) -> float | None:
     """The hop, equal in both, from which b is no longer faster, all else as stated; None where no hop does that."""
-    if not (a.predicted and b.predicted) or a.job.transfer is None or b.job.transfer is None:
+    unit = next((unit for unit in UNITS if unit in a.predicted and unit in b.predicted), None)
+    if unit is None or a.job.transfer is None or b.job.transfer is None or a.causes is None:
         return None
+    now = b.predicted[unit].value / a.predicted[unit].value
+    now *= _window_at(b, b.job.transfer) / _window_at(a, a.job.transfer)
 
     def faster(hop: float) -> bool:
-        ratio = _ratio(_with_hop(a, hop), _with_hop(b, hop))[1]
-        return ratio is not None and ratio.value > 1
+        return now * _window_at(a, hop) > _window_at(b, hop)
 
-    low, high = 0.0, 100 * _work(a)
+    low, high = 0.0, float(LONG_HOP * a.causes.window)
     if not faster(low) or faster(high):
         return None
-    for _ in range(40):
+    while high - low > 1:
         middle = (low + high) / 2
         low, high = (middle, high) if faster(middle) else (low, middle)
     return high
 
 
-def _with_hop(run: Side, hop: float) -> Side:
-    alone = replace(run.job, transfer=hop, measured=type(run.job.measured)())
-    return side(alone)
-
-
-def _work(run: Side) -> float:
-    """F and B of one micro-batch on one rank, nanoseconds."""
-    forward, _, _, backward = Rates(forward=run.job.forward or 0, backward=run.job.backward).by_kind()
-    return forward + backward
+def _window_at(run: Side, hop: float) -> int:
+    """The simulated window of a job with another hop, nanoseconds."""
+    if run.timeline is None or run.replay is None:
+        return 0
+    program = run.timeline.program
+    transfers = np.full((KINDS, program.schedule.stages, 1), round(hop), np.int64)
+    return simulate(program, Costs(run.replay.costs.durations, transfers)).makespan

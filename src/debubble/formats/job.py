@@ -171,7 +171,8 @@ def _value(value: Any, field: structs.FieldInfo, name: str) -> Any:
     try:
         made = msgspec.convert(value, type=field.type)
     except msgspec.ValidationError as error:
-        rule = str(error).replace("`", "").replace("Expected", "expected").split(" - at")[0]
+        rule = str(error).replace("`", "").split(" - at")[0]
+        rule = rule[:1].lower() + rule[1:]
         raise InputError(Fault(f"{name} = {_short(value)}", rule, remedy)) from None
     numbers = made if isinstance(made, tuple) else (made,)
     if not all(math.isfinite(number) for number in numbers if isinstance(number, float)):
