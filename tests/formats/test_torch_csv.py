@@ -128,6 +128,12 @@ def test_a_file_that_is_no_schedule_says_why(file, text, says):
     assert says in faults_of(file, text)[0]
 
 
+def test_a_file_name_cannot_command_the_terminal(tmp_path):
+    path = tmp_path / "a\x1b[2J\udcff.csv"
+    path.write_text("0F0,0B0\n")
+    assert torch_csv.read(path).name == "a?[2J?"
+
+
 def test_a_file_that_is_not_there_is_an_input_error(tmp_path):
     with pytest.raises(InputError, match="cannot be read"):
         torch_csv.read(tmp_path / "nowhere.csv")

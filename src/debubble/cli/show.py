@@ -64,7 +64,18 @@ def _write_torch_csv(shown: Shown, path: Path) -> None:
     torch_csv.write(shown.schedule, path)
 
 
+def _write_svg(shown: Shown, path: Path) -> None:
+    from ..draw.svg import svg
+    from ..formats.atomic import replacing
+    from .show_text import title
+
+    figure = svg(shown.timeline, title(shown)).encode()
+    with replacing(path) as stream:
+        stream.write(figure)
+
+
 FILES: dict[str, tuple[str, Callable[[Shown, Path], None]]] = {
+    "svg": ("Write the picture as a figure.", _write_svg),
     "perfetto": ("Write a trace that ui.perfetto.dev opens; gzipped where F ends in .gz.", _write_perfetto),
     "torch-csv": ("Write the schedule in PyTorch's format.", _write_torch_csv),
 }

@@ -23,7 +23,7 @@ MOST_RANKS = 32  # with a line of their own in the table
 def text(shown: Shown, look: Look) -> str:
     """Everything that ``show`` says about a schedule."""
     picture = timeline_text(shown.timeline, look.width, utf8=look.utf8, colour=look.colour)
-    blocks = [_title(shown), picture, *_numbers(shown), "", _ranks(shown), "", *_hints(shown)]
+    blocks = [title(shown), picture, *_numbers(shown), "", _ranks(shown), "", *_hints(shown)]
     return "\n".join(blocks).rstrip()
 
 
@@ -38,7 +38,8 @@ def catalog() -> str:
     return f"{table(headers, rows, left=len(headers))}\n{legend}"
 
 
-def _title(shown: Shown) -> str:
+def title(shown: Shown) -> str:
+    """What was simulated, in one line."""
     schedule, rates = shown.schedule, shown.rates
     chunks = schedule.stages / schedule.ranks
     sizes = [_counted(schedule.ranks, "rank")]
@@ -126,4 +127,5 @@ def _hints(shown: Shown) -> list[str]:
             hint += f"; as interleaved -v 2 it is {100 * (p - 1) / (2 * m + p - 1):.1f} %"
         lines.append(f" {hint}.")
     uneven = ",".join(["1"] * (min(schedule.stages, 8) - 1) + ["1.6"])
-    return [*lines, f" More: --stage-scale {uneven}   --transfer 100us   --perfetto F   --torch-csv F   --json"]
+    options = (f"--stage-scale {uneven}", "--transfer 100us", "--svg F", "--perfetto F", "--torch-csv F", "--json")
+    return [*lines, f" More: {'   '.join(options)}"]

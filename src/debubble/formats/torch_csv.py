@@ -224,8 +224,8 @@ def _schedule(table: _Table) -> Schedule:
     held, first = np.unique(stage, return_index=True)
     _check_numbers(table.path, held, int(unit.max()) + 1, len(ops))
     return Schedule(
-        name=table.path.stem,
-        source=str(table.path),
+        name=_printable(table.path.stem),
+        source=_printable(str(table.path)),
         microbatches=int(unit.max()) + 1,
         placement=table.rank_of()[ops][first].astype(np.int32)[None, :],
         offsets=np.searchsorted(ops, table.offsets).astype(np.int64),
@@ -234,6 +234,11 @@ def _schedule(table: _Table) -> Schedule:
         unit=unit,
         joined=joined if joined.any() else None,
     )
+
+
+def _printable(name: str) -> str:
+    """A file's name without what could command a terminal or break a document."""
+    return "".join(character if character.isprintable() else "?" for character in name)
 
 
 def _check_numbers(path: Path, held: NDArray[np.int32], units: int, ops: int) -> None:
