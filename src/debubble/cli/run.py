@@ -56,6 +56,7 @@ class Wish:
     check: bool
     double: bool
     device: str
+    timeout: float
 
 
 @click.command(cls=Verb, short_help="Train through a schedule and record it.")
@@ -71,6 +72,7 @@ class Wish:
 @click.option("--check", is_flag=True, help="Compare loss and every gradient with one process without a pipeline.")
 @click.option("--double", is_flag=True, help="Train in 64 bits.")
 @click.option("--device", type=click.Choice(["auto", "cpu", "cuda"]), default="auto", help="Where to run.")
+@click.option("--timeout", type=DURATION, default=300e9, help="How long a rank waits for another.  [default: 5min]")
 @click.option("--out", required=True, metavar="DIR", help="Folder of the recording; an earlier one there is replaced.")
 @look_options
 @json_option
@@ -129,6 +131,7 @@ def _task(schedule: Schedule, paced: Shown | None, hop_ns: int, wish: Wish) -> T
         hop_ns=hop_ns,
         check=wish.check,
         double=wish.double,
+        timeout_s=wish.timeout / 1e9,
         predicted_ns=paced.timeline.makespan if paced else None,
     )
 

@@ -26,7 +26,7 @@ _RECEIVE = {Kind.F: _ComputationType.RECV_F, Kind.I: _ComputationType.RECV_B, Ki
 _NAMES = {Act.COMPUTE: _COMPUTE, Act.SEND: _SEND, Act.RECEIVE: _RECEIVE}
 
 
-def actions(program: Program) -> dict[int, list[_Action | None]]:
+def actions(program: Program) -> dict[int, list[_Action]]:
     """What each rank does in one step, in order; pairs that run together as OVERLAP_F_B."""
     schedule, order = program.schedule, exchange(program)
     return {

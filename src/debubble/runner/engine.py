@@ -19,7 +19,7 @@ import torch
 import torch.distributed as dist
 from torch import Tensor, nn
 from torch.distributed.pipelining import PipelineStage
-from torch.distributed.pipelining.schedules import _Action, _PipelineScheduleRuntime
+from torch.distributed.pipelining.schedules import _PipelineScheduleRuntime
 
 from ..program import Program
 from .actions import actions
@@ -94,18 +94,15 @@ class _Runtime(_PipelineScheduleRuntime):
     ) -> None:
         schedule = program.schedule
         super().__init__(stages, schedule.microbatches, loss_fn=None if schedule.forward_only else loss)  # type: ignore[no-untyped-call]
-        self._placement = schedule.placement[0].tolist()
         self._loss, self._watch = loss, watch
         self._graphs: dict[int, Tensor] = {}  # losses whose backward is to come
         self._values: dict[int, Tensor] = {}
         self.fwd_recv_ops = _Arrivals(watch, stamps, FORWARD)
         self.bwd_recv_ops = _Arrivals(watch, stamps, GRADIENT)
-        self._prepare_schedule_with_comms(actions(program), format="compute_comms")
-
-    def _validate_and_set_stage_mapping(self, actions: dict[int, list[_Action | None]]) -> None:  # noqa: ARG002
-        """Say where stages live; the order needs no second proof, and the engine's refuses forwards alone."""
-        self.stage_index_to_group_rank = dict(enumerate(self._placement))
-        for stage in self._stages:
+        # Set as the engine's own loader would, but for its proof: `lower` has given one, and theirs refuses inference.
+        self.pipeline_order_with_comms = actions(program)
+        self.stage_index_to_group_rank = dict(enumerate(schedule.placement[0].tolist()))
+        for stage in stages:
             stage.stage_index_to_group_rank = self.stage_index_to_group_rank
 
     def _maybe_compute_loss(

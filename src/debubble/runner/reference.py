@@ -28,7 +28,13 @@ class Reference:
         self._model, self._loss, self._pieces = nn.Sequential(*self._stages), parts.loss, pieces
         self._optimizer = torch.optim.SGD(self._model.parameters(), RATE)
 
-    def step(self, inputs: Tensor, targets: Tensor) -> tuple[float, Gradients]:
+    @torch.no_grad()
+    def infer(self, inputs: Tensor, targets: Tensor) -> float:
+        """Mean loss over the batch of all replicas, without training."""
+        pieces = zip(inputs.chunk(self._pieces), targets.chunk(self._pieces), strict=True)
+        return sum(float(self._loss(self._model(piece), wanted)) for piece, wanted in pieces) / self._pieces
+
+    def train(self, inputs: Tensor, targets: Tensor) -> tuple[float, Gradients]:
         """Train on the batch of all replicas; mean loss and the gradients that were applied."""
         self._optimizer.zero_grad()
         total = 0.0

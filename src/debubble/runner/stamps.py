@@ -1,4 +1,4 @@
-"""Stamps: when each output was made, in memory that the processes of one host share, so that hops can be timed.
+"""Stamps: when each output was made, in memory that the processes of one host share, so that arrivals can be timed.
 
 A hop of D delays an arrival: an input is there at (end of the op that made it) + D, however early the receiver asks
 and however late. The receiver therefore has to know when the output was made. Messages carry tensors only; so the

@@ -45,7 +45,7 @@ class Task:
     double: bool = False
     device: str = "cpu"
     predicted_ns: int | None = None
-    timeout_s: float = 120.0
+    timeout_s: float = 300.0
 
     def __post_init__(self) -> None:
         refuse_what_torch_cannot(self.schedule)

@@ -5,9 +5,9 @@
 
 A CPU watch reads the monotonic clock, which all processes of one host share. It can also *pace*: the rank then plays
 a device whose ops take given durations. Such a device starts an op the moment the one before it has ended and its
-input has come, as a GPU with a queue of kernels does; what Python spends in between belongs to the op. The target of
-an op is reckoned from the target of the one before, so that the overshoot of a sleep is made up by the next op and
-does not add up; only a tenth of an op is ever made up, beyond that the op has really taken longer.
+input is there, a hop after it was made, as a GPU with a queue of kernels does. What Python, sockets and the overshoot
+of sleeps add is made up for: each op is reckoned from when it was due, not from when Python came to it. But only up
+to a tenth of an op; beyond that the machine was too slow to play the device, and the op really starts or ends late.
 
 A CUDA watch records events on the current stream, behind the receive that the stream waits for.
 """
@@ -23,7 +23,6 @@ import torch
 import torch.distributed as dist
 from numpy.typing import NDArray
 
-_AT_ONCE = 300_000  # ns: a receive that returns this fast had come before it was asked for
 _MADE_UP = 10  # a tenth of an op
 
 
@@ -67,8 +66,8 @@ class CpuWatch:
     def begin_step(self) -> None:
         """Forget the step before."""
         self._row = -1
-        self._arrived = self._standing = 0
-        self._ended = self._target = 0
+        self._arrived = self._stood = 0
+        self._ended = self._due = 0
 
     def receive(self, works: Sequence[dist.Work], sent: Callable[[], int]) -> None:
         """Wait for an input, and until a hop after it was made.
@@ -76,37 +75,36 @@ class CpuWatch:
         The rank stands still meanwhile, but it could do nothing else: the order of its ops is fixed and the next one
         needs this input. An input that was made long ago is not delayed again.
         """
-        began = now = time.monotonic_ns()
+        began = time.monotonic_ns()
         for work in works:
             work.wait()
-        now = time.monotonic_ns()
-        self._arrived = now if now - began > _AT_ONCE else 0
+        made = sent()
         if self._hop:
-            self._arrived = max(self._arrived, sent() + self._hop)
-            _sleep_until(self._arrived)
-            now = time.monotonic_ns()
-        self._standing = now - began
+            _sleep_until(made + self._hop)
+        now = time.monotonic_ns()
+        self._stood = now - began
+        self._arrived = made + self._hop if made else now
 
     def begin(self) -> None:
-        """The next op starts: now, or, paced, as soon as its device was free and its input there."""
+        """The next op starts: now, or, paced, as soon as its device is free and its input there."""
         self._row += 1
-        start = time.monotonic_ns()
-        if self._pace is not None and self._row:
-            start = max(self._ended, self._arrived)
-        self._start[self._row] = start
-        self._waited[self._row], self._standing = self._standing, 0
+        now = time.monotonic_ns()
+        if self._pace is None:
+            self._start[self._row] = now
+        else:
+            tenth = self._pace[self._row] // _MADE_UP
+            start = max(self._ended, self._arrived, now - tenth) if self._row else now
+            self._start[self._row] = start
+            self._due = max(self._due, self._arrived, start - tenth) + self._pace[self._row]
+        self._waited[self._row], self._stood, self._arrived = self._stood, 0, 0
 
     def end(self) -> None:
-        """The op has computed; paced, it lasts until its target."""
-        row = self._row
+        """The op has computed; paced, it lasts until it is due."""
         if self._pace is not None:
-            self._target = max(self._target, self._arrived, self._start[0]) + self._pace[row]
-            _sleep_until(self._target)
-            self._ended = time.monotonic_ns()
-            self._target = max(self._target, self._ended - self._pace[row] // _MADE_UP)
-        else:
-            self._ended = time.monotonic_ns()
-        self._end[row], self._arrived = self._ended, 0
+            _sleep_until(self._due)
+        self._ended = self._end[self._row] = time.monotonic_ns()
+        if self._pace is not None:
+            self._due = max(self._due, self._ended - self._pace[self._row] // _MADE_UP)
 
     def last_end(self) -> int:
         """When the latest op ended, nanoseconds."""

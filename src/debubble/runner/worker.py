@@ -24,7 +24,7 @@ from .reference import RATE, Reference, gradient_error, gradients
 from .stamps import Stamps, make_file
 from .task import Task
 from .watch import CpuWatch, CudaWatch, Watch
-from .world import World, connect
+from .world import World, connect, seat
 
 _GRACE_S = 3.0
 
@@ -52,7 +52,7 @@ class Outcome:
 
     Args:
         loss: of the last step.
-        gradient_error: largest over all steps, or None where it was not asked for.
+        gradient_error: largest over all steps, or None where it was not asked for, or nothing was trained.
         loss_error: largest relative difference of the loss, or None.
     """
 
@@ -62,6 +62,7 @@ class Outcome:
 
 
 Tell = Callable[[Step], None]
+Errors = tuple[float | None, float]  # of gradients and loss
 
 
 def work(task: Task, tell: Tell) -> Outcome | None:
@@ -72,10 +73,10 @@ def work(task: Task, tell: Tell) -> Outcome | None:
         RuntimeError: another process is gone.
     """
     logging.getLogger("torch.distributed.pipelining").setLevel(logging.CRITICAL)  # we say it in one line
-    schedule = task.schedule
+    limit = task.timeout_s
     try:
-        with connect(schedule.ranks, task.replicas, device=task.device, timeout_s=task.timeout_s) as world:
-            return train(task, world, tell)
+        with connect(task.processes, device=task.device, timeout_s=limit) as device:
+            return train(task, seat(task.schedule.ranks, task.replicas, device, timeout_s=limit), tell)
     except RuntimeError as error:
         if isinstance(error, dist.DistError) or "gloo" in str(error):
             time.sleep(_GRACE_S)  # a peer is gone: let the launcher see it first, and name it
@@ -95,13 +96,13 @@ def train(task: Task, world: World, tell: Tell) -> Outcome | None:
     return outcome
 
 
-def _worst(outcome: Outcome | None, step: Step, errors: tuple[float, float] | None) -> Outcome:
+def _worst(outcome: Outcome | None, step: Step, errors: Errors | None) -> Outcome:
     """The latest loss with the largest errors so far."""
-    if errors is None:
-        return Outcome(step.loss)
-    if outcome is not None and outcome.gradient_error is not None and outcome.loss_error is not None:
-        errors = max(errors[0], outcome.gradient_error), max(errors[1], outcome.loss_error)
-    return Outcome(step.loss, *errors)
+    before = (outcome.gradient_error, outcome.loss_error) if outcome else (None, None)
+    worst = [
+        max((e for e in pair if e is not None), default=None) for pair in zip(before, errors or before, strict=True)
+    ]
+    return Outcome(step.loss, *worst)
 
 
 class Trainer:
@@ -131,7 +132,7 @@ class Trainer:
         )
         self._recorder = Recorder(task, world, self._parts.tokens, folder)
 
-    def step(self, number: int) -> tuple[Step, tuple[float, float] | None]:
+    def step(self, number: int) -> tuple[Step, Errors | None]:
         """One step of all replicas: the pipeline, the sum of gradients over replicas, the optimizer.
 
         Returns:
@@ -188,19 +189,24 @@ class Trainer:
             idle_share=float((1 - busy.sum(axis=1) / (window * busy.shape[1])).mean()),
         )
 
-    def _errors(self, inputs: Tensor, targets: Tensor, loss: float) -> tuple[float, float] | None:
+    def _errors(self, inputs: Tensor, targets: Tensor, loss: float) -> Errors | None:
         """Gather the gradients of the first replica and compare them, and the loss, with the reference."""
         if self._world.replica:
             return None
+        if self._task.schedule.forward_only:
+            return (None, _relative(loss, self._reference.infer(inputs, targets))) if self._reference else None
         mine = {at: gradients(module) for at, module in self._modules.items()}
         gathered: list[dict[int, list[Tensor | None]]] = [{}] * self._task.schedule.ranks
         dist.gather_object(mine, gathered if self._world.first else None, group_dst=0, group=self._world.pipeline)
         if self._reference is None:
             return None
-        expected_loss, expected = self._reference.step(inputs, targets)
+        expected_loss, expected = self._reference.train(inputs, targets)
         found = {at: grads for part in gathered for at, grads in part.items()}
-        off = 0.0 if self._task.schedule.forward_only else gradient_error(found, expected)
-        return off, abs(loss - expected_loss) / max(abs(expected_loss), 1e-30)
+        return gradient_error(found, expected), _relative(loss, expected_loss)
+
+
+def _relative(found: float, expected: float) -> float:
+    return abs(found - expected) / max(abs(expected), 1e-30)
 
 
 def _parts(task: Task) -> Parts:
@@ -234,13 +240,15 @@ def _watch(task: Task, world: World) -> Watch:
 
 
 def _stamps(task: Task, world: World, folder: Path) -> Stamps | None:
-    """The table that hops are timed by; its file is gone as soon as all processes have opened it.
+    """The table that arrivals are timed by; its file is gone as soon as all processes have opened it.
 
     Raises:
-        InputError: there are several hosts, or GPUs, where no common clock could time a hop.
+        InputError: a hop is asked for and there are several hosts, where no common clock could time it.
     """
-    if not task.hop_ns:
+    if task.pace is None and not task.hop_ns:
         return None
+    if world.clocks > 1 and not task.hop_ns:
+        return None  # paced by when messages come
     if world.clocks > 1:
         rule = "a hop is timed by a clock that all ranks share, and there are several hosts"
         raise InputError(Fault(f"hop = {task.hop_ns} ns", rule, "run on one host, or without --hop"))

@@ -46,7 +46,7 @@ class World:
 
 
 @contextmanager
-def connect(ranks: int, replicas: int, *, device: str = "cpu", timeout_s: float = 120) -> Iterator[World]:
+def connect(processes: int, *, device: str = "cpu", timeout_s: float = 300) -> Iterator[torch.device]:
     """Join the other processes by what ``torchrun`` (or our own launcher) put into the environment.
 
     Processes on GPUs have one each and talk by NCCL, those on CPUs by gloo.
@@ -55,16 +55,36 @@ def connect(ranks: int, replicas: int, *, device: str = "cpu", timeout_s: float 
         InputError: another number of processes was started.
     """
     started = int(os.environ["WORLD_SIZE"])
-    if started != ranks * replicas:
-        rule = f"{ranks} ranks x {replicas} replicas are {ranks * replicas} processes"
+    if started != processes:
+        rule = f"ranks x replicas are {processes} processes"
         raise InputError(Fault(f"processes = {started}", rule, "start as many, or change --ranks or --data"))
     mine = _device(device)
     backend = "nccl" if mine.type == "cuda" else "gloo"
     dist.init_process_group(backend, timeout=timedelta(seconds=timeout_s))
     try:
-        yield _seat(ranks, replicas, mine)
+        yield mine
     finally:
         dist.destroy_process_group()
+
+
+def seat(ranks: int, replicas: int, device: torch.device, *, timeout_s: float = 300) -> World:
+    """Find this process's place in so many pipelines; all processes must ask together."""
+    me = dist.get_rank()
+    replica, rank = divmod(me, ranks)
+    limit = timedelta(seconds=timeout_s)  # a new group does not take over that of the world
+    pipelines = [dist.new_group([r * ranks + k for k in range(ranks)], timeout=limit) for r in range(replicas)]
+    peers = [dist.new_group([r * ranks + k for r in range(replicas)], timeout=limit) for k in range(ranks)]
+    everyone: list[tuple[str, str]] = [("", "")] * (ranks * replicas)
+    dist.all_gather_object(everyone, (uuid4().hex, clock_name()))
+    return World(
+        rank=rank,
+        replica=replica,
+        pipeline=pipelines[replica],
+        peers=peers[rank],
+        device=device,
+        run=everyone[0][0],
+        clocks=len({clock for _, clock in everyone}),
+    )
 
 
 def clock_name() -> str:
@@ -82,21 +102,3 @@ def _device(name: str) -> torch.device:
     device = torch.device("cuda", int(os.environ["LOCAL_RANK"]))
     torch.cuda.set_device(device)
     return device
-
-
-def _seat(ranks: int, replicas: int, device: torch.device) -> World:
-    me = dist.get_rank()
-    replica, rank = divmod(me, ranks)
-    pipelines = [dist.new_group([r * ranks + k for k in range(ranks)]) for r in range(replicas)]
-    peers = [dist.new_group([r * ranks + k for r in range(replicas)]) for k in range(ranks)]
-    everyone: list[tuple[str, str]] = [("", "")] * (ranks * replicas)
-    dist.all_gather_object(everyone, (uuid4().hex, clock_name()))
-    return World(
-        rank=rank,
-        replica=replica,
-        pipeline=pipelines[replica],
-        peers=peers[rank],
-        device=device,
-        run=everyone[0][0],
-        clocks=len({clock for _, clock in everyone}),
-    )
