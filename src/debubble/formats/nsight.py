@@ -1,0 +1,164 @@
+"""Nsight Systems exports: every device of every file, on one clock, its ops found as in any trace."""
+
+from __future__ import annotations
+
+import re
+import sqlite3
+from collections.abc import Sequence
+from contextlib import closing
+from dataclasses import dataclass, replace
+from itertools import pairwise
+from pathlib import Path
+
+import numpy as np
+
+from ..errors import Fault, InputError, Refusal
+from ..op import Kind
+from .kineto.names import Role
+from .kineto.read import device_of
+from .nsight_export import PROCESS, Device, open_export
+from .partners import chains
+from .rank_ops import Clock, RankOps, Reading
+
+_RANK = re.compile(r"rank[-_]?\[?(\d+)", re.IGNORECASE)
+_DOWN = 0.9  # share of forwards that must come behind the same one upstream; else names of kernels have misled
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _File:
+    """What one export held.
+
+    Args:
+        devices: with ranks counted within the file.
+        anchor: the moment of its zero, nanoseconds since 1970; None where it does not say.
+        named: whether ranges name its ops; else the direction of kernels tells.
+        remarks: what was left out.
+    """
+
+    devices: tuple[RankOps, ...]
+    anchor: int | None
+    named: bool
+    remarks: tuple[str, ...]
+
+
+def is_nsight(head: bytes) -> bool:
+    """Whether a file that begins like this is an SQLite database."""
+    return head.startswith(b"SQLite format 3\0")
+
+
+def read_nsight(paths: Sequence[Path], source: str) -> Reading:
+    """Read exports into one ``RankOps`` a device.
+
+    Args:
+        paths: SQLite files that ``nsys export --type sqlite`` wrote, one a rank or one a host.
+        source: what the user gave, for messages.
+
+    Raises:
+        InputError: none of them can be read.
+        Refusal: they could be read, and show no pipeline.
+    """
+    files: list[_File] = []
+    faults: list[Fault] = []
+    for path in paths:
+        try:
+            files.append(_read(path))
+        except InputError as error:
+            faults += error.faults
+    if not files:
+        raise InputError(*faults)
+    devices = [device for device in _on_one_clock(_numbered(files)) if len(device)]
+    if not devices or not (all(file.named for file in files) or _flows_down(devices)):
+        raise Refusal(
+            f"{source}: there is no pipeline here: no range names a forward or backward of a micro-batch, "
+            "and no ranks hand results on to each other"
+        )
+    lost = [f"{fault.value}: {fault.rule}; it was left out" for fault in faults]
+    return Reading(source, tuple(devices), (*(remark for file in files for remark in file.remarks), *lost))
+
+
+def _read(path: Path) -> _File:
+    try:
+        with closing(sqlite3.connect(f"{path.resolve().as_uri()}?mode=ro&immutable=1", uri=True)) as connection:
+            export = open_export(connection, path)
+            tables = {device: export.tables(device) for device in export.devices()}
+            found = {device: device_of(columns, str(path)) for device, columns in tables.items()}
+            named = any(bool((columns.roles == Role.LABEL).any()) for columns in tables.values())
+            ranks = _ranks(list(found), path)
+            devices = [replace(found[device][0], rank=rank) for device, rank in ranks.items()]
+            said = [
+                f"{path}: device {one.number}: {clause}" for one, (_, clauses) in found.items() for clause in clauses
+            ]
+            whole = tuple(_with_ranks(device if named else _by_order(device), ranks) for device in devices)
+            return _File(whole, export.anchor(), named, (*export.remarks, *said))
+    except sqlite3.Error as error:
+        raise InputError(Fault(str(path), f"it cannot be read as an export: {error}", "export it again")) from error
+
+
+def _ranks(devices: Sequence[Device], path: Path) -> dict[Device, int]:
+    """A rank for each device of a file: by the file's name where it holds one, else by the device's number."""
+    name = _RANK.search(path.name)
+    if name and len(devices) == 1:
+        return {devices[0]: int(name[1])}
+    numbers = [device.number for device in devices]
+    alone = len(set(numbers)) == len(numbers)
+    return {device: device.number if alone else i for i, device in enumerate(devices)}
+
+
+def _with_ranks(device: RankOps, ranks: dict[Device, int]) -> RankOps:
+    """Peers as ranks, where payloads name them as processes."""
+    if device.transfers is None:
+        return device
+    by_process = {one.process // PROCESS: rank for one, rank in ranks.items() if one.process is not None}
+    peer = np.array([by_process.get(process, -1) for process in device.transfers.peer.tolist()], np.int32)
+    return replace(device, transfers=replace(device.transfers, peer=peer))
+
+
+def _by_order(device: RankOps) -> RankOps:
+    """Without labels and steps, micro-batches count from the start of the trace: leave them to the steps."""
+    return replace(device, unit=None) if (device.step < 0).any() else device
+
+
+def _numbered(files: Sequence[_File]) -> list[tuple[RankOps, int | None]]:
+    """All devices with their file's anchor; ranks that several files count from 0 are counted on."""
+    found: list[tuple[RankOps, int | None]] = []
+    for file in files:
+        taken = {device.rank for device, _ in found}
+        clash = any(device.rank in taken for device in file.devices)
+        shift = max(taken) + 1 if clash else 0
+        for device in file.devices:
+            moves = device.transfers and replace(
+                device.transfers, peer=np.where(device.transfers.peer < 0, -1, device.transfers.peer + shift)
+            )
+            found.append((replace(device, rank=device.rank + shift, transfers=moves), file.anchor))
+    return found
+
+
+def _on_one_clock(devices: Sequence[tuple[RankOps, int | None]]) -> list[RankOps]:
+    """Times since 1970 where every file says when it began; else clocks of their own, where there are several."""
+    anchors = [anchor for _, anchor in devices]
+    if len(set(anchors)) == 1:
+        return [device for device, _ in devices]
+    if None in anchors:
+        return [replace(device, clock=Clock.OWN) for device, _ in devices]
+    return [_moved(device, anchor or 0) for device, anchor in devices]
+
+
+def _moved(device: RankOps, by: int) -> RankOps:
+    moves = device.transfers and replace(
+        device.transfers, start=device.transfers.start + by, end=device.transfers.end + by
+    )
+    return replace(device, start=device.start + by, end=device.end + by, transfers=moves)
+
+
+def _flows_down(devices: Sequence[RankOps]) -> bool:
+    """Whether the k-th forward of each rank comes behind the k-th of the rank before: kernels' names alone mislead.
+
+    Kernels called ``softmax_forward`` beside an all-to-all look like a pipeline; there all ranks run at the same time.
+    """
+    pairs = [(devices[a], devices[b]) for chain in chains(devices) for a, b in pairwise(chain)]
+    behind: list[bool] = []
+    for first, second in pairs:
+        ended, begun = (np.sort(time[d.kind == Kind.F]) for d, time in ((first, first.end), (second, second.start)))
+        count = min(len(ended), len(begun))
+        behind += (begun[:count] >= ended[:count]).tolist()
+    return bool(behind) and sum(behind) >= _DOWN * len(behind)
