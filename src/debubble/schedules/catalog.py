@@ -29,9 +29,9 @@ from .zb_v import zb_v
 class Entry:
     """One line of the catalog.
 
-    Formulas use p ranks, m micro-batches, v chunks, s slices, N for the group, r for a rank; F, I, W, B are times of
-    a micro-batch on a rank, F&B that of an overlapped pair. They hold for even stages, free transfers and enough
-    micro-batches.
+    Formulas use p ranks, m micro-batches, v chunks, s slices, N micro-batches in a group (p where none is given, and
+    m / max(1, m div p) in interleaved-zb); F, I, W, B are times of a micro-batch on a rank, F&B that of an overlapped
+    pair. They hold for even stages and free transfers.
 
     Args:
         name: as typed.
@@ -71,7 +71,7 @@ CATALOG = {
             "interleaved",
             interleaved,
             "loop",
-            "m % p = 0; or p <= N <= m, m % N = 0 or >= p",
+            "p <= N <= m; m % N = 0 or m % N >= p",
             "(p-1)(F+B)/v",
             "min(2(p-1)+(v-1)N+1, m v)/v",
             "arXiv:2104.04473",
