@@ -7,10 +7,10 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-from ..errors import Fault, InputError
+from ..errors import Fault, InputError, Refusal
 from ..observation import Observation
 from .places import Said
 from .rank_ops import Reading
@@ -31,7 +31,7 @@ class Ask:
         each: maps the reader of one trace over many paths, in parallel; None for one after the other.
     """
 
-    said: Said = Said()
+    said: Said = field(default_factory=Said)
     columns: dict[str, str] | None = None
     each: Each | None = None
 
@@ -190,11 +190,9 @@ def _read_traces(paths: Sequence[Path], ask: Ask) -> Reading:
 
 
 def _read_table(paths: Sequence[Path], ask: Ask) -> Reading:
-    from .table import read_table
+    from .table import read_tables
 
-    readings = [read_table(path, ask.columns) for path in paths]
-    devices = tuple(device for reading in readings for device in reading.devices)
-    return Reading(str(paths[0]), devices, tuple(remark for reading in readings for remark in reading.remarks))
+    return read_tables(paths, ask.columns)
 
 
 def _read_primus(paths: Sequence[Path], ask: Ask) -> Reading:  # noqa: ARG001 - the table's shape
@@ -203,10 +201,31 @@ def _read_primus(paths: Sequence[Path], ask: Ask) -> Reading:  # noqa: ARG001 - 
     return read_primus(paths, str(paths[0].parent))
 
 
+def _read_nsight(paths: Sequence[Path], ask: Ask) -> Reading:  # noqa: ARG001 - the table's shape
+    from .nsight import read_nsight
+
+    return read_nsight(paths, str(paths[0]) if len(paths) == 1 else str(paths[0].parent))
+
+
+def _is_log(head: bytes) -> bool:
+    from .steplog import is_log, is_step_table
+
+    return is_log(head) or is_step_table(head)
+
+
+def _read_log(paths: Sequence[Path], ask: Ask) -> Reading:  # noqa: ARG001 - the table's shape
+    raise Refusal(
+        f"{paths[0]}: it holds step times and sums of timers, without the order of ops that a timeline needs; "
+        f"debubble fit {paths[0].name} --ranks P says what they tell"
+    )
+
+
 FORMATS = (
     Format("a recording", _is_track, _read_recording),
     Format("a Primus timeline", _is_primus, _read_primus),
     Format("a Kineto or Chrome trace", _is_chrome, _read_traces),
+    Format("an Nsight Systems export", _is_sqlite, _read_nsight),
     Format("an op table", _is_table, _read_table),
+    Format("a log of steps", _is_log, _read_log),
 )
 _NAMES = [known.name for known in FORMATS]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import csv
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
@@ -42,6 +42,29 @@ class _Chunk:
 
     columns: Columns
     line: NDArray[np.int64]
+
+
+def read_tables(paths: Sequence[Path], mapping: dict[str, str] | None = None) -> Reading:
+    """Read the tables of one run; one that cannot be read costs itself, and is named.
+
+    Raises:
+        InputError: none of them can be read.
+    """
+    readings: list[Reading] = []
+    faults: list[Fault] = []
+    for path in paths:
+        try:
+            readings.append(read_table(path, mapping))
+        except InputError as error:
+            faults += error.faults
+    if not readings:
+        raise InputError(*faults)
+    lost = [f"{fault.value}: {fault.rule}; it was left out" for fault in faults]
+    return Reading(
+        source=str(paths[0]) if len(paths) == 1 else str(paths[0].parent),
+        devices=tuple(device for reading in readings for device in reading.devices),
+        remarks=(*(remark for reading in readings for remark in reading.remarks), *lost),
+    )
 
 
 def read_table(path: Path | str, mapping: dict[str, str] | None = None) -> Reading:
