@@ -14,7 +14,7 @@ from ..errors import Fault, InputError, nearest
 from .options import COUNT, together
 
 if TYPE_CHECKING:
-    from ..schedule import Schedule
+    from ..schedule import Schedule, Shape
 
 Command = Callable[..., Any]
 
@@ -86,7 +86,7 @@ def _from_class(spec: str, sizes: Sizes) -> Schedule:
     return read_class(spec, shape)
 
 
-def shape_of(sizes: Sizes) -> Any:
+def shape_of(sizes: Sizes) -> Shape:
     """The shape that was asked for.
 
     Raises:
@@ -112,12 +112,15 @@ def _from_file(path: str, sizes: Sizes) -> Schedule:
     from ..formats import torch_csv
 
     schedule = torch_csv.read(path)
-    holds = {"ranks": schedule.ranks, "microbatches": schedule.microbatches, "slices": 1}
+    chunks = schedule.stages / schedule.ranks
+    holds = {"ranks": schedule.ranks, "microbatches": schedule.microbatches, "chunks": chunks, "slices": 1}
     faults = [
-        Fault(f"{name} = {value}", f"{path} has {holds[name]}", "leave it out")
-        for name in holds
-        if (value := getattr(sizes, name)) is not None and value != holds[name]
+        Fault(f"{name} = {value}", f"{path} has {held:g}", "leave it out")
+        for name, held in holds.items()
+        if (value := getattr(sizes, name)) is not None and value != held
     ]
+    if sizes.group is not None:
+        faults.append(Fault(f"group = {sizes.group}", "a file has its order already", "leave it out"))
     if faults:
         raise InputError(*faults)
     return schedule

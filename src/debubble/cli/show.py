@@ -141,6 +141,9 @@ def show(
     shown = simulated(_built(schedule, sizes, forward_only), rates, release)
     for sentence in shown.warnings:
         warn(f"warning: {sentence}")
+    for option, path in files.items():
+        FILES[option][1](shown, path)
+        wrote(path)
     if as_json:
         from .report import emit
 
@@ -149,9 +152,6 @@ def show(
         from .show_text import text
 
         say(text(shown, look))
-    for name, path in files.items():
-        FILES[name][1](shown, path)
-        wrote(path)
 
 
 def _built(name: str, sizes: Sizes, forward_only: bool) -> Schedule:
