@@ -5,14 +5,12 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from functools import partial, wraps
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from ..errors import Fault, InputError
 from ..units import count_bytes, nanoseconds
-
-Made = TypeVar("Made")
 
 
 class Verb(click.Command):
@@ -133,13 +131,13 @@ def look_options(command: Command) -> Command:
 json_option = partial(click.option, "--json", "as_json", is_flag=True, help="Print one JSON object instead of text.")()
 
 
-def together(*makers: Callable[[], Made]) -> list[Made]:
+def together(*makers: Callable[[], Any]) -> list[Any]:
     """Call all makers, and raise the faults of all that fail as one error.
 
     Raises:
         InputError: with every fault that any of them raised.
     """
-    made: list[Made] = []
+    made = []
     faults: list[Fault] = []
     for make in makers:
         try:
