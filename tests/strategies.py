@@ -131,12 +131,17 @@ def _placement(dice: random.Random, size: Sizes) -> list[int]:
 
 
 @st.composite
-def costs(draw: st.DrawFn, schedule: Schedule, *, transfers: bool = True) -> Costs:
-    """Costs drawn freely per kind and stage, and now and then per micro-batch; zero and huge ones among them."""
+def costs(draw: st.DrawFn, schedule: Schedule, *, transfers: bool = True, links: bool = False) -> Costs:
+    """Costs drawn freely per kind and stage, and now and then per micro-batch; zero and huge ones among them.
+
+    ``links`` lets bytes take up links as well.
+    """
     dice = np.random.default_rng(draw(st.integers(0, 2**32 - 1)))
     top = draw(st.sampled_from([1, 10, 10_000, 10**12]))
     units = draw(st.sampled_from([1, schedule.units]))
     shape = (KINDS, schedule.stages, units)
     hop = dice.integers(0, top + 1, shape) if transfers and draw(st.booleans()) else np.zeros((KINDS, 1, 1), np.int64)
     hop = np.broadcast_to(hop, (KINDS, schedule.stages, hop.shape[2])).astype(np.int64)
-    return Costs(dice.integers(0, top + 1, shape), hop, pair_scale=draw(st.sampled_from([1.0, 0.75])))
+    occupancy = dice.integers(0, top + 1, hop.shape) if links and draw(st.booleans()) else None
+    scale = draw(st.sampled_from([1.0, 0.75]))
+    return Costs(dice.integers(0, top + 1, shape), hop, pair_scale=scale, occupancy=occupancy)

@@ -23,9 +23,9 @@ _LINE = np.array([FORWARD, GRADIENT, WEIGHT, GRADIENT], np.int64)
 
 
 def locate(schedule: Schedule) -> NDArray[np.int32]:
-    """Where each op stands, int32[3, stages, units]: lines F, gradient (I or B), W; -1 where there is none."""
+    """Where each op stands first, int32[3, stages, units]: lines F, gradient (I or B), W; -1 where there is none."""
     where = np.full((3, schedule.stages, schedule.units), -1, np.int32)
-    where.reshape(-1)[_keys(schedule)] = np.arange(len(schedule), dtype=np.int32)
+    where.reshape(-1)[_keys(schedule)[::-1]] = np.arange(len(schedule) - 1, -1, -1, dtype=np.int32)
     return where
 
 
