@@ -78,7 +78,7 @@ def _windows(devices: Sequence[RankOps], where: Places, said: Said, source: str)
             try:
                 program = _program(schedule_of(whole, source, turns=turns_back(whole)), programs)
             except Refusal as refusal:
-                faults[f"replica {q}: {str(refusal).splitlines()[-1].strip()}"] += 1
+                faults[f"replica {q}: {str(refusal).splitlines()[:2][-1].strip()}"] += 1  # its first violation
                 continue
             spreads += [row.spread for row in whole]
             known = [length[step] for length in lengths if step in length]
