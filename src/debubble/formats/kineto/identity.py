@@ -48,8 +48,6 @@ def settle(files: Sequence[Identity]) -> tuple[list[int | None], list[str]]:
         free = one.named is not None and one.named not in {*owner, *(w for j, w in enumerate(wanted) if j != i)}
         if want is not None and want not in owner:
             ranks[i] = want
-            if one.header is None:
-                remarks.append(f"{one.path}: its header has no rank; its name says rank {want}")
         elif want is None and len(files) == 1:
             ranks[i] = 0
         elif want is None:
@@ -62,7 +60,14 @@ def settle(files: Sequence[Identity]) -> tuple[list[int | None], list[str]]:
             remarks.append(f"{one.path}: it claims rank {want}, which {owner[want].path.name} has; it was left out")
         if (rank := ranks[i]) is not None:
             owner[rank] = one
-    return ranks, remarks
+    by_name = [f"{one.path}: its header has no rank; its name says rank {one.named}" for one in files if _by_name(one)]
+    if len(by_name) > 2:
+        by_name = [f"{by_name[0]}; so for {len(by_name)} files"]
+    return ranks, by_name + remarks
+
+
+def _by_name(one: Identity) -> bool:
+    return one.header is None and one.named is not None
 
 
 def place_in_groups(header: dict[str, Any], rank: int) -> tuple[int | None, int | None]:

@@ -40,7 +40,7 @@ def labelled(tables: Tables, pieces: Pieces) -> Found:
     else:
         end[pairs] = _last_end(pieces, start[pairs], end[pairs])
         start = after_receive(marks(tables, Role.RECEIVE)[2], start, end)
-        end = before_send(marks(tables, Role.SEND)[1], start, end)
+        end = before_send(_sent(tables), _first_end(pieces, start, end), end)
     lost = int((~whole).sum())
     return Found(
         kind=kind[whole].astype(np.uint8),
@@ -53,12 +53,26 @@ def labelled(tables: Tables, pieces: Pieces) -> Found:
     )
 
 
+def _sent(tables: Tables) -> Ints:
+    """When sends were posted; the call begins before gloo's own range of it does."""
+    word, posted, _ = marks(tables, Role.POST)
+    calls = np.array(["send" in tables.names[w] for w in word.tolist()], np.bool_)
+    return np.concatenate([marks(tables, Role.SEND)[1], posted[calls]])
+
+
 def _first_engine(pieces: Pieces, start: Ints, end: Ints) -> Ints:
     """Launch of the first backward work inside each span, or the span's end."""
     backward = pieces.launched[pieces.way == Way.BACKWARD]
     at = np.searchsorted(backward, start)
     found: Ints = np.minimum(np.append(backward, np.iinfo(np.int64).max)[at], end)
     return found
+
+
+def _first_end(pieces: Pieces, start: Ints, end: Ints) -> Ints:
+    """End of the first work that begins inside each span, or the span's end where none does."""
+    first = np.searchsorted(pieces.start, start)
+    begun, done = (np.append(column, np.iinfo(np.int64).max)[first] for column in (pieces.start, pieces.end))
+    return np.where(begun < end, done, end)
 
 
 def _last_end(pieces: Pieces, start: Ints, end: Ints) -> Ints:

@@ -24,7 +24,7 @@ class Role(IntEnum):
     STEP = 3
     OPTIMIZER = 4
     RANGE = 5  # a user's range whose name tells a direction
-    SEND = 6  # a call on the CPU
+    SEND = 6  # from its post to the end of its wait
     RECEIVE = 7
     COMMS = 8  # a call on the CPU whose arguments say what it is
     ENGINE = 9  # work of the autograd engine on the CPU
@@ -35,6 +35,7 @@ class Role(IntEnum):
     FLOW = 14  # from a forward op to its backward
     THREAD = 15  # the name of one
     PROCESS = 16
+    POST = 17  # of a send or receive
 
 
 class Way(IntEnum):
@@ -79,7 +80,7 @@ _BACKWARD = re.compile(r"(?<![a-z])(?:bwd|backward)(?![a-z])", re.IGNORECASE)
 _OPTIMIZER = re.compile(
     r"multi_tensor_apply|optimizer|adam|(?<![a-z])(?:sgd|lamb|lion|adagrad)(?![a-z])", re.IGNORECASE
 )
-_SENDS = re.compile(r"(?:gloo|nccl|mpi|ucc):(send|recv|isend|irecv)\b|c10d::(send|recv)_?")
+_SENDS = re.compile(r"(?:gloo|nccl|mpi|ucc):i?(send|recv)\b")
 
 
 def role_of(category: str, name: str) -> Role:
@@ -106,10 +107,9 @@ def _role_of_call(name: str) -> Role:
         return Role.COMMS
     if name.startswith(_ENGINE):
         return Role.ENGINE
-    move = _SENDS.match(name)
-    if move:
-        return Role.SEND if "send" in move[0] else Role.RECEIVE
-    return Role.NONE if name.startswith("c10d::") else Role.CALL
+    if name.startswith("c10d::"):
+        return Role.POST if "send" in name or "recv" in name else Role.NONE
+    return Role.CALL
 
 
 def _role_of_range(name: str) -> Role:
@@ -121,7 +121,7 @@ def _role_of_range(name: str) -> Role:
         return Role.OPTIMIZER
     move = _SENDS.match(name)
     if move:
-        return Role.SEND if "send" in move[0] else Role.RECEIVE
+        return Role.SEND if move[1] == "send" else Role.RECEIVE
     return Role.RANGE if way_of(name) in (Way.FORWARD, Way.BACKWARD) else Role.NONE
 
 

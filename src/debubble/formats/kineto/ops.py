@@ -51,9 +51,15 @@ def after_receive(received: Ints, start: Ints, end: Ints) -> Ints:
     return later
 
 
-def before_send(sent: Ints, start: Ints, end: Ints) -> Ints:
-    """Where the first send inside each span is posted, or the span's end: what it sends is made by then."""
+def before_send(sent: Ints, worked: Ints, end: Ints) -> Ints:
+    """Where the first send behind the first work of each span is posted, or the span's end.
+
+    Args:
+        sent: when sends were posted, nanoseconds.
+        worked: when the first piece of work inside each span was done.
+        end: of each span.
+    """
     sent = np.sort(sent)
-    first = np.append(sent, np.iinfo(np.int64).max)[np.searchsorted(sent, start)]
+    first = np.append(sent, np.iinfo(np.int64).max)[np.searchsorted(sent, worked)]
     earlier: Ints = np.minimum(end, first)
     return earlier

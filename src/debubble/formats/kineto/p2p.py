@@ -1,4 +1,4 @@
-"""Sends and receives: the calls on the CPU that cut runs of work, and the kernels that wait and transfer.
+"""Sends and receives on a device: kernels that wait and transfer, told by the calls that launched them.
 
 On CUDA a p2p kernel says what it is; on ROCm, and in batches (``nccl:coalesced``), only the calls on the CPU do: one
 that shares its External id, or those posted since the batch before. ``SendRecv`` in a kernel's name tells nothing: an
@@ -12,20 +12,10 @@ from numpy.typing import NDArray
 
 from ..rank_ops import Transfers
 from .names import UNKNOWN, Role, Way
-from .pieces import Pieces, launches_of, marks
+from .pieces import Pieces, launches_of
+from .posts import Sense, sense_of
 from .steps import Steps
 from .tables import CommArgs, Ints, Tables
-
-_NO, _RECEIVE, _SEND, _BATCH = 0, 1, 2, 3
-
-
-def calls_on_cpu(tables: Tables) -> Ints:
-    """Moments at which this rank posted a send or a receive, int64[calls], ascending."""
-    table = tables.columns["comms"]
-    sense = np.array([_sense(args) for args in tables.comm_args], np.int8)
-    posted = (tables.roles[table["word"]] == Role.COMMS) & ((sense == _SEND) | (sense == _RECEIVE))
-    others = [marks(tables, role)[1] for role in (Role.SEND, Role.RECEIVE)]
-    return np.unique(np.concatenate([table["start"][posted], *others]))
 
 
 def transfers_of(tables: Tables, pieces: Pieces, steps: Steps) -> Transfers | None:
@@ -36,7 +26,7 @@ def transfers_of(tables: Tables, pieces: Pieces, steps: Steps) -> Transfers | No
     rows = np.array([row for row, _, _ in said], np.int64)
     if not len(rows):
         return None
-    send = np.array([sense == _SEND for _, sense, _ in said])
+    send = np.array([sense == Sense.SEND for _, sense, _ in said])
     launched, _ = launches_of(tables, np.array([tables.comm_args[row].correlation for row in rows], np.int64))
     start, end = (table[name][rows] for name in ("start", "end"))
     launched = np.where(launched >= 0, launched, start)
@@ -56,31 +46,24 @@ def _spoken(tables: Tables, kernel: NDArray[np.bool_]) -> list[tuple[int, int, i
     calls = sorted(np.flatnonzero(~kernel).tolist(), key=table["start"].__getitem__)
     by_id = {args[row].external: args[row] for row in calls if args[row].external >= 0}
     linked = {args[row].external for row in np.flatnonzero(kernel).tolist()}
-    pending = [row for row in calls if args[row].external not in linked and _sense(args[row]) in (_SEND, _RECEIVE)]
+    pending = [
+        row for row in calls if args[row].external not in linked and sense_of(args[row]) in (Sense.SEND, Sense.RECEIVE)
+    ]
     said: list[tuple[int, int, int]] = []
     for row in sorted(np.flatnonzero(kernel).tolist(), key=table["start"].__getitem__):
         mine = args[row] if args[row].collective else by_id.get(args[row].external, args[row])
-        sense = _sense(mine)
-        if sense == _BATCH:
+        sense = sense_of(mine)
+        if sense == Sense.BATCH:
             while pending and table["start"][pending[0]] <= table["start"][row]:
                 call = args[pending.pop(0)]
-                said.append((row, _sense(call), _peer(call)))
+                said.append((row, sense_of(call), _peer(call)))
         elif sense:
             said.append((row, sense, _peer(mine)))
     return said
 
 
-def _sense(args: CommArgs) -> int:
-    name = (args.collective or "").lower()
-    if name in ("send", "isend"):
-        return _SEND
-    if name in ("recv", "irecv", "recvanysource"):
-        return _RECEIVE
-    return _BATCH if "coalesced" in name else _NO
-
-
 def _peer(args: CommArgs) -> int:
-    peer = args.target if _sense(args) == _SEND else args.source
+    peer = args.target if sense_of(args) == Sense.SEND else args.source
     return UNKNOWN if peer is None else peer
 
 

@@ -100,7 +100,7 @@ def _working_lanes(tables: Tables) -> NDArray[np.int64]:
     """Threads that talk to other ranks or run the autograd engine."""
     calls, told, spans = tables.columns["calls"], tables.columns["comms"], tables.columns["marks"]
     engine = calls["lane"][tables.roles[calls["word"]] == Role.ENGINE]
-    moves = spans["lane"][np.isin(tables.roles[spans["word"]], [Role.SEND, Role.RECEIVE, Role.LABEL])]
+    moves = spans["lane"][np.isin(tables.roles[spans["word"]], [Role.SEND, Role.RECEIVE, Role.POST, Role.LABEL])]
     return np.unique(np.concatenate([engine, told["lane"], moves]).astype(np.int64))
 
 

@@ -9,6 +9,7 @@ from numpy.typing import NDArray
 
 from .names import UNKNOWN, Role, step_of
 from .pieces import marks
+from .posts import posts_of
 from .tables import Ints, Tables
 
 _FAR = 1 << 61
@@ -51,7 +52,7 @@ def steps_of(tables: Tables) -> Steps:
         number = np.array([step_of(tables.names[w]) for w in word.tolist()], np.int64)
         return Steps(number, start, end, np.ones(len(word), np.bool_))
     _, begun, done = marks(tables, Role.OPTIMIZER)
-    busy = np.sort(np.concatenate([marks(tables, role)[1] for role in (Role.LABEL, Role.SEND, Role.RECEIVE)]))
+    busy = np.sort(np.concatenate([marks(tables, Role.LABEL)[1], posts_of(tables)]))
     between = np.diff(np.searchsorted(busy, begun), prepend=0) > 0
     done = done[between]  # a second optimizer right behind the first ends no further step
     if not len(done):

@@ -67,7 +67,7 @@ _SHAPES = {
     "comms": ("word", "lane", "start", "end"),
 }
 _NARROW = {"word": np.int32, "lane": np.int32, "ends": np.bool_, "phase": np.uint8}
-_MARKS = [Role.LABEL, Role.STEP, Role.OPTIMIZER, Role.RANGE, Role.SEND, Role.RECEIVE]
+_MARKS = [Role.LABEL, Role.STEP, Role.OPTIMIZER, Role.RANGE, Role.SEND, Role.RECEIVE, Role.POST]
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -18,8 +18,8 @@ from numpy.typing import NDArray
 from ...op import Kind
 from .names import UNKNOWN, Role, Way
 from .ops import Found, after_receive
-from .p2p import calls_on_cpu
 from .pieces import Pieces, marks
+from .posts import posts_of
 from .steps import Steps
 from .tables import Ints, Tables
 
@@ -59,7 +59,7 @@ def unlabelled(tables: Tables, pieces: Pieces, steps: Steps) -> Found:
 
 
 def _runs(tables: Tables, pieces: Pieces, steps: Steps) -> _Runs:
-    moments = calls_on_cpu(tables)
+    moments = posts_of(tables)
     step = steps.of(pieces.launched)
     use = ((pieces.way == Way.FORWARD) | (pieces.way == Way.BACKWARD)) & ((step >= 0) | (not len(steps.number)))
     if not len(moments) or not use.any():
@@ -78,18 +78,10 @@ def _runs(tables: Tables, pieces: Pieces, steps: Steps) -> _Runs:
 
 def _partners(tables: Tables, runs: _Runs) -> NDArray[np.int64]:
     """For each B the F that most of its flows come from, for each such F its B; -1 where no flow tells."""
-    table = tables.columns["flows"]
     partner = np.full(len(runs.launched), UNKNOWN, np.int64)
-    ends = table["ends"].astype(np.bool_)
-    begins = dict(zip(table["link"][~ends].tolist(), table["start"][~ends].tolist(), strict=True))
-    pairs = [
-        (begins[link], stop)
-        for link, stop in zip(table["link"][ends].tolist(), table["start"][ends].tolist(), strict=True)
-        if link in begins
-    ]
-    if not pairs or not len(partner):
+    sides = _flows(tables)
+    if not len(sides) or not len(partner):
         return partner
-    sides = np.array(pairs, np.int64)
     forward, backward = np.flatnonzero(runs.forward), np.flatnonzero(~runs.forward)
     of = np.searchsorted(runs.launched[forward], sides[:, 0], side="right") - 1
     to = np.searchsorted(runs.launched[backward], sides[:, 1], side="right") - 1
@@ -100,6 +92,15 @@ def _partners(tables: Tables, runs: _Runs) -> NDArray[np.int64]:
     told = backward[partner[backward] >= 0]
     partner[partner[told]] = told
     return partner
+
+
+def _flows(tables: Tables) -> Ints:
+    """When each flow begins and ends, int64[flows, 2]; an id that comes again is another flow."""
+    table = tables.columns["flows"]
+    order = np.lexsort((table["ends"], table["start"], table["link"]))
+    link, start, ends = (table[name][order] for name in ("link", "start", "ends"))
+    first = np.flatnonzero((link[:-1] == link[1:]) & ~ends[:-1] & ends[1:])
+    return np.stack([start[first], start[first + 1]], 1)
 
 
 def _real(runs: _Runs, partner: NDArray[np.int64]) -> NDArray[np.bool_]:
