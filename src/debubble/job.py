@@ -49,7 +49,8 @@ class Job:
         sequence: tokens in a sample.
         chunks: stages per rank.
         schedule: a name of the catalog.
-        forward: F of one micro-batch on one rank, nanoseconds; likewise ``backward``, ``input``, ``weight``.
+        forward: F of one micro-batch on one rank, nanoseconds; likewise ``backward`` (twice the forward where only
+            that is given), ``input``, ``weight``.
         transfer: one hop between ranks, nanoseconds.
         stage_scale: a factor for each stage, or empty.
         recompute: ``none``, ``selective`` or ``full``.

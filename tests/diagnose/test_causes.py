@@ -1,14 +1,11 @@
 """Causes: what was put into a simulated run comes out under its name, and the sum is the window."""
 
-import gzip
-import json
-
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from debubble import Kind, Rates, Shape, Timeline, account, build, costs_of, lower, simulate
+from debubble import Rates, Shape, Timeline, account, build, costs_of, lower, simulate
 from debubble.costs import Costs
 from debubble.diagnose.causes import causes
 from debubble.diagnose.fit import fitted, spent
@@ -100,35 +97,16 @@ def test_a_late_host_before_the_first_op_of_a_stage_stays_unexplained():
     assert (found.unexplained, found.transfer, found.schedule) == (5 * MS, 0, 0)
 
 
-def test_bytedance_st_schedule_364_imbalance_149_variation_minus_001_rest_0025_of_the_window(shared):
-    shares = np.mean([[cost / each.window for _, cost in each] for each in st_causes(shared)], axis=0)
+def test_bytedance_st_schedule_364_imbalance_149_variation_minus_001_rest_0025_of_the_window(st_windows):
+    found = [causes(timeline) for timeline in st_windows]
+    shares = np.mean([[cost / each.window for _, cost in each] for each in found], axis=0)
     ideal, schedule, imbalance, variation, transfer, unexplained = shares
     assert [schedule, imbalance, variation] == pytest.approx([0.3643, 0.1488, -0.0014], abs=0.001)
     assert transfer + unexplained == pytest.approx(0.0025, abs=0.0005)
     assert 1 - ideal == pytest.approx(0.5143, abs=0.0005)
 
 
-def test_bytedance_st_simulated_again_is_within_half_a_percent_of_measured(shared):
-    ratios = [each.resim_ratio for each in st_causes(shared)]
-    assert np.mean(ratios) == pytest.approx(1, abs=0.005)
-    assert np.mean([each.resim_without_transfer_ratio for each in st_causes(shared)]) == pytest.approx(0.9975, abs=5e-4)
-
-
-def st_causes(shared):
-    """Causes of each of the 64 windows, read with the standard library from the Chrome file of the run."""
-    with gzip.open(shared / "traces/bytedance-st/timeline.json.gz") as stream:
-        events = json.load(stream)
-    windows = {}
-    for event in events:
-        kind = {"forward-compute": Kind.F, "backward-compute": Kind.B}.get(event.get("cat"))
-        if kind is not None:
-            stage, replica = divmod(event["tid"] // 5, 2)  # five threads for each rank, rank = 2 x stage + replica
-            key = (event["args"]["step"], replica)
-            windows.setdefault(key, {})[(kind, stage, event["args"]["mb_id"])] = (event["ts"], event["dur"])
-    program = lower(build("1f1b", Shape(4, 4)))
-    schedule = program.schedule
-    keys = list(zip(schedule.kind, schedule.stage, schedule.unit, strict=True))
-    for window in windows.values():
-        start = np.array([round(window[key][0] * 1000) for key in keys])
-        end = np.array([round(sum(window[key]) * 1000) for key in keys])
-        yield causes(Timeline(program, start, end, "measured"))
+def test_bytedance_st_simulated_again_is_within_half_a_percent_of_measured(st_windows):
+    found = [causes(timeline) for timeline in st_windows]
+    assert np.mean([each.resim_ratio for each in found]) == pytest.approx(1, abs=0.005)
+    assert np.mean([each.resim_without_transfer_ratio for each in found]) == pytest.approx(0.9975, abs=0.0005)

@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from pathlib import PurePath
 
-from ..diagnose.replay import WhatIf
 from ..diagnose.report import Diagnosis
 from ..draw.tables import duration
 from .blocks import Block, Picture, Sentences, Table
 from .console import Look
 from .report import PARTS
 
-FORMULA = {"ideal": "the mean work of a rank: even, no bubble", "schedule": "fill and drain in this order"}
-WHAT = FORMULA | {
+WHAT = {
+    "ideal": "the mean work of a rank: even, no bubble",
+    "schedule": "fill and drain in this order",
     "imbalance": "stages of unequal work",
     "variation": "ops of one stage that differ",
     "transfer": "hops between ranks",
@@ -37,10 +37,8 @@ def _title(d: Diagnosis) -> str:
     chunks = schedule.stages // schedule.ranks
     parts = f" x {chunks} chunks" if chunks > 1 else ""
     replicas = f", {d.summary.replicas} replicas" if d.summary.replicas > 1 else ""
-    return (
-        f"{d.run.source}: {d.order}, {schedule.ranks} ranks{parts} x {schedule.microbatches} micro-batches{replicas}, "
-        f"{d.summary.steps} steps"
-    )
+    shape = f"{schedule.ranks} ranks{parts} x {schedule.microbatches} micro-batches"
+    return f"{PurePath(d.run.source).name}: {d.order}, {shape}{replicas}, {d.summary.steps} steps"
 
 
 def _picture(d: Diagnosis, look: Look) -> Picture:
@@ -104,24 +102,19 @@ def _finding_line(d: Diagnosis, index: int) -> str:
 
 
 def _what_if(d: Diagnosis) -> Table:
-    headers = ["change", "m", "idle", "held", "memory", "step", "samples/s"]
-    title = f"What would help, per sample (simulated; the replay fits to {_percent(abs(1 - d.causes.resim_ratio))})"
-    return Table(title, headers, [_what_if_row(answer) for answer in d.what_ifs])
-
-
-def _what_if_row(answer: WhatIf) -> list[str]:
-    cells: Iterator[str] = iter(
-        (
+    rows = [
+        [
             answer.change,
             str(answer.microbatches),
-            _percent(answer.idle_share),
             f"{answer.peak_activations:g}",
             f"{answer.activations_ratio:.2f}x",
             duration(answer.step_ns),
             f"{answer.speedup:.2f}x",
-        )
-    )
-    return list(cells)
+        ]
+        for answer in d.what_ifs
+    ]
+    title = f"What would help, per sample (simulated; the replay fits to {_percent(abs(1 - d.causes.resim_ratio))})"
+    return Table(title, ["change", "m", "in flight", "memory", "step", "samples/s"], rows)
 
 
 def _ms(nanoseconds: int) -> str:

@@ -49,11 +49,12 @@ def why(runs: tuple[Path, ...], gate: float | None, as_markdown: bool, look: Loo
         rule = "one run alone is neither slower nor faster"
         raise InputError(Fault(" ".join(map(str, runs)), rule, "give a second one, or a series of [[run]] tables"))
     comparisons = series(both)
+    status = _status(comparisons, gate)
     if as_json:
         emit(_document(comparisons))
     else:
         _tell(comparisons, look, as_markdown=as_markdown)
-    return _status(comparisons, gate)
+    return status
 
 
 def _tell(comparisons: Sequence[Comparison], look: Look, *, as_markdown: bool) -> None:

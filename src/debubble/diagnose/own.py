@@ -73,9 +73,12 @@ def own(job: Job) -> Own | None:
 
 
 def rates(job: Job) -> Rates:
-    """What a job says about the speed of its ops, with equal stages and free transfers (default F=1ms, B=2ms)."""
+    """What a job says about the speed of its ops, with equal stages and free transfers; default B = 2 F, F = 1 ms."""
     said = {name: getattr(job, name) for name in ("forward", "backward", "input", "weight")}
-    return Rates(**{name: value for name, value in said.items() if value is not None})
+    known = {name: value for name, value in said.items() if value is not None}
+    if set(known) == {"forward"}:
+        known["backward"] = 2 * known["forward"]
+    return Rates(**known)
 
 
 def shape(job: Job, microbatches: int) -> Shape:

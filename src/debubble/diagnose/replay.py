@@ -100,7 +100,7 @@ def _answer(changed: Replay, before: int, held: float) -> WhatIf:
     step = again.window + changed.outside
     peak = float(peak_activations(changed.schedule).max())
     return WhatIf(
-        change=" and ".join(changed.changes),
+        change=" + ".join(changed.changes),
         step_ns=step,
         speedup=changed.batch * before / step if step else 1.0,
         microbatches=changed.schedule.microbatches,

@@ -1,0 +1,94 @@
+"""``diagnose``: keys that scripts rely on, sums that are exact, and recordings that are broken."""
+
+import shutil
+from pathlib import Path
+
+import pytest
+
+from debubble.formats.recording import read_recording
+
+RECORDING = Path(__file__).resolve().parents[2] / "examples" / "four-to-eight" / "recordings" / "eight"
+KEYS = {
+    "source", "steps", "ranks", "schedule", "makespan_ms", "idle_share", "bubble_ratio", "evidence", "per_rank",
+    "causes", "resim_ratio", "replicas", "matched_share", "clock_uncertainty_ms", "outside_ms", "step_ms",
+    "pooled_idle_share", "findings", "what_if", "verdict",
+}  # fmt: skip
+PARTS = ("compute_ms", "warm_up_ms", "waiting_ms", "transfer_ms", "cool_down_ms")
+
+
+@pytest.fixture
+def broken(tmp_path):
+    """A copy of the recording whose rank 2 a function has spoilt."""
+
+    def spoil(how) -> Path:
+        folder = tmp_path / "eight"
+        shutil.copytree(RECORDING, folder)
+        file = folder / "rank-00002.msgpack"
+        file.chmod(0o600)
+        file.write_bytes(how(file.read_bytes()))
+        return folder
+
+    return spoil
+
+
+def test_json_has_the_keys_of_the_design_and_says_what_ran(cli):
+    found = cli("diagnose", RECORDING, "--json").json
+    assert set(found) >= KEYS
+    assert (found["schedule"], found["ranks"], found["microbatches"], found["replicas"]) == ("1f1b", 4, 4, 2)
+    assert (found["evidence"], found["paced"]) == ("measured", True)
+    assert found["idle_share_min"] <= found["idle_share"] <= found["idle_share_max"]
+
+
+def test_causes_and_the_parts_of_each_rank_sum_to_the_window(cli):
+    found = cli("diagnose", RECORDING, "--json").json
+    assert sum(cause["cost_ms"] for cause in found["causes"]) == pytest.approx(found["makespan_ms"], abs=1e-6)
+    assert sum(cause["cost_share"] for cause in found["causes"]) == pytest.approx(1)
+    for row in found["per_rank"]:
+        assert sum(row[part] for part in PARTS) == pytest.approx(found["makespan_ms"], abs=1e-6)
+
+
+def test_the_hop_that_was_put_on_each_arrival_is_found_ten_times(cli):
+    """1F1B with 4 ranks and 4 micro-batches has 10 asynchronous hops on its longest path (case C12b)."""
+    causes = {cause["cause"]: cause["cost_ms"] for cause in cli("diagnose", RECORDING, "--json").json["causes"]}
+    assert causes["transfer"] == pytest.approx(10 * read_recording(RECORDING).hop_ns / 1e6, rel=0.2)
+
+
+def test_a_person_sees_the_answer_the_picture_and_the_next_step_in_80_columns(cli):
+    out = cli("diagnose", RECORDING).out
+    words = " ".join(out.split())
+    for said in ("1f1b, 4 ranks x 4 micro-batches, 2 replicas", "(measured)", "Why", "When", "Next:", "rank 3"):
+        assert said in words
+    assert max(map(len, out.splitlines())) <= 80
+
+
+def test_a_letters_only_terminal_gets_letters(cli):
+    assert cli("diagnose", RECORDING, "--ascii").out.isascii()
+
+
+def test_a_perfetto_file_is_written_and_said(cli, tmp_path):
+    ran = cli("diagnose", RECORDING, "--perfetto", tmp_path / "eight.json.gz")
+    assert (tmp_path / "eight.json.gz").stat().st_size > 100
+    assert "wrote" in ran.err
+
+
+@pytest.mark.parametrize(
+    ("how", "said"),
+    [
+        (lambda raw: raw[: len(raw) // 2], "cut or damaged"),
+        (lambda raw: raw.replace(b"\xa7version\x01", b"\xa7version\x63"), "version 99"),
+        (lambda raw: b"", "cut or damaged"),
+    ],
+)
+def test_a_broken_recording_is_one_line_that_names_the_file(cli, broken, how, said):
+    folder = broken(how)
+    for ran in (cli("diagnose", folder), cli("why", RECORDING, folder)):
+        assert (ran.status, ran.out) == (2, "")
+        (line,) = ran.err.splitlines()
+        assert "rank-00002.msgpack" in line
+        assert said in line
+
+
+def test_nothing_there_is_one_line(cli, tmp_path):
+    for path in (tmp_path / "none", tmp_path):
+        ran = cli("diagnose", path)
+        assert (ran.status, len(ran.err.splitlines())) == (2, 1)
