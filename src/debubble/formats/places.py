@@ -70,7 +70,8 @@ def places(devices: Sequence[RankOps], said: Said) -> Places:
     if found := chains(devices):
         return _from_chains(found, len(devices))
     position = _by_warm_up(devices)
-    if not any(position):  # GPipe: all ranks run every forward first
+    if not any(position) or len({position.count(at) for at in position}) > 1:
+        # GPipe runs every forward first on all ranks; 1F1B with m < p does on its first p - m + 1.
         position = _by_first_forward(devices, said.data or 1)
     places = _with_replicas(devices, position, said)
     guess = "no label and no transfer tells ranks apart; they stand in the order of their warm-up (--ranks overrides)"
