@@ -205,10 +205,30 @@ def _meanings(words: NDArray[Any]) -> tuple[NDArray[np.int8], NDArray[np.int8], 
 def _devices(columns: Columns, source: str) -> Iterator[RankOps]:
     rank = _ranks(columns)
     order = np.argsort(rank, kind="stable")
-    outside = bool(((columns["kind"] < 0) & (columns["send"] < 0)).any())
+    spans = _spans(columns)
     for rows in np.split(order, np.flatnonzero(np.diff(rank[order])) + 1):
         mine = {name: column[rows] for name, column in columns.items()}
-        yield _device(int(rank[rows[0]]), mine, source, outside=outside)
+        yield _device(int(rank[rows[0]]), mine, source, spans)
+
+
+def _spans(columns: Columns) -> dict[int, dict[int, int]]:
+    """Length of each replica's steps, from the first start to the last end of all that its devices did.
+
+    Only where the table holds more than F, I, W, B and transfers: those alone do not show a whole step.
+    """
+    outside = (columns["kind"] < 0) & (columns["send"] < 0)
+    if not outside.any():
+        return {}
+    order = np.lexsort((columns["step"], columns["replica"]))
+    replica, step = columns["replica"][order], columns["step"][order]
+    first = np.flatnonzero(np.concatenate([[True], (np.diff(step) != 0) | (np.diff(replica) != 0)]))
+    starts, ends = (columns[name][order] for name in ("start", "end"))
+    lengths = np.maximum.reduceat(ends, first) - np.minimum.reduceat(starts, first)
+    found: dict[int, dict[int, int]] = {}
+    for q, number, length in zip(replica[first].tolist(), step[first].tolist(), lengths.tolist(), strict=True):
+        if number >= 0:
+            found.setdefault(q, {})[number] = length
+    return found
 
 
 def _ranks(columns: Columns) -> NDArray[np.int64]:
@@ -221,7 +241,7 @@ def _ranks(columns: Columns) -> NDArray[np.int64]:
     return rank
 
 
-def _device(rank: int, rows: Columns, source: str, *, outside: bool) -> RankOps:
+def _device(rank: int, rows: Columns, source: str, spans: dict[int, dict[int, int]]) -> RankOps:
     work, moves = rows["kind"] >= 0, rows["send"] >= 0
 
     def known(name: str) -> NDArray[np.int32] | None:
@@ -247,7 +267,7 @@ def _device(rank: int, rows: Columns, source: str, *, outside: bool) -> RankOps:
         unit=known("microbatch"),
         position=one("position"),
         replica=one("replica"),
-        step_ns=_spans(rows) if outside else {},
+        step_ns=spans.get(int(rows["replica"][0]), {}),
         transfers=Transfers(
             step=rows["step"][moves],
             send=rows["send"][moves] > 0,
@@ -259,14 +279,6 @@ def _device(rank: int, rows: Columns, source: str, *, outside: bool) -> RankOps:
         if moves.any()
         else None,
     )
-
-
-def _spans(rows: Columns) -> dict[int, int]:
-    """From the first start to the last end of each step, over all that the device did in it."""
-    order = np.argsort(rows["step"], kind="stable")
-    steps, first = np.unique(rows["step"][order], return_index=True)
-    spans = np.maximum.reduceat(rows["end"][order], first) - np.minimum.reduceat(rows["start"][order], first)
-    return {int(step): int(span) for step, span in zip(steps, spans, strict=True) if step >= 0}
 
 
 def _remarks(skipped: list[_Skipped], source: str) -> Iterator[str]:
