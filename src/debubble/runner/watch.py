@@ -93,9 +93,9 @@ class CpuWatch:
             self._start[self._row] = now
         else:
             tenth = self._pace[self._row] // _MADE_UP
-            start = max(self._ended, self._arrived, now - tenth) if self._row else now
-            self._start[self._row] = start
-            self._due = max(self._due, self._arrived, start - tenth) + self._pace[self._row]
+            nominal = max(self._due, self._arrived, now - tenth) if self._row else now
+            self._start[self._row] = max(nominal, self._ended)
+            self._due = nominal + self._pace[self._row]
         self._waited[self._row], self._stood, self._arrived = self._stood, 0, 0
 
     def end(self) -> None:
