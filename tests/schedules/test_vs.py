@@ -58,3 +58,8 @@ def test_hanayo_idles_longer_where_b_is_twice_f():
 def test_a_wrong_number_of_chunks_is_refused(name, chunks, remedy):
     with pytest.raises(InputError, match=remedy):
         build(name, Shape(4, 8, chunks))
+
+
+def test_1f1b_v_refuses_what_would_take_minutes():
+    with pytest.raises(InputError, match="give 195 micro-batches or less"):
+        build("1f1b-v", Shape(1024, 8192))

@@ -118,7 +118,7 @@ CATALOG = {
             "(p/2-1)(F&B+F-2W)",
             "p+1",
             "arXiv:2412.19437",
-            "I <= F",
+            "W <= I <= F, F&B >= F, F&B >= B",
             not_on_torch=_TWO_COPIES,
         ),
         Entry(
@@ -129,7 +129,7 @@ CATALOG = {
             "(p-1)(F&B+F-2W)/2",
             "p+1/2",
             "arXiv:2412.19437",
-            "I <= F",
+            "W <= I <= F, F&B >= F, F&B >= B",
             2,
         ),
         Entry(

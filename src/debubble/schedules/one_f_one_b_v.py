@@ -26,17 +26,28 @@ from dataclasses import replace
 import numpy as np
 from numpy.typing import NDArray
 
+from ..errors import Fault
 from ..op import Kind
 from ..schedule import Schedule, Shape, v_placement
 from .rules import check
 from .slots import Clocked, by_slot
 
+_MOST_CELLS = 200_000  # about ten seconds
 _PERIOD = 6  # slots in which a rank works on each micro-batch: F and B, of one and two slots, of two chunks
 
 
 def one_f_one_b_v(shape: Shape) -> Schedule:
-    """1F1B-V for any p and m; the worst rank holds about 2p/3 micro-batches."""
-    check("1f1b-v", shape, chunks=2)
+    """1F1B-V for any p and m; the worst rank holds 2p div 3 + 1 micro-batches.
+
+    Raises:
+        InputError: p x m is beyond what step (3), which goes op by op, does in reasonable time.
+    """
+    cells = shape.ranks * shape.microbatches
+    rule = f"1f1b-v is laid out op by op, for up to {_MOST_CELLS:,} of them"
+    many = Fault(
+        f"ranks x microbatches = {cells:,}", rule, f"give {_MOST_CELLS // shape.ranks:,} micro-batches or less"
+    )
+    check("1f1b-v", shape, many if cells > _MOST_CELLS else None, chunks=2)
     home = v_placement(shape.ranks)
     ops = _repeated(home[0], shape.microbatches)
     return by_slot("1f1b-v", shape, _reordered(ops, shape), home)
