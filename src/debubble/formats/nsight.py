@@ -66,7 +66,7 @@ def read_nsight(paths: Sequence[Path], source: str) -> Reading:
             faults += error.faults
     if not files:
         raise InputError(*faults)
-    devices = [device for device in _on_one_clock(_numbered(files)) if len(device)]
+    devices = [device for device in _on_one_clock(_numbered(files), len(files)) if len(device)]
     if not devices or not (all(file.named for file in files) or _flows_down(devices)):
         raise Refusal(
             f"{source}: there is no pipeline here: no range names a forward or backward of a micro-batch, "
@@ -133,10 +133,10 @@ def _numbered(files: Sequence[_File]) -> list[tuple[RankOps, int | None]]:
     return found
 
 
-def _on_one_clock(devices: Sequence[tuple[RankOps, int | None]]) -> list[RankOps]:
+def _on_one_clock(devices: Sequence[tuple[RankOps, int | None]], files: int) -> list[RankOps]:
     """Times since 1970 where every file says when it began; else clocks of their own, where there are several."""
     anchors = [anchor for _, anchor in devices]
-    if len(set(anchors)) == 1:
+    if files == 1:
         return [device for device, _ in devices]
     if None in anchors:
         return [replace(device, clock=Clock.OWN) for device, _ in devices]

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
+from itertools import islice
 from pathlib import Path
 
 import msgspec
@@ -21,7 +22,7 @@ from .mend import mended
 from .rank_ops import Clock, RankOps, Reading
 from .stream import blocks
 
-_MOST_BYTES = 256 << 20
+_MOST_BLOCKS = 256  # of 1 MiB at most
 _HEAD = re.compile(rb'\s*\{\s*"\d+"\s*:\s*\{')
 _COLUMNS = re.compile(rb'"(?:fwd|bwd)_(?:start|end)"\s*:\s*\[')
 _NAME = re.compile(r"pp_rank_(\d+)")
@@ -100,28 +101,20 @@ def _device(path: Path, remarks: list[str]) -> RankOps:
 
 
 def _decoded(path: Path, remarks: list[str]) -> dict[str, _Iteration]:
-    text = b""
-    for block in blocks(path, remarks):
-        text += block
-        if len(text) > _MOST_BYTES:
-            raise InputError(Fault(str(path), "it is longer than 256 MiB", "export fewer iterations"))
-    try:
-        return msgspec.json.decode(text, type=dict[str, _Iteration])
-    except msgspec.DecodeError:
-        pass  # NaN, or cut off
-    text, head = mended(text), mended(text)
-    while True:
+    parts = list(islice(blocks(path, remarks), _MOST_BLOCKS + 1))
+    if len(parts) > _MOST_BLOCKS:
+        raise InputError(Fault(str(path), f"it is longer than {_MOST_BLOCKS} MiB", "export fewer iterations"))
+    whole = mended(b"".join(parts))  # NaN becomes null
+    head = whole.rpartition(b"},")[0] + b"}}"  # without the last iteration
+    for json, cut in ((whole, False), (head, True)):
         try:
-            found = msgspec.json.decode(text, type=dict[str, _Iteration])
-        except msgspec.DecodeError as error:
-            head, comma, _ = head.rpartition(b"},")
-            if not comma:
-                raise InputError(Fault(str(path), f"it is not whole JSON: {error}", "export it again")) from error
-            text = head + b"}}"
+            found = msgspec.json.decode(json, type=dict[str, _Iteration])
+        except msgspec.DecodeError:
             continue
-        if text is not head:
-            remarks.append(f"{path}: it is cut off behind iteration {max(found, default='0', key=len)}")
+        if cut:
+            remarks.append(f"{path}: it is cut off behind iteration {list(found)[-1][:20]}")
         return found
+    raise InputError(Fault(str(path), "it is not JSON of iterations", "export it again"))
 
 
 def _times(row: _Iteration) -> tuple[NDArray[np.uint8], NDArray[np.int64], NDArray[np.int64]] | None:
