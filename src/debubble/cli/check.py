@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
 from ..errors import Fault, InputError
 from .console import say
-from .given import Sizes, schedule_of, size_options
+from .given import Sizes, exchange_of, schedule_of, size_options
 from .options import COUNT, DURATION, Parsed, Verb, json_option, rate_options
+from .sending import WAYS
 
 if TYPE_CHECKING:
     from ..costs import Rates
@@ -20,12 +20,6 @@ if TYPE_CHECKING:
     from ..program import Sends
     from ..schedule import Schedule
     from ..verify import Verdict
-
-_WAYS = {
-    "async": "sends that wait for nobody",
-    "blocking": "sends that keep the sender",
-    "rendezvous": "sends and receives that wait for each other",
-}
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,7 +64,7 @@ def _placement(text: str, name: str) -> str | tuple[int, ...]:
 @size_options
 @click.option(
     "--sends",
-    type=click.Choice(list(_WAYS)),
+    type=click.Choice(list(WAYS)),
     multiple=True,
     default=("async", "rendezvous"),
     help="Ways of sending to try; give it again for more.  [default: async and rendezvous]",
@@ -103,7 +97,8 @@ def check(
     from ..program import Sends
     from ..verify import verify
 
-    order, given = _read(schedule, sizes)
+    order = schedule_of(schedule, sizes)
+    given = exchange_of(schedule, order)
     verdict = verify(order, given, tuple(Sends(way) for way in sends))
     claims = Claims(makespan, placement, batch)
     faults = [
@@ -122,20 +117,6 @@ def check(
         for line in _waits(verdict):
             say(line)
     return 1 if faults else 0
-
-
-def _read(name: str, sizes: Sizes) -> tuple[Schedule, Exchange | None]:
-    """The schedule, and the sends and receives of a file that states them."""
-    schedule = schedule_of(name, sizes)
-    if schedule.source != name or (":" in name and not Path(name).is_file()):
-        return schedule, None
-    from ..formats import torch_csv
-    from ..laws import violations
-
-    if violations(schedule):  # then its transfers lead nowhere, and the laws say why
-        return schedule, None
-    schedule, given = torch_csv.read_with_transfers(name)
-    return schedule, given if given.act.any() else None
 
 
 def _broken(schedule: Schedule, given: Exchange | None, violation: Violation) -> Row:
@@ -267,5 +248,5 @@ def _text(
     lines = [f"{schedule.name}: {sizes}: {verdict}", *(f"  {row}" for row in faults)]
     if not faults:
         order = "placed for it" if given is None else "as it states them"
-        lines += [f"  no deadlock with {_WAYS[way]} (sends and receives {order})" for way in sends]
+        lines += [f"  no deadlock with {WAYS[way]} (sends and receives {order})" for way in sends]
     return "\n".join([*lines, *(f"  warning: {sentence}" for sentence in warnings)])

@@ -14,6 +14,7 @@ from ..errors import Fault, InputError, nearest
 from .options import COUNT, together
 
 if TYPE_CHECKING:
+    from ..exchange import Exchange
     from ..schedule import Schedule, Shape
 
 Command = Callable[..., Any]
@@ -74,6 +75,23 @@ def schedule_of(name: str, sizes: Sizes) -> Schedule:
 
     _, shape = together(known, lambda: shape_of(sizes))
     return build(name, shape)
+
+
+def exchange_of(name: str, schedule: Schedule) -> Exchange | None:
+    """Where the sends and receives of a file stand; None of any other schedule, and of a file that does not say.
+
+    Raises:
+        InputError: transfers from, to or of what is not there.
+    """
+    if schedule.source != name or not Path(name).is_file():
+        return None
+    from ..formats import torch_csv
+    from ..laws import violations
+
+    if violations(schedule):  # then its transfers lead nowhere, and the laws say why
+        return None
+    placed = torch_csv.read_with_transfers(name)[1]
+    return placed if placed.act.any() else None
 
 
 def _from_class(spec: str, sizes: Sizes) -> Schedule:

@@ -11,8 +11,9 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from .console import Look, say, warn, wrote
-from .given import Sizes, schedule_of, size_options
-from .options import Verb, json_option, look_options, rate_options
+from .given import Sizes, exchange_of, schedule_of, size_options
+from .options import Verb, json_option, look_options
+from .sending import Speeds, speed_options
 
 if TYPE_CHECKING:
     import numpy as np
@@ -20,6 +21,8 @@ if TYPE_CHECKING:
 
     from ..account import Account
     from ..costs import Costs, Rates
+    from ..exchange import Exchange
+    from ..program import Sends
     from ..schedule import Schedule
     from ..timeline import Timeline
     from .closed_form import ClosedForm
@@ -106,7 +109,7 @@ def _list(ctx: click.Context, _: click.Parameter, wanted: bool) -> None:
 @click.command(cls=Verb, short_help="Draw a schedule.")
 @click.argument("schedule")
 @size_options
-@rate_options
+@speed_options
 @click.option("--forward-only", is_flag=True, help="Leave the backwards out (inference).")
 @click.option(
     "--release",
@@ -122,7 +125,7 @@ def _list(ctx: click.Context, _: click.Parameter, wanted: bool) -> None:
 def show(
     schedule: str,
     sizes: Sizes,
-    rates: Rates,
+    speeds: Speeds,
     forward_only: bool,
     release: str,
     files: dict[str, Path],
@@ -138,7 +141,9 @@ def show(
     debubble show 1f1b -p 4 -m 8
     debubble show interleaved -p 4 -m 8 -v 2 --stage-scale 1,1,1,1,1,1,1,1.6
     """
-    shown = simulated(_built(schedule, sizes, forward_only), rates, release)
+    order = _built(schedule, sizes, forward_only)
+    given = None if forward_only or speeds.sends.value == "async" else exchange_of(schedule, order)
+    shown = simulated(order, speeds.rates, release, sends=speeds.sends, given=given)
     for sentence in shown.warnings:
         warn(f"warning: {sentence}")
     for option, path in files.items():
@@ -163,8 +168,22 @@ def _built(name: str, sizes: Sizes, forward_only: bool) -> Schedule:
     return schedule
 
 
-def simulated(schedule: Schedule, rates: Rates, release: str = "w") -> Shown:
+def simulated(
+    schedule: Schedule,
+    rates: Rates,
+    release: str = "w",
+    *,
+    sends: Sends | None = None,
+    given: Exchange | None = None,
+) -> Shown:
     """Simulate a schedule at these rates and account for its time.
+
+    Args:
+        schedule: what to simulate.
+        rates: how fast it is.
+        release: when a split backward frees activations.
+        sends: what a transfer takes up; None for nothing.
+        given: where sends and receives stand, where somebody wrote that down.
 
     Raises:
         InputError: factors that do not suit the schedule.
@@ -174,11 +193,12 @@ def simulated(schedule: Schedule, rates: Rates, release: str = "w") -> Shown:
     from ..costs import costs_of
     from ..lower import lower
     from ..memory import Release, peak_activations
+    from ..program import Sends
     from ..simulate import simulate
     from ..synth.bounds import lower_bound
 
     costs: Costs = costs_of(rates, schedule)
-    timeline = simulate(lower(schedule), costs)
+    timeline = simulate(lower(schedule, sends or Sends.ASYNC, given), costs)
     spent = account(timeline)
     return Shown(
         schedule=schedule,
@@ -206,6 +226,7 @@ def document(shown: Shown) -> dict[str, Any]:
         "lower_bound_ms": shown.lower_bound / MILLISECOND,
         **bubbles(shown.account),
         "evidence": "exact" if shown.closed else shown.account.evidence,
+        "sends": shown.timeline.program.sends.value,
         "per_rank": per_rank(shown.account, shown.peak),
         "warnings": shown.warnings,
     }

@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 from ..draw.tables import duration, table
 from ..draw.terminal import timeline_text
 from ..op import Kind
+from ..program import Sends
 from ..schedules.catalog import CATALOG
 from .console import Look
 from .report import PARTS
@@ -49,7 +50,9 @@ def title(shown: Shown) -> str:
     spent = rates.by_kind()
     present = [kind for kind in (Kind.F, Kind.B, Kind.I, Kind.W) if (schedule.kind == kind).any()]
     parts = [schedule.name, " x ".join(sizes), *(f"{kind.name} {duration(spent[kind])}" for kind in present)]
-    parts.append(f"transfer {duration(rates.transfer)}" if rates.transfer else "free transfers")
+    hop = rates.transfer + rates.payload / rates.link
+    parts.append(f"transfer {duration(hop)}" if hop else "free transfers")
+    parts += [f"{sends.value} sends"] if (sends := shown.timeline.program.sends) is not Sends.ASYNC else []
     for name in ("stage_scale", "microbatch_scale", "rank_scale"):
         parts += [f"{name.replace('_', ' ')} {_factors(scale)}"] if (scale := getattr(rates, name)) else []
     return f"{', '.join(parts)} ({shown.account.evidence})"
