@@ -1,6 +1,8 @@
 """Op tables: what is written comes back to the nanosecond, in every unit, and a bad row costs itself."""
 
 import gzip
+import re
+from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
@@ -10,10 +12,12 @@ from hypothesis import strategies as st
 from pyarrow import parquet
 
 from debubble.errors import InputError
-from debubble.formats.columns import classify, parse_mapping
+from debubble.formats.columns import KNOWN, classify, parse_mapping
 from debubble.formats.ranks import observe
 from debubble.formats.table import read_table, read_tables
 from debubble.op import Kind
+from debubble.schedule import Shape
+from debubble.schedules.catalog import build
 from devices import devices, simulated
 
 HEADER = "rank,step,op,stage,microbatch,start_ns,end_ns"
@@ -235,3 +239,17 @@ def test_the_order_alone_gives_micro_batches(wrote):
     rows = [f"{r},{op},{s},{e}" for r, _, op, _, _, s, e in rows_of(devices(timeline, steps=1))]
     observation = observe(read_table(wrote("rank,op,start_ns,end_ns", *rows)))
     assert observation.windows[0].timeline.program.schedule.same_order(timeline.program.schedule)
+
+
+PAGE = (Path(__file__).resolve().parents[2] / "docs" / "op-tables.md").read_text()
+
+
+def test_the_table_of_the_document_is_read(tmp_path):
+    (tmp_path / "page.csv").write_text(re.search(r"```csv\n(.*?)```", PAGE, re.DOTALL)[1])
+    observation = observe(read_table(tmp_path / "page.csv"))
+    assert observation.windows[0].timeline.program.schedule.same_order(build("1f1b", Shape(2, 2)))
+    assert observation.windows[0].timeline.makespan == 30_800_000
+
+
+def test_the_document_names_every_column():
+    assert all(f"`{re.sub('_(ns|us|ms|s)$', '_', name)}" in PAGE for name in KNOWN)
