@@ -17,9 +17,6 @@ p = 2, m = 4, B = 2F, v = 2; small letters are chunk 1:
 
 from __future__ import annotations
 
-import numpy as np
-from numpy.typing import NDArray
-
 from ..errors import Fault
 from ..schedule import Schedule, Shape
 from .alternate import alternate
@@ -46,23 +43,22 @@ def _indivisible(p: int, m: int) -> Fault | None:
     fault = multiple("microbatches", m, p, f"interleaved takes them in groups of {p}, one for each rank")
     if fault is None or m < p:
         return fault
-    return Fault(fault.value, fault.rule, f"{fault.remedy}; or a group of {_legal_groups(p, m)[0]}")
+    group = next(n for n in range(p, m + 1) if _suits(n, p, m))
+    return Fault(fault.value, fault.rule, f"{fault.remedy}; or a group of {group}")
 
 
 def _bad_group(p: int, m: int, group: int) -> Fault | None:
     if m < p:
         rule = f"interleaved needs one micro-batch or more for each of its {p} ranks"
         return Fault(f"microbatches = {m}", rule, f"give {p} or more")
-    legal = _legal_groups(p, m)
-    if group in legal:
+    if _suits(group, p, m):
         return None
-    near = [*legal[legal < group][-1:], *legal[legal > group][:1]]
+    smaller = (n for n in range(min(group - 1, m), p - 1, -1) if _suits(n, p, m))
+    larger = (n for n in range(max(group + 1, p), m + 1) if _suits(n, p, m))
+    near = [n for n in (next(smaller, None), next(larger, None)) if n is not None]
     rule = f"a group, and the last one, holds from {p} (the ranks) to {m} (the micro-batches)"
     return Fault(f"group = {group}", rule, f"nearest: {' or '.join(map(str, near))}")
 
 
-def _legal_groups(p: int, m: int) -> NDArray[np.int64]:
-    groups = np.arange(p, m + 1)
-    rest = m % groups
-    legal: NDArray[np.int64] = groups[(rest == 0) | (rest >= p)]
-    return legal
+def _suits(group: int, p: int, m: int) -> bool:
+    return p <= group <= m and (m % group == 0 or m % group >= p)
