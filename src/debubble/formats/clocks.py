@@ -65,13 +65,14 @@ def align(least: NDArray[np.float64], *, trust: bool) -> Alignment:
         trust: keep the clocks as they are where no op contradicts them.
     """
     violation = max(0, round(float(least.max(initial=0.0))))
-    far = _longest_paths(least)
+    agree = trust and violation <= TOLERANCE
+    far = least if agree else _longest_paths(least)  # hops alone bound clocks that no op contradicts
     consistent = bool((np.diagonal(far) <= TOLERANCE).all())
     hops = np.isfinite(least) & np.isfinite(far.T)
     width = max(0, round(float((-far.T - far)[hops].max(initial=0.0))))
     ranks = len(least)
     offsets = np.zeros(ranks, np.int64)
-    if not (trust and violation <= TOLERANCE) and consistent:
+    if not agree and consistent:
         low, high = far[0], -far[:, 0]
         low = np.where(np.isfinite(low), low, np.where(np.isfinite(high), high, 0.0))
         high = np.where(np.isfinite(high), high, low)

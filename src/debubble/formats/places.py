@@ -44,10 +44,12 @@ class Places:
     replica: tuple[int, ...]
     remarks: tuple[str, ...] = ()
 
-    def members(self, replica: int, position: int) -> list[int]:
-        """Indices of the devices that hold one position of one replica."""
-        pairs = zip(self.position, self.replica, strict=True)
-        return [i for i, pair in enumerate(pairs) if pair == (position, replica)]
+    def members(self) -> dict[tuple[int, int], list[int]]:
+        """Indices of the devices that hold each replica and position."""
+        found: dict[tuple[int, int], list[int]] = {}
+        for i, pair in enumerate(zip(self.replica, self.position, strict=True)):
+            found.setdefault(pair, []).append(i)
+        return found
 
 
 def places(devices: Sequence[RankOps], said: Said) -> Places:

@@ -21,6 +21,8 @@ from .rank_ops import Clock, RankOps, Reading
 from .steps import with_steps
 from .windows import Row, rows_of, schedule_of, together, turns_back
 
+_MOST_REASONS = 5  # for which windows were left out, that are spelled out
+
 
 def observe(reading: Reading, said: Said | None = None) -> Observation:
     """Merge what was measured on devices into windows of whole pipelines.
@@ -64,8 +66,9 @@ def _windows(devices: Sequence[RankOps], where: Places, said: Said, source: str)
     faults: Counter[str] = Counter()
     spreads: list[int] = []
     programs: dict[bytes, Program] = {}
+    members = where.members()
     for q in range(max(where.replica) + 1):
-        held = [[devices[i] for i in where.members(q, position)] for position in range(ranks)]
+        held = [[devices[i] for i in members.get((q, position), ())] for position in range(ranks)]
         by_step = [[rows_of(device, ranks, said.chunks) for device in members] for members in held]
         lengths = [device.step_ns for members in held for device in members]
         for step in _steps(by_step, said):
@@ -83,11 +86,17 @@ def _windows(devices: Sequence[RankOps], where: Places, said: Said, source: str)
             spreads += [row.spread for row in whole]
             known = [length[step] for length in lengths if step in length]
             found.append(Window(step, q, _timeline(program, whole), max(known, default=None)))
-    remarks = [f"{source}: {count} window{'s'[: count > 1]} left out: {why}" for why, count in faults.items()]
+    remarks = [f"{source}: {_counted(count)} left out: {why}" for why, count in faults.most_common(_MOST_REASONS)]
+    if more := sum(faults.values()) - sum(count for _, count in faults.most_common(_MOST_REASONS)):
+        remarks.append(f"{source}: {_counted(more)} left out for other reasons of that kind")
     if len(devices) > ranks * (max(where.replica) + 1):
         spread = np.median(spreads) / 1e6 if spreads else 0.0
         remarks.append(f"devices of one stage were merged; their ends lie {spread:.3f} ms apart (median)")
     return found, remarks
+
+
+def _counted(windows: int) -> str:
+    return "1 window" if windows == 1 else f"{windows} windows"
 
 
 def _steps(by_step: Sequence[Sequence[dict[int, Row]]], said: Said) -> Iterator[int]:
