@@ -52,6 +52,12 @@ def test_replicas_are_counted_and_a_slow_replica_makes_its_step_slow():
     assert (found.replicas, found.left_out) == (2, (0,))
 
 
+def test_ops_that_take_no_time_are_no_measurement():
+    nothing = np.zeros(len(SCHEDULE), np.int64)
+    with pytest.raises(InputError, match="take no time"):
+        observed(Window(0, 0, Timeline(PROGRAM, nothing, nothing.copy(), "measured")))
+
+
 def test_no_complete_step_is_an_error():
     with pytest.raises(InputError, match="holds no complete step"):
         observed()

@@ -88,6 +88,8 @@ def test_all_faults_at_once(faults):
         ("gpus = true", "expected int, got bool"),
         ('forward = "ten"', "write it as in 20ms"),
         ("forward = [1]", "a duration is text or a number of ms"),
+        ("forward = 0", "it takes some time, and at most a day"),
+        ('measured.step = "25e3min"', "at most a day"),
         ("forward = nan", "a duration is a number"),
         ('recompute = "some"', "invalid enum value"),
         ("mfu = 0.4", "this key belongs into [measured]"),

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from pathlib import PurePath
 
 from ..diagnose.report import Diagnosis
 from ..draw.tables import duration
+from .answers import granted, legend, letters, memory
 from .blocks import Block, Picture, Sentences, Table
 from .console import Look
 from .report import PARTS
@@ -26,7 +28,7 @@ def blocks(d: Diagnosis, look: Look) -> list[Block]:
     if d.findings:
         found.append(Sentences("Findings", [_finding_line(d, index) for index in range(len(d.findings))]))
     if d.what_ifs:
-        found.append(_what_if(d))
+        found += _what_if(d)
     if d.remarks:
         found.append(Sentences("Remarks", d.remarks))
     return found
@@ -101,20 +103,22 @@ def _finding_line(d: Diagnosis, index: int) -> str:
     return f"{duration(found.cost_ns)} ({found.evidence}): {found.sentence}{remedy}"
 
 
-def _what_if(d: Diagnosis) -> Table:
+def _what_if(d: Diagnosis) -> Iterator[Block]:
+    letter = letters(d.what_ifs)
     rows = [
         [
             answer.change,
             str(answer.microbatches),
-            f"{answer.peak_activations:g}",
-            f"{answer.activations_ratio:.2f}x",
+            *memory(answer),
             duration(answer.step_ns),
             f"{answer.speedup:.2f}x",
+            granted(answer, letter),
         ]
         for answer in d.what_ifs
     ]
     title = f"What would help, per sample (simulated; the replay fits to {_percent(abs(1 - d.causes.resim_ratio))})"
-    return Table(title, ["change", "m", "in flight", "memory", "step", "samples/s"], rows)
+    yield Table(title, ["change", "m", "held", "memory", "step", "samples/s", "if"], rows)
+    yield Sentences("", legend(letter))
 
 
 def _ms(nanoseconds: int) -> str:

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from string import ascii_lowercase
 
 from ..diagnose.sides import Side
 from ..diagnose.verdict import checks, percent, times, verdict
 from ..diagnose.why import Comparison
 from ..draw.tables import duration
+from .answers import granted, legend, letters, memory
 from .blocks import Block, Picture, Sentences, Table
 from .console import Look
 
@@ -196,29 +196,20 @@ def _cost(cost: int, window: int) -> tuple[str, str]:
 
 def _ways_out(c: Comparison) -> Iterator[Block]:
     against = c.ratio.value if c.ratio is not None else None
-    assumed = dict(
-        zip(dict.fromkeys(each for answer in c.next for each in answer.assumes), ascii_lowercase, strict=False)
-    )
+    letter = letters(c.next)
     rows = [
         [
             answer.change,
             str(answer.microbatches),
             percent(answer.idle_share),
-            f"{answer.peak_activations:g}",
-            f"{answer.activations_ratio:.2f}x",
+            *memory(answer),
             f"{answer.speedup:.2f}x",
             NONE if against is None else f"{against * answer.speedup:.2f}x",
-            "".join(assumed[each] for each in answer.assumes),
+            granted(answer, letter),
         ]
         for answer in c.next
     ]
     headers = ["change", "m", "idle", "held", "memory", f"x {c.b.name}", f"x {c.a.name}", "if"]
     yield Table(f"Ways out of {c.b.name}: throughput with each change (simulated)", headers, rows)
-    yield Sentences(
-        "",
-        [
-            "The global batch is that of " + c.b.name + " unless the last column says otherwise.",
-            "held: micro-batches in flight; memory: of their activations on the worst rank, with over without.",
-            *(f"{letter}: {assumption}" for assumption, letter in assumed.items()),
-        ],
-    )
+    batch = f"The global batch is that of {c.b.name} unless the last column says otherwise."
+    yield Sentences("", [batch, *legend(letter)])

@@ -95,12 +95,14 @@ def fewer_stages(run: Replay) -> Replay | None:
 
 def other_schedule(run: Replay, name: str, chunks: int) -> Replay | None:
     """Another published schedule for the same ranks and micro-batches."""
+    p, m = run.schedule.ranks, run.schedule.microbatches
     try:
-        schedule = build(name, Shape(run.schedule.ranks, run.schedule.microbatches, chunks))
+        schedule = build(name, Shape(p, m, chunks)) if 2 * p * chunks * m <= MOST_OPS else run.schedule
     except InputError:
         return None
     alike = schedule.forward_only == run.schedule.forward_only and schedule.slices == run.schedule.slices == 1
-    if len(schedule) > MOST_OPS or not alike or schedule.same_order(run.schedule):
+    asked = schedule.stages == p * chunks  # a V has two chunks, whatever was asked for
+    if not alike or not asked or schedule.same_order(run.schedule):
         return None
     now = run.schedule.stages // run.schedule.ranks
     parts = schedule.stages // schedule.ranks

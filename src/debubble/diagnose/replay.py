@@ -16,7 +16,7 @@ from ..schedule import Schedule
 from ..simulate import simulate
 from .fit import present
 
-MOST_OPS = 200_000  # of a schedule that is tried: beyond it a verb would no longer answer at once
+MOST_OPS = 16_384  # of a schedule that is tried: beyond it a verb would no longer answer at once
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -91,8 +91,7 @@ def tried(base: Replay, changed: Sequence[Replay]) -> list[WhatIf]:
     """Simulate each change beside the replay as it is, the best first."""
     before = base.again().window + base.outside
     held = float(peak_activations(base.schedule).max())
-    answers = [_answer(each, before, held) for each in changed if len(each.schedule) <= MOST_OPS]
-    return sorted(answers, key=lambda answer: -answer.speedup)
+    return sorted((_answer(each, before, held) for each in changed), key=lambda answer: -answer.speedup)
 
 
 def _answer(changed: Replay, before: int, held: float) -> WhatIf:

@@ -28,6 +28,7 @@ from .replay import MOST_OPS, Replay
 from .speeds import Figure, speeds_of_step, stated_speeds
 from .windows import Summary, summarise
 
+MOST_SIMULATED = 1_000_000  # ops of a job whose durations are stated
 ROUNDED = 0.001  # people state a utilisation to a tenth of a per cent
 
 
@@ -123,7 +124,8 @@ def _of_job(job: Job) -> Side:
     timeline = found = replay = None
     if schedule is not None:
         costs = costs_of(_all_rates(job), schedule)
-        replay = Replay(schedule, costs, job.schedule, micro_batch=job.micro_batch, data=job.data)
+        if len(schedule) <= 2 * MOST_OPS:
+            replay = Replay(schedule, costs, job.schedule, micro_batch=job.micro_batch, data=job.data)
         if job.forward is not None or job.stage_scale:
             timeline = simulate(lower(schedule), costs)
             found = causes(timeline)
@@ -147,7 +149,8 @@ def _order(job: Job) -> Schedule | None:
     if job.pipeline is None or job.microbatches is None:
         return None
     size = shape(job, job.microbatches)
-    return build(job.schedule, size) if 2 * size.stages * size.units <= MOST_OPS else None
+    most = MOST_SIMULATED if job.forward is not None else MOST_OPS
+    return build(job.schedule, size) if 2 * size.stages * size.units <= most else None
 
 
 def _all_rates(job: Job) -> Rates:

@@ -85,20 +85,19 @@ def _overstated(c: Comparison) -> Iterator[str]:
     runs = [run for run in (c.a, c.b) if run.overstated]
     if not runs:
         return
-    which = " and ".join(f"{_stated(run)} (its schedule reaches {percent(_most_busy(run))})" for run in runs)
-    subject = "Both stated utilisations are" if len(runs) == 2 else "A stated utilisation is"
-    yield (
-        f"{subject} more than {'their schedules' if len(runs) == 2 else 'its schedule'} can reach: {which}. "
-        "They were measured over something else than the step; a rank that waits in a receive kernel counts as busy."
-    )
+    which = " and ".join(_stated(run) for run in runs)
+    if len(runs) == 2:
+        yield f"Both stated utilisations are more than their schedules can reach: {which}."
+    else:
+        yield f"One stated utilisation is more than its schedule can reach: {which}."
+    they = "they were" if len(runs) == 2 else "it was"
+    yield f"So {they} measured over something else than the step; a rank that waits in a receive kernel counts as busy."
 
 
 def _stated(run: Side) -> str:
-    return f"{run.name} {percent(run.busy.value)}" if run.busy is not None else run.name
-
-
-def _most_busy(run: Side) -> float:
-    return run.own.busy[1] if run.own is not None else 1.0
+    if run.busy is None or run.own is None:
+        return run.name
+    return f"{run.name} {percent(run.busy.value)}, at most {percent(run.own.busy[1])} ({run.own.evidence})"
 
 
 def _bubble(c: Comparison) -> Iterator[str]:
@@ -108,18 +107,18 @@ def _bubble(c: Comparison) -> Iterator[str]:
     if low != high:
         yield from _bounded_bubble(c, low)
         return
-    gpus = c.factors.get("gpus", 1.0) if c.ratio is not None else _gpus(c)
-    ratio = c.ratio.value if c.ratio is not None else None
-    whole = f"{c.b.name} {times(low)} times as fast as {c.a.name}"
-    if ratio is None:
-        yield f"By the bubble alone, {c.b.name} would be {times(low)} times as fast as {c.a.name}."
-    elif low >= 1 > ratio:
+    whole = f"{c.b.name} {times(low)} times as fast as {c.a.name} ({_own_evidence(c)})"
+    if c.ratio is not None and low >= 1 > c.ratio.value:
         yield f"The bubble did not make it slower: alone, it would still have made {whole}."
-    elif gpus == 1 and low < 1:
-        yield f"The bubble alone would have left {percent(low)} of the throughput ({percent(1 - low)} lost)."
     else:
         yield f"The bubble alone would have made {whole}."
     yield from _realised(c)
+
+
+def _own_evidence(c: Comparison) -> str:
+    """Of the two schedules' own idle time: simulated where either was."""
+    kinds = {run.own.evidence for run in (c.a, c.b) if run.own is not None}
+    return "exact" if kinds == {"exact"} else "simulated"
 
 
 def _realised(c: Comparison) -> Iterator[str]:
@@ -150,10 +149,6 @@ def _bounded_bubble(c: Comparison, low: float) -> Iterator[str]:
         )
     else:
         yield f"The bubble can explain at most a factor of {times(low)} (at {fewest} {each})."
-
-
-def _gpus(c: Comparison) -> float:
-    return c.b.gpus / c.a.gpus if c.a.gpus and c.b.gpus else 1.0
 
 
 def _recomputation(c: Comparison) -> Iterator[str]:
@@ -229,7 +224,8 @@ def _ceiling(c: Comparison) -> Iterator[str]:
     ceiling, barrier = c.b.ceiling_ratio, c.b.ceiling_barrier_ratio
     if ceiling is None or barrier is None or ceiling < 1 + NOTICEABLE:
         return
+    evidence = _own_evidence(c) if c.b.timeline is None else "simulated"
     yield (
         f"No schedule can make {c.b.name} more than {times(ceiling)} times as fast as it is; with the barrier that "
-        f"ends a step, no order of this placement more than {times(barrier)} times."
+        f"ends a step, no order of this placement more than {times(barrier)} times ({evidence})."
     )

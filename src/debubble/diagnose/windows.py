@@ -101,6 +101,8 @@ def summarise(observation: Observation) -> Summary:
     kept = tuple(window for window in observation.windows if window.step not in left_out)
     accounts = tuple(account(window.timeline) for window in kept)
     lengths = [each.window for each in accounts]
+    if not any(each.compute.any() for each in accounts):
+        raise InputError(Fault(observation.source, "its ops take no time", "record again"))
     return Summary(kept, accounts, lengths.index(median_low(lengths)), left_out)
 
 

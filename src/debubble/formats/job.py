@@ -19,6 +19,7 @@ from ..job import Job, Measured, settled
 from ..units import nanoseconds
 
 LONGEST = 1_000_000  # bytes; a job file is a page of text
+LONGEST_TIME = 86_400e9  # nanoseconds: a day; sums of all that is simulated stay within 64 bits
 
 Count = Annotated[int, Meta(ge=1, le=10**12)]
 Share = Annotated[float, Meta(gt=0, le=1)]
@@ -166,13 +167,21 @@ def _value(value: Any, field: structs.FieldInfo, name: str) -> Any:
     if field.type == Duration:
         if not isinstance(value, str | int | float) or isinstance(value, bool):
             raise InputError(Fault(f"{name} = {_short(value)}", "a duration is text or a number of ms", remedy))
-        return nanoseconds(str(value), name)
+        return _duration(str(value), name, free=field.name == "transfer")
     try:
         return msgspec.convert(value, type=field.type)  # NaN and infinity fail every bound
     except msgspec.ValidationError as error:
         rule = str(error).replace("`", "").split(" - at")[0]
         rule = rule[:1].lower() + rule[1:]
         raise InputError(Fault(f"{name} = {_short(value)}", rule, remedy)) from None
+
+
+def _duration(text: str, name: str, *, free: bool) -> float:
+    """A duration of work; only a transfer may take no time."""
+    length = nanoseconds(text, name)
+    if length > LONGEST_TIME or not (length or free):
+        raise InputError(Fault(f"{name} = {text}", "it takes some time, and at most a day", "write it as in 20ms"))
+    return length
 
 
 def _short(value: Any) -> str:
