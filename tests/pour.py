@@ -65,8 +65,12 @@ def run_of(schedule: Schedule, costs: Costs, steps: int = 1) -> list[Timeline]:
 
 def pour(timelines: list[Timeline], style: Style = Style()) -> dict[int, list[dict[str, Any]]]:
     """Events of each rank."""
-    ranks = timelines[0].program.schedule.ranks
-    return {rank: list(_Rank(rank, style).events(timelines)) for rank in range(ranks)}
+    return {rank: pour_rank(timelines, rank, style) for rank in range(timelines[0].program.schedule.ranks)}
+
+
+def pour_rank(timelines: list[Timeline], rank: int, style: Style = Style()) -> list[dict[str, Any]]:
+    """Events of one rank."""
+    return list(_Rank(rank, style).events(timelines))
 
 
 def write(folder: Path, events: dict[int, list[dict[str, Any]]], *, packed: bool = True, **header: Any) -> list[Path]:
@@ -81,7 +85,8 @@ def write(folder: Path, events: dict[int, list[dict[str, Any]]], *, packed: bool
             "traceEvents": rows,
             "traceName": f"rank{rank}.json",
         }
-        text = json.dumps({key: value for key, value in document.items() if value is not None}).encode()
+        said = {key: value for key, value in document.items() if value is not None}
+        text = json.dumps(said, separators=(",", ":")).encode()
         path = folder / f"rank{rank}_trace.json{'.gz' * packed}"
         path.write_bytes(gzip.compress(text, 1) if packed else text)
         paths.append(path)

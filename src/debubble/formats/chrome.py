@@ -146,9 +146,9 @@ def arguments(raws: list[msgspec.Raw], decoder: msgspec.json.Decoder[Any]) -> li
     What the decoder refuses is mended, then read alone; what remains unreadable counts as empty.
     """
     text = b"[" + b",".join(raws) + b"]"
-    for attempt in (text, mended(text)):
+    for attempt in (bytes, mended):
         try:
-            return list(decoder.decode(attempt))
+            return list(decoder.decode(attempt(text)))
         except msgspec.MsgspecError:
             continue
     return [arguments([raw], decoder)[0] if len(raws) > 1 else decoder.decode(b"[{}]")[0] for raw in raws]
@@ -319,9 +319,9 @@ def _salvaged(text: bytes, tally: _Tally) -> list[Event]:
 
 def _keys(text: bytes) -> dict[str, Any]:
     """The keys of an object; an empty dictionary where it cannot be read."""
-    for attempt in (text, mended(text)):
+    for attempt in (bytes, mended):
         try:
-            keys = msgspec.json.decode(attempt)
+            keys = msgspec.json.decode(attempt(text))
         except msgspec.MsgspecError:
             continue
         return keys if isinstance(keys, dict) else {}
