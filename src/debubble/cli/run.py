@@ -16,11 +16,11 @@ from ..units import nanoseconds
 from .console import Look, say, warn
 from .given import Sizes, schedule_of, size_options
 from .options import COUNT, DURATION, Parsed, Verb, json_option, look_options, together
-from .report import MILLISECOND, bubbles, emit, per_rank
+from .report import MILLISECOND, emit
 
 if TYPE_CHECKING:
+    from ..diagnose.report import Diagnosis
     from ..diagnose.windows import Summary
-    from ..observation import Observation
     from ..runner.task import Task
     from ..runner.worker import Outcome, Step
     from ..schedule import Schedule
@@ -182,41 +182,33 @@ def _report(task: Task, outcome: Outcome, look: Look, *, as_json: bool) -> None:
     Raises:
         Refusal: gradients were checked, and are wrong.
     """
-    from ..diagnose.windows import summarise
+    from ..diagnose.report import diagnose
     from ..formats.recording import read_recording
 
-    observation = read_recording(task.out)
-    summary = summarise(observation)
-    document = _document(task, outcome, observation, summary)
+    found = diagnose(read_recording(task.out))
+    document = _document(task, outcome, found)
     if as_json:
         emit(document)
     else:
-        say(_text(document, summary, look))
+        say(_text(document, found.summary, look))
     error = outcome.gradient_error
     if error is not None and error > GOOD_GRADIENT:
-        raise Refusal(
-            f"gradient_error = {error:.1e} is above {GOOD_GRADIENT:g}: this pipeline does not train the model"
-        )
+        raise Refusal(f"gradient_error = {error:.1e} is above {GOOD_GRADIENT:g}: do not trust it")
 
 
-def _document(task: Task, outcome: Outcome, observation: Observation, summary: Summary) -> dict[str, Any]:
-    """What ``--json`` prints."""
-    from ..memory import peak_activations
+def _document(task: Task, outcome: Outcome, found: Diagnosis) -> dict[str, Any]:
+    """What ``--json`` prints: all that ``diagnose`` does, and what only the run knows."""
+    from .diagnose import document
 
-    predicted = task.predicted_ns if task.predicted_ns is not None else _afterwards(summary, task.hop_ns)
-    return {
+    predicted = task.predicted_ns if task.predicted_ns is not None else _afterwards(found.summary, task.hop_ns)
+    return document(found) | {
         "predicted_ms": predicted / MILLISECOND,
-        "measured_ms": summary.makespan_ns / MILLISECOND,
+        "measured_ms": found.summary.makespan_ns / MILLISECOND,
         "loss": outcome.loss,
         "loss_error": outcome.loss_error,
         "gradient_error": outcome.gradient_error,
         "recording": task.out,
-        "paced": observation.paced,
         "device": task.device,
-        **bubbles(summary.account),
-        "idle_share": summary.idle_share,
-        "bubble_ratio": summary.bubble_ratio,
-        "per_rank": per_rank(summary.account, peak_activations(task.schedule)),
     }
 
 
