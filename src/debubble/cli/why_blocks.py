@@ -83,8 +83,8 @@ def _lines(c: Comparison) -> Iterator[Line]:
     sizes = "measured" if c.a.measured and c.b.measured else "stated"
     own = " / ".join(dict.fromkeys(_evidence(run) for run in (c.a, c.b) if run.own is not None))
     yield "GPUs", lambda run: _whole(run.gpus), sizes
-    yield "pipeline x data", lambda run: f"{_whole(run.job.pipeline)} x {_whole(run.job.data)}", sizes
-    yield "schedule", lambda run: run.job.schedule if run.job.pipeline != 1 else "no pipeline", sizes
+    yield "pipeline x data", _layout, sizes
+    yield "schedule", _schedule, sizes
     yield "micro-batches per pipeline", lambda run: _whole(run.job.microbatches), sizes
     yield "bubble ratio, idle / busy", _ratio, own
     yield "idle share, idle / all", _idle, own
@@ -98,6 +98,16 @@ def _lines(c: Comparison) -> Iterator[Line]:
     if c.unit is not None and c.ratio is not None:
         unit = c.unit
         yield unit, lambda run: _speed(run, unit), c.ratio.evidence
+
+
+def _layout(run: Side) -> str:
+    return NONE if run.job.pipeline is None else f"{run.job.pipeline} x {_whole(run.job.data)}"
+
+
+def _schedule(run: Side) -> str:
+    if run.job.pipeline is None:
+        return NONE
+    return run.job.schedule if run.job.pipeline > 1 else "no pipeline"
 
 
 def _of_timeline(c: Comparison) -> str:
