@@ -1,0 +1,1 @@
+"""Physics: a model, a cluster and a layout become times and bytes."""
