@@ -98,7 +98,10 @@ def as_chunks(device: RankOps, ranks: int) -> RankOps:
 
 def skewed(device: RankOps, by: int) -> RankOps:
     """A device whose clock is off."""
-    return replace(device, start=device.start + by, end=device.end + by)
+    moves = device.transfers and replace(
+        device.transfers, start=device.transfers.start + by, end=device.transfers.end + by
+    )
+    return replace(device, start=device.start + by, end=device.end + by, transfers=moves)
 
 
 def only(device: RankOps, keep: np.ndarray) -> RankOps:

@@ -102,7 +102,7 @@ def test_clocks_that_pretend_to_agree_are_aligned_once_an_op_starts_before_its_c
     timeline = simulated("1f1b")
     observation = observe(reading([skewed(d, by) for d, by in zip(devices(timeline), skew, strict=True)]))
     window = observation.windows[0].timeline
-    if any("before what they need" in remark for remark in observation.remarks):
+    if any("aligned by cause and effect" in remark for remark in observation.remarks):
         same(observation, timeline)
     else:  # within what hops allow, clocks are left alone
         assert max(abs(a - b) for a, b in pairwise(skew)) <= 402_000
@@ -146,6 +146,27 @@ def test_pipelines_are_told_apart_by_who_talks_to_whom(name, chunks, named):
     observation = observe(reading(mixed), Said(chunks=chunks))
     assert [window.replica for window in observation.windows] == [0, 1] * 3
     same(observation, timeline, windows=6)
+    assert observation.matched_share == 1
+
+
+def test_transfers_pin_clocks_closer_than_ops_do():
+    timeline = simulated("1f1b")
+    found = talking(devices(timeline), timeline, named=False)
+    loose, close = observe(reading(devices(timeline))), observe(reading(found))
+    assert loose.clock_uncertainty_ns == 800_000
+    assert close.clock_uncertainty_ns == 40_000  # both sides of a transfer end within 20 us of each other
+    skew = [0, 150_000, -150_000, 0]  # within what ops allow, but not within what transfers do
+    aligned = observe(reading([skewed(d, by) for d, by in zip(found, skew, strict=True)]))
+    assert "150" not in aligned.remarks
+    starts = aligned.windows[0].timeline.start
+    assert np.abs(starts - starts.min() - timeline.start).max() <= 60_000
+
+
+def test_transfers_without_their_other_side_are_counted():
+    timeline = simulated("1f1b")
+    found = talking(devices(timeline), timeline, named=False)
+    observation = observe(reading([*found[:3], replace(found[3], transfers=None)]))
+    assert observation.matched_share == pytest.approx(4 / 5)  # ranks 0 to 2 have 1, 2 and 2 hops; one of them is lost
 
 
 def test_positions_are_overridden_in_the_order_of_ranks():

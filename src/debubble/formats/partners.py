@@ -1,23 +1,21 @@
 """Who talks to whom: neighbours in a pipeline, by the peers that transfers name or by transfers that end together.
 
-A send and its receive end within a fraction of a millisecond; transfers of two ranks that have nothing to do with each
-other end together only by chance. So the difference of ends between neighbours piles up at one value (the offset of
-their clocks), and between strangers it does not. Neighbours make chains (or rings, where chunks loop): the pipelines.
+Transfers of two ranks that have nothing to do with each other end together only by chance. Neighbours make chains (or
+rings, where chunks loop): the pipelines.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import fields
 from itertools import combinations
 
 import numpy as np
-from numpy.typing import NDArray
 
 from ..op import Kind
-from .rank_ops import RankOps
+from .matching import match
+from .rank_ops import RankOps, Transfers
 
-_BIN = 200_000  # nanoseconds within which both sides of a transfer end
-_SHARE = 0.3  # of the transfers of the quieter side; a middle rank shares half of its own with each neighbour
 _MOST = 512  # transfers of a device that are compared
 
 
@@ -71,30 +69,21 @@ def _named(devices: Sequence[RankOps]) -> set[tuple[int, int]]:
 
 def _by_ends(devices: Sequence[RankOps]) -> set[tuple[int, int]]:
     """Pairs whose transfers end together more often than chance allows."""
-    ends = [_ends(device) for device in devices]
+    moves = [None if device.transfers is None else _first(device.transfers) for device in devices]
+    within = reach(devices)
     return {
         (i, j)
         for i, j in combinations(range(len(devices)), 2)
-        if (least := min(len(ends[i]), len(ends[j]))) and _together(ends[i], ends[j], _reach(devices)) >= _SHARE * least
+        if (one := moves[i]) is not None and (other := moves[j]) is not None and match(one, other, within).sure
     }
 
 
-def _ends(device: RankOps) -> NDArray[np.int64]:
-    return np.empty(0, np.int64) if device.transfers is None else np.sort(device.transfers.end)[:_MOST]
-
-
-def _reach(devices: Sequence[RankOps]) -> int:
+def reach(devices: Sequence[RankOps]) -> int:
     """How far clocks may differ: less than a quarter of an op, or the schedule's own period would match itself."""
     return int(np.median(np.concatenate([device.end - device.start for device in devices]))) // 4
 
 
-def _together(mine: NDArray[np.int64], theirs: NDArray[np.int64], reach: int) -> int:
-    """How many of the differences within reach fall into the fullest pair of adjacent bins."""
-    first, behind = np.searchsorted(theirs, mine - reach), np.searchsorted(theirs, mine + reach, side="right")
-    width = int((behind - first).max(initial=0))
-    if not width:
-        return 0
-    at = first[:, None] + np.arange(width)
-    differences = (theirs[np.minimum(at, len(theirs) - 1)] - mine[:, None])[at < behind[:, None]]
-    counts = np.bincount((differences + reach) // _BIN)
-    return int((counts[:-1] + counts[1:]).max(initial=int(counts.max())))
+def _first(moves: Transfers) -> Transfers:
+    """The first few hundred transfers: enough to tell, whatever the length of a trace."""
+    rows = np.argsort(moves.end, kind="stable")[:_MOST]
+    return Transfers(**{field.name: getattr(moves, field.name)[rows] for field in fields(Transfers)})

@@ -7,6 +7,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
+from numpy.typing import NDArray
 
 from ..errors import Fault, InputError, Refusal
 from ..lower import lower
@@ -15,6 +16,7 @@ from ..program import Program
 from ..schedule import Schedule
 from ..timeline import Timeline
 from .clocks import Alignment, align, lags
+from .hops import hops
 from .places import Places, Said, places
 from .plausible import plausible
 from .rank_ops import Clock, RankOps, Reading
@@ -49,13 +51,16 @@ def observe(reading: Reading, said: Said | None = None) -> Observation:
     if not found:
         rule = "; ".join(left_out) or "no step of it is complete"
         raise InputError(Fault(reading.source, rule, "give a trace with one whole step of every rank"))
-    windows, uncertainty, aligned = _aligned(found, clock=max((d.clock for d in sound), key=list(Clock).index))
+    moves = hops(sound, where)
+    clock = max((device.clock for device in sound), key=list(Clock).index)
+    windows, uncertainty, aligned = _aligned(found, clock, moves.bounds)
     return Observation(
         source=reading.source,
         windows=tuple(sorted(windows, key=lambda window: (window.step, window.replica))),
         remarks=(*reading.remarks, *remarks, *aligned),
         gpus=len(devices),
         clock_uncertainty_ns=uncertainty,
+        matched_share=moves.matched_share,
     )
 
 
@@ -134,13 +139,17 @@ class _Group:
     alignment: Alignment
 
 
-def _aligned(windows: Sequence[Window], *, clock: Clock) -> tuple[list[Window], int, list[str]]:
+def _aligned(
+    windows: Sequence[Window], clock: Clock, bounds: dict[int, NDArray[np.float64]]
+) -> tuple[list[Window], int, list[str]]:
     """Put the ranks of each window on one clock; its uncertainty in nanoseconds, and remarks."""
-    groups = [_group(some, clock) for some in _sharing(windows, clock)]
+    groups = [_group(some, clock, bounds) for some in _sharing(windows, clock)]
     remarks = []
     broken = max(group.alignment.violation for group in groups)
     if broken and clock is Clock.SHARED:
-        remarks.append(f"ops started up to {broken / 1e6:.3f} ms before what they need: clocks were aligned by cause")
+        remarks.append(
+            f"ranks disagree by {broken / 1e6:.3f} ms or more: their clocks were aligned by cause and effect"
+        )
     if clock is not Clock.SHARED:
         remarks.append("ranks have no common clock; they were aligned by cause and effect")
     if not all(group.alignment.consistent for group in groups):
@@ -158,11 +167,17 @@ def _sharing(windows: Sequence[Window], clock: Clock) -> Iterator[list[Window]]:
         yield [window for window in windows if window.replica == q]
 
 
-def _group(windows: list[Window], clock: Clock) -> _Group:
+def _group(windows: list[Window], clock: Clock, bounds: dict[int, NDArray[np.float64]]) -> _Group:
+    """Align by F and B, and more closely by transfers, as long as the two do not contradict each other."""
     least = lags(windows[0].timeline.program, windows[0].timeline.start, windows[0].timeline.end)
     for window in windows[1:]:
         np.maximum(least, lags(window.timeline.program, window.timeline.start, window.timeline.end), out=least)
-    return _Group(windows, align(least, trust=clock is Clock.SHARED))
+    trust = clock is Clock.SHARED
+    if clock is not Clock.STEP and windows[0].replica in bounds:
+        closer = align(np.maximum(least, bounds[windows[0].replica]), trust=trust)
+        if closer.consistent:
+            return _Group(windows, closer)
+    return _Group(windows, align(least, trust=trust))
 
 
 def _shift(window: Window, alignment: Alignment) -> Window:
