@@ -59,8 +59,8 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def _child(folder: Path, reader: str) -> str:
     """CPU seconds and peak memory of one reader in its own process, and what it found."""
     start = "import sys, time; from pathlib import Path; paths = sorted(Path(sys.argv[1]).iterdir())\n"
-    peak = "next(int(x.split()[1]) for x in open('/proc/self/status') if 'VmHWM' in x) / 1024"  # ru_maxrss counts ours
-    end = f"\nprint(f'{{time.process_time():6.2f}} s CPU {{{peak}:6.0f}} MB peak')"
+    peak = "next(int(x.split()[1]) for x in open('/proc/self/status') if 'VmHWM' in x)"  # ru_maxrss counts ours too
+    end = f"\nprint('%6.2f s CPU %6.0f MB peak' % (time.process_time(), {peak} / 1024))"
     return run(
         [sys.executable, "-c", start + reader + end, str(folder)], check=True, capture_output=True, text=True
     ).stdout
