@@ -10,9 +10,9 @@ from numpy.typing import NDArray
 
 RECOMPUTE = ("none", "selective", "full")
 SCHEDULES = (
-    "1f1b gpipe interleaved eager-1f1b looped-bfs zb-h1 zb-h2 interleaved-zb zb-v 1f1b-v dualpipe-v dualpipe hanayo"
-    " seq1f1b chimera zb-auto v-half v-min"
-).split()
+    *("1f1b", "gpipe", "interleaved", "eager-1f1b", "looped-bfs", "zb-h1", "zb-h2", "interleaved-zb", "zb-v"),
+    *("1f1b-v", "dualpipe-v", "dualpipe", "hanayo", "seq1f1b", "chimera", "zb-auto", "v-half", "v-min"),
+)
 PRECISIONS = ("bf16", "fp16", "fp8", "fp4")
 
 
@@ -40,6 +40,7 @@ class Layout:
         sequence_parallel: whether norms and dropout are split over the tensor group too.
         overlap: whether data-parallel traffic runs beside the last backward and the first forward.
         fused_attention: whether the scores of attention stay on the chip (flash attention).
+        tensor_overlap: whether tensor collectives run beside matrix products (Megatron's ``--tp-comm-overlap``).
     """
 
     tensor: int = 1
@@ -60,6 +61,7 @@ class Layout:
     sequence_parallel: bool = True
     overlap: bool = True
     fused_attention: bool = True
+    tensor_overlap: bool = False
 
     @property
     def gpus(self) -> int:
@@ -115,6 +117,7 @@ class Layouts:
     sequence_parallel: NDArray[np.float64]
     overlap: NDArray[np.float64]
     fused_attention: NDArray[np.float64]
+    tensor_overlap: NDArray[np.float64]
     first: NDArray[np.float64]
     most: NDArray[np.float64]
     last: NDArray[np.float64]
@@ -181,7 +184,7 @@ class Parts:
     @property
     def step(self) -> float:
         """Their sum."""
-        return sum(getattr(self, f.name) for f in fields(self))
+        return float(sum(getattr(self, f.name) for f in fields(self)))
 
 
 @dataclass(frozen=True, slots=True)
