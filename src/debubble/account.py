@@ -66,24 +66,30 @@ def account(timeline: Timeline) -> Account:
     begins and ends with it as with an op.
     """
     turns, offsets = _turns(timeline)
-    start, end, since_made = timeline.start[turns], timeline.end[turns], _since_made(timeline)[turns]
+    start, end, on_its_way = timeline.start[turns], timeline.end[turns], _since_made(timeline)[turns]
     first, last = timeline.window
     full = np.diff(offsets) > 0
     opens = offsets[:-1][full]
     before = np.concatenate([end[:1], end[:-1]])  # end of what had its turn before on the same rank
     before[opens] = start[opens]
-    gap = np.maximum(start - before, 0)
-    on_its_way = np.minimum(gap, since_made)
-    busy = end - np.maximum(start, before)
-    computes = np.ones(len(busy), np.bool_) if isinstance(turns, slice) else turns < len(timeline.program.schedule)
+    begin = np.maximum(start, before)  # measured ops may overlap a little
+    busy = end - begin
+    gap = np.subtract(begin, before, out=before)
+    np.minimum(gap, on_its_way, out=on_its_way)
     own_start, own_end = (np.full(len(full), last) for _ in range(2))  # a rank without ops only warms up
     own_start[full], own_end[full] = start[opens], end[offsets[1:][full] - 1]
+    arriving = _per_rank(on_its_way, offsets)
+    waiting = _per_rank(gap, offsets) - arriving
+    if not isinstance(turns, slice):
+        sending = turns >= len(timeline.program.schedule)
+        arriving += _per_rank(np.where(sending, busy, 0), offsets)
+        busy[sending] = 0
     return Account(
         window=last - first,
-        compute=_per_rank(np.where(computes, busy, 0), offsets),
+        compute=_per_rank(busy, offsets),
         warm_up=own_start - first,
-        waiting=_per_rank(gap - on_its_way, offsets),
-        transfer=_per_rank(np.where(computes, on_its_way, busy + on_its_way), offsets),
+        waiting=waiting,
+        transfer=arriving,
         cool_down=last - own_end,
         evidence=timeline.evidence,
     )
@@ -121,6 +127,7 @@ def _since_made(timeline: Timeline) -> NDArray[np.int64]:
 
 
 def _per_rank(spent: NDArray[np.int64], offsets: NDArray[np.int64]) -> NDArray[np.int64]:
-    running = np.concatenate([[0], np.cumsum(spent)])
-    sums: NDArray[np.int64] = running[offsets[1:]] - running[offsets[:-1]]
+    sums = np.zeros(len(offsets) - 1, np.int64)
+    full = np.diff(offsets) > 0
+    sums[full] = np.add.reduceat(spent, offsets[:-1][full])
     return sums

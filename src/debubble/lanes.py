@@ -51,7 +51,9 @@ class Lanes:
         previous = np.empty_like(self.items)
         previous[1:] = self.items[:-1]
         previous[self.offsets[:-1][np.diff(self.offsets) > 0]] = NOTHING
-        if self.second is None:
+        if not len(self.producer):
+            before = previous[None]  # ops alone: turns are numbers
+        elif self.second is None:
             before = np.full((1, self.needs.shape[1]), NOTHING, np.int32)
             before[0, self.items] = previous
         else:

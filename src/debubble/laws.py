@@ -19,7 +19,7 @@ _MOST = 1000  # violations of one law that are spelled out; a file with more is 
 
 # Lines of the table that `locate` builds: I and B share one, because both yield the gradient of the input.
 FORWARD, GRADIENT, WEIGHT = 0, 1, 2
-_LINE = np.array([FORWARD, GRADIENT, WEIGHT, GRADIENT], np.int64)
+LINE = np.array([FORWARD, GRADIENT, WEIGHT, GRADIENT], np.int32)
 
 
 def locate(schedule: Schedule) -> NDArray[np.int32]:
@@ -41,8 +41,8 @@ def violations(schedule: Schedule, *, in_order: bool = False) -> list[Violation]
     strangers = list(_strangers(schedule))
     if strangers:
         return strangers + _without_strangers(schedule, in_order)
-    found = [*_misplaced(schedule), *_repeated(schedule), *_entangled(schedule)]
     where = locate(schedule)
+    found = [*_misplaced(schedule), *_repeated(schedule, where), *_entangled(schedule)]
     found += _missing(schedule, where)
     if not found:
         found += _too_early(schedule, where)
@@ -51,8 +51,13 @@ def violations(schedule: Schedule, *, in_order: bool = False) -> list[Violation]
     return found
 
 
-def _keys(schedule: Schedule) -> NDArray[np.int64]:
-    return (_LINE[schedule.kind] * schedule.stages + schedule.stage) * schedule.units + schedule.unit
+def cells(schedule: Schedule, line: NDArray[np.int32], stage: NDArray[np.int32]) -> NDArray[np.int32]:
+    """Index into the raveled table of `locate` for a line and a stage of each op's own unit, int32[ops]."""
+    return (line * np.int32(schedule.stages) + stage) * np.int32(schedule.units) + schedule.unit
+
+
+def _keys(schedule: Schedule) -> NDArray[np.int32]:
+    return cells(schedule, LINE[schedule.kind], schedule.stage)
 
 
 def _at(schedule: Schedule, row: int, sentence: str, remedy: str) -> Violation:
@@ -97,7 +102,8 @@ def _without_strangers(schedule: Schedule, in_order: bool) -> list[Violation]:
 
 def _misplaced(schedule: Schedule) -> Iterator[Violation]:
     """Ops on a rank that does not hold their stage."""
-    home = schedule.placement[schedule.copy_of(schedule.unit), schedule.stage]
+    one_copy = schedule.route is None
+    home = schedule.placement[0 if one_copy else schedule.copy_of(schedule.unit), schedule.stage]
     for row in np.flatnonzero(home != schedule.rank_of())[:_MOST]:
         yield _at(
             schedule,
@@ -107,17 +113,14 @@ def _misplaced(schedule: Schedule) -> Iterator[Violation]:
         )
 
 
-def _repeated(schedule: Schedule) -> Iterator[Violation]:
+def _repeated(schedule: Schedule, where: NDArray[np.int32]) -> Iterator[Violation]:
     """Ops that stand there twice; a full backward beside a split one counts as twice."""
-    keys = _keys(schedule)
-    counts = np.bincount(keys, minlength=3 * schedule.stages * schedule.units)
-    if counts.max(initial=0) > 1:
-        seen: dict[int, int] = {}
-        for row in np.flatnonzero(counts[keys] > 1)[:_MOST]:
-            first = seen.setdefault(int(keys[row]), int(row))
-            if first != row:
-                sentence = f"{_name(schedule, row)} repeats {_name(schedule, first)}, which already ran"
-                yield _at(schedule, row, sentence, "leave it out")
+    if np.count_nonzero(where >= 0) == len(schedule):
+        return
+    first = where.ravel()[_keys(schedule)]
+    for row in np.flatnonzero(first != np.arange(len(schedule)))[:_MOST]:
+        sentence = f"{_name(schedule, row)} repeats {_name(schedule, first[row])}, which already ran"
+        yield _at(schedule, row, sentence, "leave it out")
 
 
 def _entangled(schedule: Schedule) -> Iterator[Violation]:
@@ -130,10 +133,10 @@ def _entangled(schedule: Schedule) -> Iterator[Violation]:
         sentence = f"{_name(schedule, row)} joins a slot that has no room: a slot holds one op or two"
         yield _at(schedule, row, sentence, "give it a slot of its own")
     second = second[~lone]
-    line, step = _LINE[schedule.kind[second]], schedule.stage[second] - schedule.stage[second - 1]
-    same_line, same_unit = line == _LINE[schedule.kind[second - 1]], schedule.unit[second] == schedule.unit[second - 1]
+    line, step = LINE[schedule.kind[second]], schedule.stage[second] - schedule.stage[second - 1]
+    same_line, same_unit = line == LINE[schedule.kind[second - 1]], schedule.unit[second] == schedule.unit[second - 1]
     onward = same_line & (line != WEIGHT) & (step == np.where(line == FORWARD, 1, -1))
-    next_kind = (line == _LINE[schedule.kind[second - 1]] + 1) & (step == 0)
+    next_kind = (line == LINE[schedule.kind[second - 1]] + 1) & (step == 0)
     same_sequence = schedule.unit[second] // schedule.slices == schedule.unit[second - 1] // schedule.slices
     next_slice = same_line & (line != WEIGHT) & (step == 0) & same_sequence
     for row in second[same_unit & (onward | next_kind) | next_slice & ~same_unit][:_MOST]:

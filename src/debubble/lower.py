@@ -10,10 +10,14 @@ from numpy.typing import NDArray
 from .errors import IllegalSchedule
 from .exchange import Exchange, exchange, mismatches, transfers
 from .lanes import Lanes, lanes_with_transfers, rank_lanes, topological_rounds
-from .laws import FORWARD, GRADIENT, locate, violations
+from .laws import FORWARD, GRADIENT, cells, locate, violations
 from .op import KINDS, Kind
 from .program import NOTHING, Program, Sends
 from .schedule import Schedule
+
+# For each kind: how far away the stage is whose output it takes in, and the line of `locate` where that stands.
+_STEP = np.array([-1, 1, 0, 1], np.int32)
+_FEEDS = np.array([FORWARD, GRADIENT, GRADIENT, GRADIENT], np.int32)
 
 
 def lower(schedule: Schedule, sends: Sends = Sends.ASYNC, given: Exchange | None = None) -> Program:
@@ -80,16 +84,16 @@ def needs_of(schedule: Schedule) -> NDArray[np.int32]:
     F of stage s needs F of stage s-1; I and B need the gradient of stage s+1. What an op needs from its own rank
     stands before it by law. A second line is there only where slots hold two ops: each waits for the inputs of both.
     """
-    where = locate(schedule)
-    needs = np.full(len(schedule), NOTHING, np.int32)
-    forward = schedule.kind == Kind.F
-    upstream = np.flatnonzero(forward & (schedule.stage > 0))
-    needs[upstream] = where[FORWARD, schedule.stage[upstream] - 1, schedule.unit[upstream]]
-    downstream = np.flatnonzero(~forward & (schedule.kind != Kind.W) & (schedule.stage < schedule.stages - 1))
-    needs[downstream] = where[GRADIENT, schedule.stage[downstream] + 1, schedule.unit[downstream]]
-    rank = schedule.rank_of()
-    local = (needs >= 0) & (rank[needs] == rank)
-    needs[local & (needs < np.arange(len(needs)))] = NOTHING  # satisfied by the lane; the rest deadlocks and is found
+    source = schedule.stage + _STEP[schedule.kind]
+    none = (schedule.kind == Kind.W) | (source < 0) | (source >= schedule.stages)
+    cell = cells(schedule, _FEEDS[schedule.kind], source)
+    cell[none] = 0
+    needs = locate(schedule).ravel()[cell]
+    needs[none] = NOTHING
+    if (schedule.placement[:, 1:] == schedule.placement[:, :-1]).any():
+        rank = schedule.rank_of()
+        local = ~none & (rank[needs] == rank)
+        needs[local & (needs < np.arange(len(needs)))] = NOTHING  # satisfied by the lane; the rest deadlocks: found
     if schedule.joined is None:
         return needs[None]
     second = np.flatnonzero(schedule.joined)

@@ -1,0 +1,97 @@
+"""One simulation at the size of the largest jobs: 1F1B on 1,024 ranks with 8,192 micro-batches, 16.8 million ops.
+
+Run by `make bench`, or by hand, where every step's CPU time and the peak of memory are printed:
+
+    python benchmarks/bench_simulate.py
+"""
+
+from __future__ import annotations
+
+import resource
+import sys
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, TypeVar
+
+import pytest
+
+from debubble import Costs, Program, Rates, Shape, account, build, costs_of, lower, simulate
+from debubble.program import Sends
+
+LARGEST = Shape(1024, 8192)
+USUAL = Shape(16, 128)
+RATES = Rates(forward=1_000_000, backward=2_000_000, transfer=20_000)
+Made = TypeVar("Made")
+
+
+@dataclass(frozen=True, slots=True)
+class Lowered:
+    program: Program
+    costs: Costs
+
+
+@pytest.fixture(scope="module")
+def largest() -> Lowered:
+    schedule = build("1f1b", LARGEST)
+    return Lowered(lower(schedule), costs_of(RATES, schedule))
+
+
+def once(benchmark: Any, step: Callable[..., Made], *args: Any, **options: Any) -> Made:
+    benchmark.group = "1f1b, 1,024 x 8,192"
+    made: Made = benchmark.pedantic(step, args, options, rounds=1)
+    return made
+
+
+def test_build_and_lower_16_8_million_ops(benchmark: Any) -> None:
+    assert len(once(benchmark, lambda: lower(build("1f1b", LARGEST)))) == 2 * 1024 * 8192
+
+
+def test_simulate_16_8_million_ops_again_with_other_costs(benchmark: Any, largest: Lowered) -> None:
+    assert once(benchmark, simulate, largest.program, largest.costs).makespan > 9215 * 3_000_000
+
+
+def test_simulate_16_8_million_ops_by_numba(benchmark: Any, largest: Lowered) -> None:
+    pytest.importorskip("numba", reason="the extra `fast` is not installed")
+    small = build("1f1b", USUAL)
+    simulate(lower(small), costs_of(RATES, small), fast=True)  # compiles
+    assert once(benchmark, simulate, largest.program, largest.costs, fast=True).makespan > 9215 * 3_000_000
+
+
+def test_account_for_16_8_million_ops(benchmark: Any, largest: Lowered) -> None:
+    timeline = simulate(largest.program, largest.costs)
+    assert once(benchmark, account, timeline).window == timeline.makespan
+
+
+@pytest.mark.parametrize("sends", list(Sends), ids=lambda sends: sends.value)
+def test_lower_and_simulate_each_way_of_sending_at_128_by_1024(benchmark: Any, sends: Sends) -> None:
+    benchmark.group = "1f1b, 128 x 1,024, by way of sending"
+    schedule = build("1f1b", Shape(128, 1024))
+    costs = costs_of(RATES, schedule)
+    assert benchmark.pedantic(lambda: simulate(lower(schedule, sends), costs), rounds=3).makespan > 0
+
+
+def timed(label: str, step: Callable[[], Made]) -> Made:
+    """Run a step once and print its CPU time."""
+    before = time.process_time()
+    made = step()
+    print(f"{label:44s} {time.process_time() - before:7.2f} s")
+    return made
+
+
+def main() -> None:
+    """Print CPU seconds of each step and the peak memory of the whole process."""
+    schedule = timed("build 1f1b, 1,024 x 8,192", lambda: build("1f1b", LARGEST))
+    program = timed("lower: prove it, find its rounds", lambda: lower(schedule))
+    timeline = timed("simulate", lambda: simulate(program, costs_of(RATES, schedule)))
+    timed("simulate again, other costs", lambda: simulate(program, costs_of(Rates(), schedule)))
+    timed("account", lambda: account(timeline))
+    if "--fast" in sys.argv:
+        small = build("1f1b", USUAL)
+        timed("numba: import, compile or load", lambda: simulate(lower(small), costs_of(RATES, small), fast=True))
+        timed("simulate by numba", lambda: simulate(program, costs_of(RATES, schedule), fast=True))
+    print(f"{'peak memory':44s} {resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1e6:7.2f} GB")
+
+
+if __name__ == "__main__":
+    main()
