@@ -8,6 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from debubble.account import account
 from debubble.errors import InputError, Refusal
 from debubble.formats.places import Said
 from debubble.formats.rank_ops import Clock
@@ -235,6 +236,16 @@ def test_an_op_at_an_absurd_time_costs_its_window_and_not_the_run(stamp):
     found[1] = replace(found[1], start=start, end=end)
     observation = observe(reading(found))
     assert [window.step for window in observation.windows] == [11, 12]
+
+
+def test_ops_that_overlap_by_a_few_nanoseconds_cost_nothing():  # kineto issue 136, roctracer issue 104
+    timeline = simulated("gpipe")
+    found = [replace(d, end=d.end + 27) for d in devices(timeline)]
+    observation = observe(reading(found))
+    same_order = observation.windows[0].timeline.program.schedule.same_order(timeline.program.schedule)
+    assert same_order
+    assert account(observation.windows[0].timeline).idle_share == pytest.approx(account(timeline).idle_share, abs=1e-4)
+    assert not observation.remarks
 
 
 def test_no_op_at_all_is_no_pipeline():

@@ -78,12 +78,13 @@ def test_a_parquet_comes_back(tmp_path, op):
     same(read_table(tmp_path / "ops.parquet"), FOUND)
 
 
-def test_a_parquet_of_time_stamps(tmp_path):
-    ns = pa.timestamp("ns")
-    table = pa.table({"rank": [0], "op": ["F"], "start": pa.array([5], ns), "end": pa.array([9], ns)})
-    parquet.write_table(table.rename_columns(["rank", "op", "start_ns", "end_ns"]), tmp_path / "t")
-    device = read_table(tmp_path / "t").devices[0]
-    assert (device.start.tolist(), device.end.tolist()) == ([5], [9])
+def test_a_parquet_of_time_stamps_and_durations_needs_no_unit(tmp_path):
+    start, length = pa.array([5, 7], pa.timestamp("us")), pa.array([9, None], pa.duration("ms"))
+    table = pa.table({"rank": [0, 0], "op": ["F", "B"], "start": start, "duration": length})
+    parquet.write_table(table, tmp_path / "t")
+    reading = read_table(tmp_path / "t")
+    assert (reading.devices[0].start.tolist(), reading.devices[0].end.tolist()) == ([5000], [9_005_000])
+    assert "1 row left out" in reading.remarks[0]
 
 
 @settings(max_examples=60, deadline=None)

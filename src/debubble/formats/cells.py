@@ -8,29 +8,32 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+Column = NDArray[Any] | list[str]  # numbers of a binary table, or the text of a CSV
+
 _EXACT = 2.0**53  # whole numbers beyond this need more than a float
 _MOST = 2.0**61  # nanoseconds (73 years) that still can be added up
 
 
-def whole_numbers(column: NDArray[Any], blank: int) -> tuple[NDArray[np.int64], NDArray[np.bool_]]:
+def whole_numbers(column: Column, blank: int) -> tuple[NDArray[np.int64], NDArray[np.bool_]]:
     """Read a column of text or numbers as whole numbers.
 
     Args:
-        column: any type, [rows].
+        column: [rows].
         blank: what an empty cell counts as.
 
     Returns:
         int64[rows], and bool[rows] with True where a cell is something else than a whole number.
     """
-    if column.dtype.kind in "iub":
-        return column.astype(np.int64), np.zeros(len(column), bool)
+    whole = _integers(column)
+    if whole is not None:
+        return whole, np.zeros(len(whole), bool)
     values = _floats(column)
     empty = np.isnan(values) & _is_blank(column)
     bad = ~empty & ~((np.abs(values) < _EXACT) & (values == np.rint(values)))
     return np.where(empty | bad, blank, np.where(bad | empty, 0, values)).astype(np.int64), bad
 
 
-def nanoseconds_of(column: NDArray[Any], scale: float) -> tuple[NDArray[np.int64], NDArray[np.bool_]]:
+def nanoseconds_of(column: Column, scale: float) -> tuple[NDArray[np.int64], NDArray[np.bool_]]:
     """Read a column of times, to the nanosecond even where they count from 1970.
 
     Args:
@@ -40,34 +43,47 @@ def nanoseconds_of(column: NDArray[Any], scale: float) -> tuple[NDArray[np.int64
     Returns:
         int64[rows], and bool[rows] with True where a cell is empty, not a number, or beyond 73 years.
     """
-    if column.dtype.kind in "iu":
-        bad = (column > _MOST / scale) | (column < -_MOST / scale)
-        return np.where(bad, 0, column).astype(np.int64) * int(scale), bad
+    whole = _integers(column)
+    if whole is not None:
+        bad = (whole > _MOST / scale) | (whole < -_MOST / scale)
+        return np.where(bad, 0, whole) * int(scale), bad
     values = _floats(column) * scale
     bad = ~(np.abs(values) < _MOST)
-    whole = np.rint(np.where(bad, 0, values)).astype(np.int64)
-    if column.dtype.kind in "UO":
+    nanoseconds = np.rint(np.where(bad, 0, values)).astype(np.int64)
+    if isinstance(column, list):
         for row in np.flatnonzero(~bad & (np.abs(values) >= _EXACT)):
-            whole[row] = int((Decimal(str(column[row]).strip()) * int(scale)).to_integral_value())
-    return whole, bad
+            nanoseconds[row] = int((Decimal(column[row].strip()) * int(scale)).to_integral_value())
+    return nanoseconds, bad
 
 
-def _floats(column: NDArray[Any]) -> NDArray[np.float64]:
+def _integers(column: Column) -> NDArray[np.int64] | None:
+    """A column of nothing but integers; None for any other."""
+    if not isinstance(column, list):
+        return column.astype(np.int64) if column.dtype.kind in "iub" else None
+    try:
+        return np.fromiter(map(int, column), np.int64, len(column))
+    except (ValueError, OverflowError):
+        return None
+
+
+def _floats(column: Column) -> NDArray[np.float64]:
     """Cells as floats, NaN where they are none."""
+    if not isinstance(column, list):
+        return column.astype(np.float64) if column.dtype.kind == "f" else np.full(len(column), np.nan)
     try:
-        return column.astype(np.float64)
-    except (TypeError, ValueError):
-        return np.array([_float(cell) for cell in column.tolist()], np.float64)
+        return np.fromiter(map(float, column), np.float64, len(column))
+    except ValueError:
+        return np.array([_float(cell) for cell in column], np.float64)
 
 
-def _float(cell: object) -> float:
+def _float(cell: str) -> float:
     try:
-        return float(str(cell))
+        return float(cell)
     except ValueError:
         return np.nan
 
 
-def _is_blank(column: NDArray[Any]) -> NDArray[np.bool_]:
-    if column.dtype.kind == "f":
+def _is_blank(column: Column) -> NDArray[np.bool_]:
+    if not isinstance(column, list):
         return np.ones(len(column), bool)  # a NaN among numbers is how tables write nothing
-    return np.array([cell is None or not str(cell).strip() for cell in column.tolist()], bool)
+    return np.array([not cell.strip() for cell in column], bool)

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import csv
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import islice
+from itertools import compress, islice
 from pathlib import Path
 from typing import Any
 
@@ -13,14 +13,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..errors import Fault, InputError
-from .cells import nanoseconds_of, whole_numbers
+from .cells import Column, nanoseconds_of, whole_numbers
 from .columns import NUMBERS, classify, nanoseconds_a_unit, resolve, time_column
 from .lines import lines
 from .rank_ops import RankOps, Reading, Transfers
 from .stream import first_bytes
 
-_CHUNK = 1 << 16  # rows that are text at the same time
-_LONGEST_CELL = 200
+_CHUNK = 1 << 13  # rows that are text at the same time: few enough to stay in the processor's cache
 UNKNOWN = -1
 
 Columns = dict[str, NDArray[Any]]
@@ -40,7 +39,7 @@ class _Skipped:
 class _Chunk:
     """Some rows of a table as text or numbers under our names, and the line of each."""
 
-    columns: Columns
+    columns: Mapping[str, Column]
     line: NDArray[np.int64]
 
 
@@ -107,15 +106,16 @@ def _parquet(path: Path, mapping: dict[str, str]) -> Iterator[_Chunk]:
         remedy = "install debubble[arrow], or write the table as CSV"
         raise InputError(Fault(str(path), "Parquet is read by pyarrow, which is not installed", remedy)) from error
 
-    def plain(ours: str, column: Any) -> NDArray[Any]:
-        """One column as NumPy; what is null becomes a value that cannot be used."""
+    def plain(ours: str, column: Any) -> tuple[str, NDArray[Any]]:
+        """One column as NumPy under our name; what is null becomes a value that cannot be used."""
         kind = column.type
-        if pyarrow.types.is_timestamp(kind):
-            column, kind = column.cast(pyarrow.timestamp("ns")).cast(pyarrow.int64()), pyarrow.int64()
-        if pyarrow.types.is_integer(kind):
+        if pyarrow.types.is_timestamp(kind) or pyarrow.types.is_duration(kind):
+            unit = (pyarrow.timestamp if pyarrow.types.is_timestamp(kind) else pyarrow.duration)("ns")
+            column, ours = column.cast(unit).cast(pyarrow.int64()), f"{ours.partition('_')[0]}_ns"
+        if pyarrow.types.is_integer(column.type):
             blank = UNKNOWN if ours in NUMBERS else np.iinfo(np.int64).min
             column = compute.fill_null(column.cast(pyarrow.int64()), blank)
-        return np.asarray(column.to_numpy(zero_copy_only=False))
+        return ours, np.asarray(column.to_numpy(zero_copy_only=False))
 
     try:
         with path.open("rb") as stream:
@@ -123,7 +123,7 @@ def _parquet(path: Path, mapping: dict[str, str]) -> Iterator[_Chunk]:
             found = resolve(table.schema_arrow.names, mapping, str(path))
             row = 1
             for batch in table.iter_batches(_CHUNK, columns=sorted(set(found.values()))):
-                columns = {ours: plain(ours, batch.column(theirs)) for ours, theirs in found.items()}
+                columns = dict(plain(ours, batch.column(theirs)) for ours, theirs in found.items())
                 yield _Chunk(columns, np.arange(row, row + batch.num_rows))
                 row += batch.num_rows
     except pyarrow.ArrowException as error:
@@ -136,21 +136,20 @@ def _csv(path: Path, mapping: dict[str, str], skipped: list[_Skipped], remarks: 
     separator = max(",;\t", key=top.count)
     header = [name.strip() for name in _cells(top, separator)]
     at = {ours: header.index(theirs) for ours, theirs in resolve(header, mapping, str(path)).items()}
-    numbered = enumerate(text, start=2)
-    while some := list(islice(numbered, _CHUNK)):
-        rows = [(line, _cells(row, separator)) for line, row in some if row.strip()]
-        whole = [(line, row) for line, row in rows if len(row) == len(header)]
-        torn = [line for line, row in rows if len(row) != len(header)]
+    number = 2
+    while some := list(islice(text, _CHUNK)):
+        rows = [_cells(line, separator) if '"' in line else line.split(separator) for line in some]
+        whole = np.fromiter(map(len, rows), np.int64, len(rows)) == len(header)
+        torn = [i for i in np.flatnonzero(~whole).tolist() if some[i] and not some[i].isspace()]
         if torn:
-            skipped.append(_Skipped("it has not as many cells as the header", len(torn), torn[0], ""))
-        columns = {ours: np.array([row[i][:_LONGEST_CELL] for _, row in whole], str) for ours, i in at.items()}
-        yield _Chunk(columns, np.array([line for line, _ in whole], np.int64))
+            skipped.append(_Skipped("it has not as many cells as the header", len(torn), number + torn[0], ""))
+        cells = list(zip(*compress(rows, whole.tolist()), strict=True)) or [()] * len(header)
+        yield _Chunk({ours: list(cells[i]) for ours, i in at.items()}, number + np.flatnonzero(whole))
+        number += len(some)
 
 
 def _cells(line: str, separator: str) -> list[str]:
-    """The cells of one line; a quote that is never closed costs this line, not the file."""
-    if '"' not in line:
-        return line.split(separator)
+    """The cells of a line with quotes; one that is never closed costs this line, not the file."""
     try:
         return next(csv.reader([line], delimiter=separator), [])
     except csv.Error:
@@ -192,13 +191,13 @@ def _typed(chunk: _Chunk, skipped: list[_Skipped]) -> Columns:
     return {name: column[usable] for name, column in columns.items()}
 
 
-def _meanings(words: NDArray[Any]) -> tuple[NDArray[np.int8], NDArray[np.int8], NDArray[np.int8]]:
+def _meanings(words: Column) -> tuple[NDArray[np.int8], NDArray[np.int8], NDArray[np.int8]]:
     """Kind, whether it sends, and direction of each row, -1 where it has none, int8[rows] each."""
-    known: dict[Any, tuple[int, int, int]] = {}
-    for word in set(words.tolist()):
-        kind, sends, forward = classify(str(word))
-        known[word] = (UNKNOWN if kind is None else kind, UNKNOWN if sends is None else sends, forward)
-    table = np.array([known[word] for word in words.tolist()], np.int8).reshape(-1, 3)
+    said = words if isinstance(words, list) else words.tolist()
+    number = {word: i for i, word in enumerate(dict.fromkeys(said))}
+    found = [classify(str(word)) for word in number]
+    each = [(UNKNOWN if k is None else k, UNKNOWN if s is None else s, forward) for k, s, forward in found]
+    table = np.array(each, np.int8).reshape(-1, 3)[np.fromiter(map(number.__getitem__, said), np.int64, len(said))]
     return table[:, 0], table[:, 1], table[:, 2]
 
 
