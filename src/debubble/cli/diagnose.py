@@ -7,30 +7,34 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from .asking import measurement_options
 from .console import Look, say, wrote
 from .options import Verb, json_option, look_options
 from .report import MILLISECOND, emit, per_rank
 
 if TYPE_CHECKING:
     from ..diagnose.report import Diagnosis
+    from ..formats.source import Ask
 
 
 @click.command(cls=Verb)
-@click.argument("path", type=click.Path(path_type=Path))
+@click.argument("paths", metavar="PATH..", nargs=-1, required=True, type=click.Path(path_type=Path))
+@measurement_options
 @click.option("--perfetto", type=click.Path(path_type=Path), help="Also write the median window for ui.perfetto.dev.")
 @look_options
 @json_option
-def diagnose(path: Path, perfetto: Path | None, look: Look, as_json: bool) -> None:
+def diagnose(paths: tuple[Path, ...], ask: Ask, perfetto: Path | None, look: Look, as_json: bool) -> None:
     """Say how big the bubble of a measured run is, and why.
 
-    PATH is a recording: the folder that `run --out` wrote.
+    PATH is a recording (the folder that `run --out` wrote), a trace file or a folder of them (Kineto, Chrome, Primus),
+    or a table of ops. What it holds is told by its content.
     """
     from ..diagnose.report import diagnose as examine
     from .blocks import text
     from .diagnose_blocks import blocks
     from .sources import read_observation
 
-    found = examine(read_observation(path))
+    found = examine(read_observation(paths, ask))
     if as_json:
         emit(document(found))
     else:

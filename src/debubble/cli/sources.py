@@ -9,12 +9,13 @@ from typing import TYPE_CHECKING
 from ..errors import Fault, InputError
 
 if TYPE_CHECKING:
+    from ..formats.source import Ask
     from ..job import Job
     from ..observation import Observation
 
 
 def read_runs(paths: Sequence[Path]) -> list[Job | Observation]:
-    """Every run that the paths hold, in their order: a job file may hold a series, a folder holds one recording.
+    """Every run that the paths hold, in their order: a job file may hold a series, a folder holds one measured run.
 
     Raises:
         InputError: what is wrong with any of them, all at once.
@@ -31,17 +32,16 @@ def read_runs(paths: Sequence[Path]) -> list[Job | Observation]:
     return runs
 
 
-def read_observation(path: Path) -> Observation:
-    """A measurement of one run.
+def read_observation(paths: Sequence[Path], ask: Ask | None = None) -> Observation:
+    """A measurement of one run: a recording, or traces in any format that is known.
 
     Raises:
         InputError: nothing is there, or it cannot be read.
+        Refusal: there is no pipeline in it.
     """
-    from ..formats.recording import read_recording
+    from ..formats.source import read
 
-    if not path.exists():
-        raise InputError(Fault(str(path), "nothing is there", "give a recording: the folder that run --out wrote"))
-    return read_recording(path)
+    return read(paths, ask)
 
 
 def _read(path: Path) -> Sequence[Job | Observation]:
@@ -49,6 +49,6 @@ def _read(path: Path) -> Sequence[Job | Observation]:
         from ..formats.job import read_jobs
 
         if not path.is_file():
-            raise InputError(Fault(str(path), "no such file", "give a job TOML or a recording"))
+            raise InputError(Fault(str(path), "no such file", "give a job TOML, a recording or traces"))
         return read_jobs(path)
-    return [read_observation(path)]
+    return [read_observation([path])]
