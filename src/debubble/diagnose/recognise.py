@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -20,7 +20,8 @@ class Recognised:
         name: of the catalog, or None where no schedule of it has this order.
         nearest: the one that agrees for longest; equal to ``name`` where there is one, None where no schedule
             exists for this shape.
-        departure: where the order first departs from the nearest one, a sentence; empty where it does not.
+        departure: where the order first departs from the nearest one, a clause; empty where it does not. An order
+            that runs one by one what the published one runs in pairs has its name, and departs in that.
     """
 
     name: str | None
@@ -37,6 +38,8 @@ def recognise(schedule: Schedule) -> Recognised:
     for name, published in _published(schedule):
         if schedule.same_order(published):
             return Recognised(name, name)
+        if published.joined is not None and schedule.same_order(replace(published, joined=None)):
+            return Recognised(name, name, "ops that it runs together ran one by one")
         agreement = _agreement(schedule, published)
         if best is None or agreement > best[0]:
             best = agreement, name, published

@@ -74,7 +74,9 @@ def _remarks(d: Diagnosis) -> Iterator[str]:
         yield f"{100 * (1 - d.run.matched_share):.0f} % of the transfers have no partner"
     if d.run.paced:
         yield "paced: ops were stretched to given durations"
-    if d.order.name is None and d.order.nearest is not None:
+    if d.order.name is not None and d.order.departure:
+        yield f"{d.order.name}, but {d.order.departure}"
+    elif d.order.nearest is not None and d.order.departure:
         yield f"no known schedule; nearest {d.order.nearest}, departs at {d.order.departure}"
 
 
