@@ -18,6 +18,8 @@ class Hardware:
         memory_rate: bytes per second to and from memory.
         link: bytes per second to all peers of its node together, one way.
         peer: bytes per second to one peer, one way; equal to ``link`` behind a switch.
+        vector: FLOP/s of fp32 outside the matrix units: what products of odd widths fall back to.
+        units: multiprocessors (compute units) of the device.
         achievable: the best share of ``flops`` that a large matrix product reaches.
         domain: devices that ``link`` joins.
         nic: bytes per second to other nodes, a device, one way.
@@ -30,6 +32,8 @@ class Hardware:
     memory_rate: float
     link: float
     peer: float
+    vector: float
+    units: int
     achievable: float
     domain: int = 8
     nic: float = 50 * GIGA

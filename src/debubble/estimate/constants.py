@@ -1,0 +1,51 @@
+"""The generic model's few constants: what kernels, links and hosts reach of their datasheets, with the origin of each."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class Constants:
+    """Shares of datasheet rates, and times that no rate explains.
+
+    Args:
+        product: share of the device's own ``achievable`` that products of a training step reach.
+        half_units: waves that a product wastes on average at its tail, in waves of the device.
+        half_inner: width summed over at which a product reaches half of its rate (start and end of a tile).
+        core: share of ``achievable`` that fused attention reaches, forward; backward takes ``core_back`` of that.
+        core_back: see ``core``.
+        stream: share of memory bandwidth that element-wise kernels reach.
+        launch: seconds between the starts of two kernels on the device, at least.
+        host: seconds that the host needs to issue the forward of one layer; the backward takes as long again.
+        link: share of a link's bandwidth that collectives inside a node reach.
+        nic: share of a network card's bandwidth that collectives between nodes reach.
+        hop_latency: seconds of one step of a ring inside a node; ``far_latency`` between nodes.
+        far_latency: see ``hop_latency``.
+        call: seconds that starting a collective or a send takes whatever its size.
+        hidden_tensor: share of tensor collectives hidden where the layout overlaps them.
+        hidden_data: share of data-parallel traffic hidden at most, where the layout overlaps it.
+        microbatch: seconds of host work for each micro-batch and stage.
+        step: seconds of each step outside everything else.
+    """
+
+    product: float = 0.92
+    half_units: float = 0.25
+    half_inner: float = 128.0
+    core: float = 0.6
+    core_back: float = 0.8
+    stream: float = 0.8
+    launch: float = 4e-6
+    host: float = 1.0e-3
+    link: float = 0.78
+    nic: float = 0.8
+    hop_latency: float = 2e-6
+    far_latency: float = 10e-6
+    call: float = 15e-6
+    hidden_tensor: float = 0.7
+    hidden_data: float = 0.7
+    microbatch: float = 1e-3
+    step: float = 10e-3
+
+
+CONSTANTS = Constants()
