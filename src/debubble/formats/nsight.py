@@ -80,16 +80,18 @@ def _read(path: Path) -> _File:
     try:
         with closing(sqlite3.connect(f"{path.resolve().as_uri()}?mode=ro&immutable=1", uri=True)) as connection:
             export = open_export(connection, path)
-            tables = {device: export.tables(device) for device in export.devices()}
-            found = {device: device_of(columns, str(path)) for device, columns in tables.items()}
-            named = any(bool((columns.roles == Role.LABEL).any()) for columns in tables.values())
+            found: dict[Device, RankOps] = {}
+            remarks = list(export.remarks)
+            named = False
+            for one in export.devices():
+                tables = export.tables(one)
+                named |= bool((tables.roles == Role.LABEL).any())
+                found[one], clauses = device_of(tables, str(path))
+                remarks += [f"{path}: device {one.number}: {clause}" for clause in clauses]
             ranks = _ranks(list(found), path)
-            devices = [replace(found[device][0], rank=rank) for device, rank in ranks.items()]
-            said = [
-                f"{path}: device {one.number}: {clause}" for one, (_, clauses) in found.items() for clause in clauses
-            ]
-            whole = tuple(_with_ranks(device if named else _by_order(device), ranks) for device in devices)
-            return _File(whole, export.anchor(), named, (*export.remarks, *said))
+            devices = [_with_rank(found[one], rank, ranks) for one, rank in ranks.items()]
+            whole = tuple(device if named else _by_order(device) for device in devices)
+            return _File(whole, export.anchor(), named, tuple(remarks))
     except sqlite3.Error as error:
         raise InputError(Fault(str(path), f"it cannot be read as an export: {error}", "export it again")) from error
 
@@ -104,13 +106,13 @@ def _ranks(devices: Sequence[Device], path: Path) -> dict[Device, int]:
     return {device: device.number if alone else i for i, device in enumerate(devices)}
 
 
-def _with_ranks(device: RankOps, ranks: dict[Device, int]) -> RankOps:
-    """Peers as ranks, where payloads name them as processes."""
+def _with_rank(device: RankOps, rank: int, ranks: dict[Device, int]) -> RankOps:
+    """A device under its rank, with its peers as ranks where payloads name them as processes."""
     if device.transfers is None:
-        return device
-    by_process = {one.process // PROCESS: rank for one, rank in ranks.items() if one.process is not None}
+        return replace(device, rank=rank)
+    by_process = {one.process // PROCESS: number for one, number in ranks.items() if one.process is not None}
     peer = np.array([by_process.get(process, -1) for process in device.transfers.peer.tolist()], np.int32)
-    return replace(device, transfers=replace(device.transfers, peer=peer))
+    return replace(device, rank=rank, transfers=replace(device.transfers, peer=peer))
 
 
 def _by_order(device: RankOps) -> RankOps:

@@ -21,7 +21,7 @@ def with_steps(devices: Sequence[RankOps]) -> tuple[RankOps, ...]:
     if all((device.step >= 0).all() for device in devices):
         return tuple(devices)
     if all(device.unit is not None for device in devices):
-        return tuple(replace(device, step=_occurrence(device)) for device in devices)
+        return tuple(replace(device, step=_occurrence(device), step_ns={}) for device in devices)
     return _by_flush(devices)
 
 
@@ -47,5 +47,6 @@ def _by_flush(devices: Sequence[RankOps]) -> tuple[RankOps, ...]:
     flight = np.cumsum(np.where(kind[order] == Kind.F, 1, -1))
     bounds = begun[order][1:][(flight[:-1] == 0) & (kind[order][1:] == Kind.F)]  # the first forward of each new step
     return tuple(
-        replace(device, step=np.searchsorted(bounds, device.start, side="right").astype(np.int64)) for device in devices
+        replace(device, step=np.searchsorted(bounds, device.start, side="right").astype(np.int64), step_ns={})
+        for device in devices
     )
