@@ -117,3 +117,29 @@ def test_two_h100s_that_share_no_pipeline_are_told_so(shared):
     path = shared / "traces" / "nsys" / "h100_2gpu_1s.sqlite"
     with pytest.raises(Refusal, match="no pipeline"):
         read_nsight([path], str(path))
+
+
+@pytest.mark.parametrize(
+    ("path", "key", "ranks"),
+    [("bytedance-st/trace.parquet", "bytedance-st", 4), ("primus-pp8", "primus-pp8", 8)],
+)
+def test_diagnose_says_the_bubble_and_the_schedule(shared, truth, cli, path, key, ranks):
+    ran = cli("diagnose", shared / "traces" / path, "--json")
+    assert ran.status == 0
+    assert ran.json["idle_share"] == pytest.approx(truth[key]["bubble_mean"], abs=0.005)
+    assert (ran.json["schedule"], ran.json["ranks"]) == ("1f1b", ranks)
+    assert ran.json["resim_ratio"] == pytest.approx(truth[key]["resim_zero_comm_over_window"], abs=0.005)
+
+
+def test_diagnose_takes_a_table_with_columns_of_other_names(cli, tmp_path):
+    (tmp_path / "t.csv").write_text("who,what,mb,t0,t1\n0,fwd,0,0,1\n1,fwd,0,1,2\n1,bwd,0,2,4\n0,bwd,0,4,6\n")
+    ran = cli("diagnose", tmp_path / "t.csv", "--columns", "rank=who,op=what,start_us=t0,end_us=t1", "--json")
+    assert ran.json["idle_share"] == 0.5
+    assert ran.json["makespan_ms"] == pytest.approx(0.006)
+
+
+def test_diagnose_of_a_log_says_what_reads_it(cli, tmp_path):
+    (tmp_path / "log").write_text("elapsed time per iteration (ms): 5 | global batch size: 8 |\n")
+    ran = cli("diagnose", tmp_path / "log")
+    assert ran.status == 1
+    assert "debubble fit" in ran.err
