@@ -5,7 +5,7 @@ BIN := .venv/bin
 .PHONY: demo test quick check bench docs clean
 
 demo: .venv/demo ## why eight GPUs train slower than four, from two recordings that lie in this repository
-	@$(BIN)/debubble why examples/four-to-eight/recordings/four examples/four-to-eight/recordings/eight
+	@$(BIN)/debubble why examples/four-to-eight/recordings/four examples/four-to-eight/recordings/eight --html demo.html
 	@$(BIN)/debubble diagnose examples/four-to-eight/recordings/eight --perfetto eight.perfetto.json.gz
 
 test: .venv/test check ## everything that CI runs

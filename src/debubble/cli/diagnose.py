@@ -10,6 +10,7 @@ import click
 from .asking import measurement_options
 from .console import Look, say, wrote
 from .options import Verb, json_option, look_options
+from .pictures import picture_options
 from .report import MILLISECOND, emit, per_rank
 
 if TYPE_CHECKING:
@@ -21,9 +22,17 @@ if TYPE_CHECKING:
 @click.argument("paths", metavar="PATH..", nargs=-1, required=True, type=click.Path(path_type=Path))
 @measurement_options
 @click.option("--perfetto", type=click.Path(path_type=Path), help="Also write the median window for ui.perfetto.dev.")
+@picture_options
 @look_options
 @json_option
-def diagnose(paths: tuple[Path, ...], ask: Ask, perfetto: Path | None, look: Look, as_json: bool) -> None:
+def diagnose(
+    paths: tuple[Path, ...],
+    ask: Ask,
+    perfetto: Path | None,
+    pictures: dict[str, Path],
+    look: Look,
+    as_json: bool,
+) -> None:
     """Say how big the bubble of a measured run is, and why.
 
     PATH is a recording (the folder that `run --out` wrote), a trace file or a folder of them (Kineto, Chrome, Primus),
@@ -35,6 +44,7 @@ def diagnose(paths: tuple[Path, ...], ask: Ask, perfetto: Path | None, look: Loo
     from .sources import read_observation
 
     found = examine(read_observation(paths, ask))
+    draw(found, document(found), paths[0], pictures)
     if as_json:
         emit(document(found))
     else:
@@ -44,6 +54,22 @@ def diagnose(paths: tuple[Path, ...], ask: Ask, perfetto: Path | None, look: Loo
 
         write(found.summary.window.timeline, perfetto)
         wrote(perfetto)
+
+
+def draw(found: Diagnosis, document: dict[str, Any], path: Path, pictures: dict[str, Path]) -> None:
+    """Write the pictures of a measured run that were asked for.
+
+    Args:
+        found: about the run.
+        document: that ``--json`` prints.
+        path: of the recording or trace.
+        pictures: where to, by kind.
+    """
+    from .page import figure_of_diagnosis, page_of_diagnosis
+    from .pictures import write_all
+
+    if pictures:
+        write_all(pictures, [figure_of_diagnosis(found, path)], lambda: page_of_diagnosis(found, document, path))
 
 
 def document(d: Diagnosis) -> dict[str, Any]:

@@ -7,6 +7,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import partial
 from importlib.util import find_spec
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -16,6 +17,7 @@ from ..units import nanoseconds
 from .console import Look, say, warn
 from .given import Sizes, schedule_of, size_options
 from .options import COUNT, DURATION, Parsed, Verb, json_option, look_options, together
+from .pictures import picture_options
 from .report import MILLISECOND, emit
 
 if TYPE_CHECKING:
@@ -74,6 +76,7 @@ class Wish:
 @click.option("--device", type=click.Choice(["auto", "cpu", "cuda"]), default="auto", help="Where to run.")
 @click.option("--timeout", type=DURATION, default=300e9, help="How long a rank waits for another.  [default: 5min]")
 @click.option("--out", required=True, metavar="DIR", help="Folder of the recording; an earlier one there is replaced.")
+@picture_options
 @look_options
 @json_option
 def run(
@@ -81,6 +84,7 @@ def run(
     sizes: Sizes,
     pace: dict[str, float] | None,
     hop: float,
+    pictures: dict[str, Path],
     look: Look,
     as_json: bool,
     **wish: Any,
@@ -111,7 +115,7 @@ def run(
         warn(f"replaces the recording in {task.out}")
     outcome = _execute(task, partial(tell, expected=_expected(paced or simulated(order, Rates()))))
     if outcome is not None:  # else another process speaks
-        _report(task, outcome, look, as_json=as_json)
+        _report(task, outcome, look, as_json=as_json, pictures=pictures)
 
 
 def _task(schedule: Schedule, paced: Shown | None, hop_ns: int, wish: Wish) -> Task:
@@ -176,14 +180,15 @@ def tell(step: Step, expected: str) -> None:
     warn(f"step {step.number} loss {step.loss:.2f} {window:.0f} ms idle share {idle:.0f} % measured ({expected})")
 
 
-def _report(task: Task, outcome: Outcome, look: Look, *, as_json: bool) -> None:
-    """Print what was measured.
+def _report(task: Task, outcome: Outcome, look: Look, *, as_json: bool, pictures: dict[str, Path]) -> None:
+    """Print and draw what was measured.
 
     Raises:
         Refusal: gradients were checked, and are wrong.
     """
     from ..diagnose.report import diagnose
     from ..formats.recording import read_recording
+    from .diagnose import draw
 
     found = diagnose(read_recording(task.out))
     document = _document(task, outcome, found)
@@ -191,6 +196,7 @@ def _report(task: Task, outcome: Outcome, look: Look, *, as_json: bool) -> None:
         emit(document)
     else:
         say(_text(document, found.summary, look))
+    draw(found, document, Path(task.out), pictures)
     error = outcome.gradient_error
     if error is not None and error > GOOD_GRADIENT:
         raise Refusal(f"gradient_error = {error:.1e} is above {GOOD_GRADIENT:g}: do not trust it")

@@ -13,6 +13,7 @@ import click
 from .console import Look, say, warn, wrote
 from .given import Sizes, exchange_of, schedule_of, size_options
 from .options import Verb, json_option, look_options
+from .pictures import KINDS as PICTURES
 from .sending import Speeds, speed_options
 
 if TYPE_CHECKING:
@@ -21,6 +22,7 @@ if TYPE_CHECKING:
 
     from ..account import Account
     from ..costs import Costs, Rates
+    from ..draw.html import Page
     from ..exchange import Exchange
     from ..program import Sends
     from ..schedule import Schedule
@@ -67,18 +69,23 @@ def _write_torch_csv(shown: Shown, path: Path) -> None:
     torch_csv.write(shown.schedule, path)
 
 
-def _write_svg(shown: Shown, path: Path) -> None:
-    from ..draw.svg import svg
-    from ..formats.atomic import replacing
-    from .show_text import title
+def _picture(kind: str) -> Callable[[Shown, Path], None]:
+    def write(shown: Shown, path: Path) -> None:
+        from .pictures import write as write_picture
+        from .show_text import title
 
-    figure = svg(shown.timeline, title(shown)).encode()
-    with replacing(path) as stream:
-        stream.write(figure)
+        def page() -> Page:
+            from .page import page_of_shown
+
+            return page_of_shown(shown, document(shown))
+
+        write_picture(kind, path, [(title(shown), shown.timeline)], page)
+
+    return write
 
 
 FILES: dict[str, tuple[str, Callable[[Shown, Path], None]]] = {
-    "svg": ("Write the picture as a figure.", _write_svg),
+    **{kind: (sentence, _picture(kind)) for kind, sentence in PICTURES.items()},
     "perfetto": ("Write a trace that ui.perfetto.dev opens; gzipped where F ends in .gz.", _write_perfetto),
     "torch-csv": ("Write the schedule in PyTorch's format.", _write_torch_csv),
 }

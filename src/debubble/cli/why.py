@@ -11,6 +11,7 @@ import click
 from ..errors import Fault, InputError
 from .console import Look, say
 from .options import Parsed, Verb, json_option, look_options
+from .pictures import picture_options
 from .report import MILLISECOND, emit
 
 if TYPE_CHECKING:
@@ -33,9 +34,17 @@ def _share(text: str, name: str) -> float:
 @click.argument("runs", nargs=-1, required=True, type=click.Path(path_type=Path), metavar="A B | SERIES")
 @click.option("--gate", type=Parsed("share", _share), help="Exit 1 where B is slower by more than this, as in 3%.")
 @click.option("--markdown", "as_markdown", is_flag=True, help="Print Markdown, for a pull request.")
+@picture_options
 @look_options
 @json_option
-def why(runs: tuple[Path, ...], gate: float | None, as_markdown: bool, look: Look, as_json: bool) -> int:
+def why(
+    runs: tuple[Path, ...],
+    gate: float | None,
+    as_markdown: bool,
+    pictures: dict[str, Path],
+    look: Look,
+    as_json: bool,
+) -> int:
     """Say why run B is slower (or faster) than run A, and what to change.
 
     Each run is a job TOML (what you know of it) or a recording (the folder that `run --out` wrote). A TOML with
@@ -50,11 +59,20 @@ def why(runs: tuple[Path, ...], gate: float | None, as_markdown: bool, look: Loo
         raise InputError(Fault(" ".join(map(str, runs)), rule, "give a second one, or a series of [[run]] tables"))
     comparisons = series(both)
     status = _status(comparisons, gate)
+    _draw(comparisons[-1], runs, pictures)
     if as_json:
         emit(_document(comparisons))
     else:
         _tell(comparisons, look, as_markdown=as_markdown)
     return status
+
+
+def _draw(last: Comparison, runs: Sequence[Path], pictures: dict[str, Path]) -> None:
+    from .page import figures_of_comparison, page_of_comparison
+    from .pictures import write_all
+
+    if pictures:
+        write_all(pictures, figures_of_comparison(last), lambda: page_of_comparison(last, _comparison(last), runs))
 
 
 def _tell(comparisons: Sequence[Comparison], look: Look, *, as_markdown: bool) -> None:

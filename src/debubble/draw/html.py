@@ -1,7 +1,8 @@
 """The HTML report: one offline file that opens from disk, with its data, style and script inside.
 
 Order on the page: verdict and next command, tiles, timelines, ranks at work, causes, ranks, what-if, things to take.
-Whatever is text in the data stays text: the script sets text content only, and the data cannot end its element.
+Whatever is text in the data stays text: the script sets text content only, and the data cannot end its element. The
+scripts stand in ``page/``; what they compute (orders, longest path, traces) is tested against the Python.
 """
 
 from __future__ import annotations
@@ -15,14 +16,17 @@ from importlib.resources import files
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from ..account import Account
+from ..schedule import Schedule
 from ..timeline import Timeline
-from .scene import Scene, scene, shares
+from .scene import Scene, chunk_of_stage, scene, shares
 
 MOST_BOXES = 200_000  # ops that a browser draws one by one; above, exact shares of equal bins
 BINS = 4096
 MOST_SHARES = 500_000  # rank and bin pairs of such a picture
+SCRIPTS = ("simulate.js", "run.js", "export.js", "pen.js", "timeline.js", "working.js", "whatif.js", "page.js")
 _COUNTS = 2**32 - 1  # what one column of the page counts up to
 
 Row = Mapping[str, Any]
@@ -55,10 +59,13 @@ class Page:
         next: a command to run next, or an empty string.
         tiles: ``{name, value, note}`` each.
         runs: one timeline, or two on one axis.
-        causes: ``{cause, cost_ms, cost_share, evidence, remedy}`` each; they sum to the window.
-        what_if: where the sliders start: ``{schedule, ranks, microbatches, chunks, forward, backward, transfer, scale,
-            note}``, in nanoseconds per micro-batch and rank; None for no sliders.
-        take: ``{name, text, file}`` each, to copy or save.
+        causes: ``{name, rows}`` of each run that has them, a row ``{cause, cost_ms, cost_share, evidence, remedy}``;
+            the rows of a run sum to its window.
+        what_if: where the sliders start: ``{run, schedule, ranks, microbatches, chunks, slices, stages, table,
+            transfer, pairScale, note}``, with the number of the run, and whole nanoseconds for each kind and stage;
+            None for no sliders.
+        take: ``{name, file, text}`` each, to copy or save; or ``{name, file, maker, run}`` for what the page makes from
+            the ops of a run: ``perfetto``, ``torch-csv`` or ``ops-csv``.
     """
 
     title: str
@@ -88,7 +95,7 @@ def html(page: Page) -> str:
         title=_escape(page.title),
         css=_part("page.css"),
         data=_inert(json.dumps(data, allow_nan=False, separators=(",", ":"))),
-        script="\n".join(_part(name) for name in ("simulate.js", "timeline.js", "page.js")),
+        script="\n".join(_part(name) for name in SCRIPTS),
     )
 
 
@@ -116,26 +123,43 @@ def _inert(document: str) -> str:
 
 def _run(run: Run) -> dict[str, Any]:
     drawn = scene(run.timeline)
+    schedule = drawn.schedule
     head = {
         "name": run.name,
         "evidence": drawn.evidence,
-        "ranks": drawn.schedule.ranks,
-        "stages": drawn.schedule.stages,
-        "ops": len(drawn.schedule),
+        "ranks": schedule.ranks,
+        "stages": schedule.stages,
+        "slices": schedule.slices,
+        "ops": len(schedule),
         "window": drawn.window,
-        "sentence": f"idle share {run.account.idle_share:.1%}, bubble ratio {run.account.bubble_ratio:.1%}",
+        "sentence": f"idle share {_percent(run.account.idle_share)}, bubble ratio {_percent(run.account.bubble_ratio)}",
         "per_rank": list(run.per_rank),
     }
-    return head | (_boxes(drawn) if len(drawn.schedule) <= MOST_BOXES else _shares(drawn))
+    return head | (_boxes(drawn) if len(schedule) <= MOST_BOXES else _shares(drawn))
 
 
 def _boxes(drawn: Scene) -> dict[str, Any]:
-    """Every op, as columns of unsigned integers; times in the finest quantum whose counts still fit."""
+    """Every op, as columns of unsigned integers: what it is, and how long the rank was idle before it and worked on it.
+
+    Times are in the finest quantum whose counts still fit. Idle times and durations repeat where starts and ends do
+    not, and so pack better.
+    """
     schedule = drawn.schedule
     quantum = max(1, -(-drawn.window // _COUNTS))
-    columns = [schedule.kind, schedule.stage, schedule.unit, drawn.start // quantum, drawn.end // quantum]
+    start, end = drawn.start // quantum, drawn.end // quantum
+    free = np.concatenate([[0], end[:-1]])
+    free[schedule.offsets[:-1][np.diff(schedule.offsets) > 0]] = 0
+    columns = [_what(schedule), schedule.stage, schedule.unit, start - free, end - start]
     packed = b"".join(np.ascontiguousarray(column, "<u4").tobytes() for column in columns)
     return {"offsets": schedule.offsets.tolist(), "quantum": quantum, "columns": _pack(packed)}
+
+
+def _what(schedule: Schedule) -> NDArray[np.uint32]:
+    """The kind of each op, and beside it whether it is joined to the op before, and whether of a later chunk."""
+    later = chunk_of_stage(schedule)[schedule.copy_of(schedule.unit), schedule.stage] > 0
+    joined = np.zeros(len(schedule), np.bool_) if schedule.joined is None else schedule.joined
+    what: NDArray[np.uint32] = schedule.kind + np.uint32(4) * joined + np.uint32(8) * later
+    return what
 
 
 def _shares(drawn: Scene) -> dict[str, Any]:
@@ -143,6 +167,10 @@ def _shares(drawn: Scene) -> dict[str, Any]:
     bins = max(1, min(BINS, MOST_SHARES // drawn.schedule.ranks))
     by_kind = np.moveaxis(shares(drawn, bins), 2, 0)
     return {"bins": bins, "offsets": [], "columns": _pack(np.ascontiguousarray(by_kind, "<f4").tobytes())}
+
+
+def _percent(share: float) -> str:
+    return f"{100 * share:.1f} %"
 
 
 def _pack(data: bytes) -> str:

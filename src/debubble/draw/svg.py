@@ -10,8 +10,9 @@ pixels the exact share of each kind, stacked from below, so that idle time stays
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from itertools import groupby
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from itertools import accumulate, chain, groupby
 from xml.sax.saxutils import escape
 
 import numpy as np
@@ -37,46 +38,98 @@ text{font:12px system-ui,sans-serif;fill:#222}.t{font-weight:600;font-size:13px}
 .n{font-size:10px;fill:#111;text-anchor:middle}.e{text-anchor:end}.idle{fill:#f1f1f1}.tick{stroke:#bbb}
 .F{fill:#56b4e9}.B{fill:#e69f00}.I{fill:#f0e442}.W{fill:#29b38b}.later{opacity:.72}
 .box{stroke:#fff;stroke-width:.6}.hatch{stroke:#0006;stroke-width:1}
+.dots{stroke-width:2;stroke-linecap:round}
 @media(prefers-color-scheme:dark){svg{background:#181818}text{fill:#ddd}.m{fill:#aaa}.n{fill:#111}
 .idle{fill:#2b2b2b}.tick{stroke:#555}.box{stroke:#181818}}
 """
 _HATCH = {
     Kind.B: '<path class="hatch" d="M-1 5L5 -1M3 9L9 3"/>',
     Kind.I: '<path class="hatch" d="M-1 3L5 9M3 -1L9 5"/>',
-    Kind.W: '<path class="hatch" stroke-linecap="round" d="M2 2h.1M6 6h.1"/>',
+    Kind.W: '<path class="hatch dots" d="M2 2h.1M6 6h.1"/>',
 }
 
 
+@dataclass(frozen=True, slots=True, eq=False)
+class _Panel:
+    """One timeline of a figure: what it shows, how high its rows are, and the time that the whole width stands for."""
+
+    title: str
+    laid: Scene
+    axis: int
+
+    @property
+    def row(self) -> int:
+        """Height of a rank's row, pixels."""
+        return max(3, min(24, 1440 // self.laid.schedule.ranks))
+
+    @property
+    def bar(self) -> int:
+        """Height of what is drawn in a row, pixels."""
+        return self.row - (4 if self.row > 12 else 1)
+
+    @property
+    def bottom(self) -> int:
+        """Where the rows end and the axis begins, pixels from the top of the panel."""
+        return _TOP + self.laid.schedule.ranks * self.row
+
+    @property
+    def height(self) -> int:
+        """Of all of it, pixels."""
+        return self.bottom + _BELOW
+
+    @property
+    def scale(self) -> float:
+        """Pixels for a nanosecond."""
+        return _PLOT / max(self.axis, 1)
+
+
 def svg(timeline: Timeline, title: str = "") -> str:
-    """The figure as text.
+    """The figure of one timeline as text.
 
     Args:
         timeline: what to draw.
         title: above the figure, and read out for those who cannot see it; the schedule's name where empty.
     """
-    laid = scene(timeline)
-    title = "".join(c if c.isprintable() else "?" for c in title or f"{laid.schedule.name}, {laid.evidence}")
-    height = _row_height(laid.schedule.ranks)
-    bottom = _TOP + laid.schedule.ranks * height
-    body = _boxes(laid, height) if len(laid.schedule) <= MOST_BOXES else _stacks(laid, height)
-    size = f'width="{WIDTH}" height="{bottom + _BELOW}" viewBox="0 0 {WIDTH} {bottom + _BELOW}"'
+    return figure([(title, timeline)])
+
+
+def figure(timelines: Sequence[tuple[str, Timeline]]) -> str:
+    """Timelines one below the other on one time axis, as text.
+
+    Args:
+        timelines: the title of each, or an empty string for the schedule's name, and what to draw.
+    """
+    scenes = [scene(timeline) for _, timeline in timelines]
+    axis = max(laid.window for laid in scenes)
+    panels = [_Panel(_title(title, laid), laid, axis) for (title, _), laid in zip(timelines, scenes, strict=True)]
+    below = list(accumulate((panel.height for panel in panels), initial=0))
+    size = f'width="{WIDTH}" height="{below[-1]}" viewBox="0 0 {WIDTH} {below[-1]}"'
+    about = " ".join(f"{panel.title}: {_sentence(panel.laid)}" for panel in panels)
     return "\n".join(
         [
             f'<svg xmlns="http://www.w3.org/2000/svg" role="img" {size}>',
-            f"<title>{escape(title)}</title><desc>{escape(_sentence(laid))}</desc>",
+            f"<title>{escape(', '.join(panel.title for panel in panels))}</title><desc>{escape(about)}</desc>",
             f"<style>{_STYLE}</style><defs>{''.join(_patterns())}</defs>",
-            f'<text class="t" x="{_LEFT}" y="20">{escape(title)}</text>',
-            *_rows(laid, height),
-            *body,
-            *_axis(laid.window, bottom),
-            *_legend(laid, bottom),
+            *chain.from_iterable(_panel(panel, top) for panel, top in zip(panels, below, strict=False)),
             "</svg>\n",
         ]
     )
 
 
-def _row_height(ranks: int) -> int:
-    return max(3, min(24, 1440 // ranks))
+def _title(title: str, laid: Scene) -> str:
+    return "".join(c if c.isprintable() else "?" for c in title or f"{laid.schedule.name}, {laid.evidence}")
+
+
+def _panel(panel: _Panel, top: int) -> Iterator[str]:
+    if top:
+        yield f'<g transform="translate(0 {top})">'
+    yield f'<text class="t" x="{_LEFT}" y="20">{escape(panel.title)}</text>'
+    yield from _rows(panel)
+    yield from _boxes(panel) if len(panel.laid.schedule) <= MOST_BOXES else _stacks(panel)
+    yield from _axis(panel.axis, panel.bottom)
+    yield from _legend(panel.laid, panel.bottom)
+    if top:
+        yield "</g>"
 
 
 def _sentence(laid: Scene) -> str:
@@ -93,32 +146,26 @@ def _patterns() -> Iterator[str]:
         yield f'<pattern id="h{kind.name}" width="8" height="8" patternUnits="userSpaceOnUse">{lines}</pattern>'
 
 
-def _rows(laid: Scene, height: int) -> Iterator[str]:
+def _rows(panel: _Panel) -> Iterator[str]:
     """Idle ground, label and busy share of each rank; where rows are thin, of every so many ranks."""
-    every = -(-14 // height)
-    bar = _bar(height)
-    for rank, share in enumerate(laid.busy().tolist()):
-        y = _TOP + rank * height
-        yield f'<rect class="idle" x="{_LEFT}" y="{y}" width="{_PLOT}" height="{bar}"/>'
+    every = -(-14 // panel.row)
+    wide = _n(panel.laid.window * panel.scale)
+    for rank, share in enumerate(panel.laid.busy().tolist()):
+        y = _TOP + rank * panel.row
+        yield f'<rect class="idle" x="{_LEFT}" y="{y}" width="{wide}" height="{panel.bar}"/>'
         if rank % every == 0:
-            base = y + bar / 2 + 4
+            base = y + panel.bar / 2 + 4
             yield f'<text class="e" x="{_LEFT - 8}" y="{_n(base)}">rank {rank}</text>'
             yield f'<text class="m" x="{WIDTH - _RIGHT + 8}" y="{_n(base)}">{100 * share:.0f} %</text>'
 
 
-def _bar(height: int) -> int:
-    return height - (4 if height > 12 else 1)
-
-
-def _boxes(laid: Scene, height: int) -> Iterator[str]:
-    schedule = laid.schedule
-    bar = _bar(height)
-    scale = _PLOT / max(laid.window, 1)
+def _boxes(panel: _Panel) -> Iterator[str]:
+    laid, schedule, scale, bar = panel.laid, panel.laid.schedule, panel.scale, panel.bar
     later = chunk_of_stage(schedule)[schedule.copy_of(schedule.unit), schedule.stage] > 0
     columns = (schedule.rank_of(), schedule.kind, laid.start, laid.end, later)
     for row, (rank, number, start, end, shade) in enumerate(zip(*(c.tolist() for c in columns), strict=True)):
         kind = Kind(number)
-        x, y, wide = _LEFT + start * scale, _TOP + rank * height, (end - start) * scale
+        x, y, wide = _LEFT + start * scale, _TOP + rank * panel.row, (end - start) * scale
         place = f'x="{_n(x)}" y="{y}" width="{_n(wide)}" height="{bar}"'
         op = schedule.op(row)
         about = f"<title>{op.text(schedule.slices)}: {duration(start)} to {duration(end)}</title>"
@@ -126,30 +173,38 @@ def _boxes(laid: Scene, height: int) -> Iterator[str]:
         if kind in _HATCH:
             yield f'<rect fill="url(#h{kind.name})" pointer-events="none" {place}/>'
         label = str(op.microbatch)
-        if wide > 7 * len(label) + 2 and height > 12:
+        if wide > 7 * len(label) + 2 and panel.row > 12:
             yield f'<text class="n" x="{_n(x + wide / 2)}" y="{_n(y + bar / 2 + 3.5)}">{label}</text>'
 
 
-def _stacks(laid: Scene, height: int) -> Iterator[str]:
+def _stacks(panel: _Panel) -> Iterator[str]:
     """One outline for each kind of each rank: its shares upon those of the kinds below it."""
-    filled = shares(laid, _PLOT // BIN)
-    bar = _bar(height)
+    wide = panel.laid.window * panel.scale
+    columns = max(1, round(wide / BIN))
+    filled, bar, step = shares(panel.laid, columns), panel.bar, wide / columns
     for rank, by_kind in enumerate(filled):
         floor = np.zeros(len(by_kind))
         for kind in (Kind.F, Kind.B, Kind.I, Kind.W):
             top = floor + by_kind[:, kind]
             if by_kind[:, kind].any():
-                outline = _outline(floor, top, _TOP + rank * height + bar, bar)
+                outline = _outline(floor, top, (_TOP + rank * panel.row + bar, bar, step))
                 yield f'<path class="{kind.name}" d="{outline}"/>'
                 if kind in _HATCH:
                     yield f'<path fill="url(#h{kind.name})" d="{outline}"/>'
             floor = top
 
 
-def _outline(floor: NDArray[np.float64], top: NDArray[np.float64], ground: int, bar: int) -> str:
-    """There along the tops of the columns, back along their floors; columns of one height are one step."""
-    there = "".join(f"V{height}h{BIN * count}" for height, count in _steps(ground - bar * top))
-    back = "".join(f"V{height}h-{BIN * count}" for height, count in _steps(ground - bar * floor[::-1]))
+def _outline(floor: NDArray[np.float64], top: NDArray[np.float64], place: tuple[int, int, float]) -> str:
+    """There along the tops of the columns, back along their floors; columns of one height are one step.
+
+    Args:
+        floor: where each column begins, as a share of the bar.
+        top: where it ends.
+        place: the lower edge of the bar, its height, and how wide a column is, pixels.
+    """
+    ground, bar, step = place
+    there = "".join(f"V{height}h{_n(step * count)}" for height, count in _steps(ground - bar * top))
+    back = "".join(f"V{height}h-{_n(step * count)}" for height, count in _steps(ground - bar * floor[::-1]))
     return f"M{_LEFT} {_n(ground - bar * floor[0])}{there}{back}z"
 
 

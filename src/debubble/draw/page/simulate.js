@@ -1,101 +1,133 @@
-// The simulator of the page: the same orders and the same longest path as the Python, for sliders that answer at once.
+// The simulator of the page: the orders and the longest path of the Python, to the nanosecond, for sliders that answer at once.
 "use strict";
 
 const KINDS = "FIWB";
+const [F, I, W, B] = [0, 1, 2, 3];
 
-// Kinds and turns of one rank: warm-up forwards, then forward and backward in turn, then the rest.
-function alternate(warmUp, n) {
-  const ops = [];
-  let f = 0, b = 0;
-  for (; f < Math.min(warmUp, n); f++) ops.push(["F", f]);
-  for (; f < n; f++, b++) ops.push(["F", f], ["B", b]);
-  for (; b < n; b++) ops.push(["B", b]);
+// Kinds and turns of one rank: warm-up forwards, then forward and backward in turn, then the backwards that are left.
+// With a lag the backward is split, and a W follows whenever more than that many of them are waiting.
+function alternate(warmUp, n, lag = null) {
+  const ops = [], w = Math.min(warmUp, n);
+  let done = 0;
+  const back = i => {
+    ops.push([lag === null ? B : I, i]);
+    if (lag !== null && i + 1 - done > lag) ops.push([W, done++]);
+  };
+  for (let i = 0; i < w; i++) ops.push([F, i]);
+  for (let i = w; i < n; i++) { ops.push([F, i]); back(i - w); }
+  for (let i = n - w; i < n; i++) back(i);
+  if (lag !== null) while (done < n) ops.push([W, done++]);
   return ops;
 }
 
+// `row(p, m, v, r)`: kinds and turns of rank r. `group`: micro-batches that pass a chunk before the next has its turn.
 const BUILDERS = {
-  "gpipe": { chunks: false, build: (p, m) => rows(p, r => alternate(m, m).map(([k, i]) => [k, r, i])) },
-  "1f1b": { chunks: false, build: (p, m) => rows(p, r => alternate(p - 1 - r, m).map(([k, i]) => [k, r, i])) },
-  "interleaved": {
-    chunks: true,
-    legal: (p, m) => m % p === 0,
-    build: (p, m, v) => rows(p, r => alternate(2 * (p - 1 - r) + (v - 1) * p, m * v).map(([k, turn]) => {
-      const chunk = Math.floor(turn % (p * v) / p);
-      const from = k === "F" ? chunk : v - 1 - chunk;
-      return [k, from * p + r, Math.floor(turn / (p * v)) * p + turn % p];
-    })),
+  "gpipe": { row: (p, m) => alternate(m, m) },
+  "1f1b": { row: (p, m, v, r) => alternate(p - 1 - r, m) },
+  "eager-1f1b": { row: (p, m, v, r) => alternate(2 * (p - 1 - r), m) },
+  "interleaved": { chunks: true, group: p => p, row: (p, m, v, r) => alternate(2 * (p - 1 - r) + (v - 1) * p, m * v) },
+  "looped-bfs": { chunks: true, row: (p, m, v) => alternate(m * v, m * v) },
+  "interleaved-zb": {
+    chunks: true, splits: true, group: (p, m) => m / Math.max(1, Math.floor(m / p)),
+    row: (p, m, v, r) => alternate(p - 1 - r + (v - 1) * m / Math.max(1, Math.floor(m / p)), m * v, r),
   },
-  // One W whenever more than r of them are pending after an I; the rest at the end.
-  "zb-h1": {
-    chunks: false,
-    build: (p, m) => rows(p, r => {
-      const ops = [];
-      let done = 0;
-      for (const [k, i] of alternate(p - 1 - r, m)) {
-        ops.push([k === "B" ? "I" : k, r, i]);
-        if (k === "B" && i + 1 - done > r) ops.push(["W", r, done++]);
-      }
-      for (; done < m; done++) ops.push(["W", r, done]);
-      return ops;
-    }),
-  },
+  "zb-h1": { splits: true, row: (p, m, v, r) => alternate(p - 1 - r, m, r) },
+  "zb-h2": { splits: true, row: (p, m, v, r) => alternate(2 * (p - 1 - r), m, 2 * r) },
 };
 
-function rows(p, row) {
-  return Array.from({ length: p }, (_, r) => row(r));
+// Ops of each rank in order, [kind, stage, micro-batch] each; null where the schedule does not take these sizes.
+function build(name, p, m, v) {
+  const { row, group = (_, n) => n } = BUILDERS[name], size = group(p, m);
+  if (!Number.isInteger(size) || m % size) return null;
+  const round = size * v;
+  return Array.from({ length: p }, (_, r) => row(p, m, v, r).map(([kind, turn]) => {
+    const inside = turn % round, up = Math.floor(inside / size);
+    const chunk = kind === F ? up : v - 1 - up;
+    return [kind, chunk * p + r, Math.floor(turn / round) * size + inside % size];
+  }));
 }
 
-// Longest path. `rows`: per rank [kind, stage, micro-batch]; `cost(kind, stage)` and `hop` in any one unit of time.
-function simulate(rows, stages, cost, hop) {
-  const p = rows.length, at = new Array(p).fill(0), free = new Array(p).fill(0);
-  const gradient = new Map(), forward = new Map(), out = rows.map(() => []);
-  const key = (s, u) => u * stages + s;
-  const home = new Array(stages);
-  rows.forEach((row, r) => row.forEach(([, s]) => { home[s] = r; }));
-  let left = rows.reduce((n, row) => n + row.length, 0);
-  while (left) {
-    const before = left;
-    for (let r = 0; r < p; r++) {
-      for (; at[r] < rows[r].length; at[r]++, left--) {
-        const [k, s, u] = rows[r][at[r]];
-        const need = k === "F" ? (s ? [forward, s - 1] : null) : k === "W" ? null : s < stages - 1 ? [gradient, s + 1] : [forward, s];
-        let start = free[r];
-        if (need) {
-          const made = need[0].get(key(need[1], u));
-          if (made === undefined) break;
-          start = Math.max(start, made + (home[need[1]] === r ? 0 : hop));
-        }
-        const end = free[r] = start + cost(k, s);
-        if (k === "F") forward.set(key(s, u), end);
-        else if (k !== "W") gradient.set(key(s, u), end);
-        out[r].push([start, end]);
-      }
+// Longest path: each rank runs its ops in order, each as soon as what it needs from another stage has come.
+// An op may carry a fourth entry: it then runs together with the op before it, and both end at the end of both.
+// `table[kind][stage]` and `hop` in whole nanoseconds. Start and end of each op, per rank; throws where ranks wait for ever.
+function simulate(order, stages, table, hop = 0, pairScale = 1) {
+  const units = 1 + Math.max(0, ...order.map(row => row.reduce((most, op) => Math.max(most, op[2]), 0)));
+  const made = [0, 1].map(() => new Float64Array(stages * units).fill(-1)), home = [new Int32Array(stages * units), new Int32Array(stages * units)];
+  const at = order.map(() => 0), free = order.map(() => 0), out = order.map(() => []);
+  order.forEach((row, r) => row.forEach(([kind, s, u]) => { if (kind !== W) home[kind === F ? 0 : 1][u * stages + s] = r; }));
+  // When the input of an op has come to rank r: at once where it needs none, -1 where it has not been made yet.
+  const come = ([kind, s, u], r) => {
+    const from = kind === F ? s - 1 : s + 1, side = kind === F ? 0 : 1;
+    if (kind === W || from < 0 || from >= stages) return 0;
+    const key = u * stages + from, end = made[side][key];
+    return end < 0 || home[side][key] === r ? end : end + hop;
+  };
+  const turn = r => {
+    const slot = [order[r][at[r]]];
+    if (order[r][at[r] + 1]?.[3]) slot.push(order[r][at[r] + 1]);
+    const inputs = slot.map(op => come(op, r));
+    if (inputs.includes(-1)) return false;
+    const spent = slot.reduce((sum, [kind, s]) => sum + table[kind][s], 0), start = Math.max(free[r], ...inputs);
+    const end = free[r] = start + (slot.length > 1 ? roundEven(spent * pairScale) : spent);
+    for (const [kind, s, u] of slot) {
+      if (kind !== W) made[kind === F ? 0 : 1][u * stages + s] = end;
+      out[r].push([start, end]);
     }
-    if (left === before) throw new Error("deadlock");
+    at[r] += slot.length;
+    return true;
+  };
+  for (let moved = true; moved;) {
+    moved = false;
+    for (let r = 0; r < order.length; r++) while (at[r] < order[r].length && turn(r)) moved = true;
   }
+  if (order.some((row, r) => at[r] < row.length)) throw new Error("ranks wait for each other for ever");
   return out;
 }
 
-// What the sliders ask: one schedule, its window, idle share, bubble ratio and peak of activations.
-function whatIf({ schedule, ranks, microbatches, chunks = 1, forward, backward, transfer = 0, scale = [] }) {
-  const builder = BUILDERS[schedule];
-  const v = builder.chunks ? chunks : 1;
-  if (builder.legal && !builder.legal(ranks, microbatches)) return null;
-  const order = builder.build(ranks, microbatches, v);
-  const share = { F: forward / v, B: backward / v, I: backward / 2 / v, W: backward / 2 / v };
-  const times = simulate(order, ranks * v, (k, s) => share[k] * (scale[s % ranks] ?? 1), transfer);
-  let window = 0, busy = 0, peak = 0;
+// What the sliders ask: the window of an order, its idle share, bubble ratio and the most activations that a rank holds.
+// `order` as it is, or `schedule` built for ranks, microbatches and chunks. Null where the schedule does not take them.
+function whatIf({ order, schedule, ranks, microbatches, chunks = 1, slices = 1, stages, table, transfer = 0, pairScale = 1 }) {
+  const rows = order ?? build(schedule, ranks, microbatches, chunks);
+  if (!rows) return null;
+  const times = simulate(rows, stages ?? ranks * chunks, table, transfer, pairScale);
+  const kept = rows.some(row => row.some(op => op[0] !== F)) ? 1 : 0; // inference keeps nothing for a backward
+  let window = 0, busy = 0, most = 0;
   times.forEach((row, r) => {
     let held = 0;
     row.forEach(([start, end], i) => {
+      const [kind, , , joined] = rows[r][i];
       window = Math.max(window, end);
-      busy += end - start;
-      const k = order[r][i][0];
-      held += k === "F" ? 1 : k === "I" ? 0 : -1;
-      peak = Math.max(peak, held / v);
+      busy += joined ? 0 : end - start;
+      held += kind === F ? kept : kind === I ? 0 : -1;
+      most = Math.max(most, held);
     });
   });
-  return { order, times, window, idleShare: 1 - busy / (ranks * window), bubbleRatio: ranks * window / busy - 1, peak, busy };
+  const idle = window * ranks - busy;
+  return { order: rows, times, window, busy, idleShare: 1 - busy / (window * ranks), bubbleRatio: idle / busy, peak: most / (slices * chunks) };
 }
 
-if (typeof module !== "undefined") module.exports = { BUILDERS, KINDS, simulate, whatIf };
+// Work along the depth of the model, cut anew into equal stages: `line` holds the work of as many equal stages as it is long.
+function recut(line, stages) {
+  if (line.length === stages) return line;
+  const wide = line.length / stages;
+  return Array.from({ length: stages }, (_, s) => {
+    let sum = 0;
+    for (let old = Math.floor(s * wide); old < Math.min(line.length, (s + 1) * wide); old++) {
+      sum += line[old] * (Math.min(old + 1, (s + 1) * wide) - Math.max(old, s * wide));
+    }
+    return roundEven(sum);
+  });
+}
+
+// The stages nearer to their mean: 1 leaves them as they are, 0 makes them equal.
+function balance(line, kept) {
+  const mean = line.reduce((a, b) => a + b, 0) / line.length;
+  return kept === 1 ? line : line.map(work => roundEven(mean + (work - mean) * kept));
+}
+
+function roundEven(x) {
+  const low = Math.floor(x), rest = x - low;
+  return rest > .5 || (rest === .5 && low % 2) ? low + 1 : low;
+}
+
+if (typeof module !== "undefined") module.exports = { BUILDERS, F, I, W, B, KINDS, alternate, balance, build, recut, roundEven, simulate, whatIf };
