@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from .memory import Release, peak_activations
     from .observation import Observation, Window
     from .op import Kind, Op
-    from .program import Program
+    from .program import Program, Sends
     from .schedule import Schedule, Shape, from_rows
     from .schedules.catalog import build
     from .simulate import simulate
@@ -47,7 +47,7 @@ _HOMES = {
     "memory": ("Release", "peak_activations"),
     "observation": ("Observation", "Window"),
     "op": ("Kind", "Op"),
-    "program": ("Program",),
+    "program": ("Program", "Sends"),
     "schedule": ("Schedule", "Shape", "from_rows"),
     "schedules.catalog": ("build",),
     "simulate": ("simulate",),
@@ -74,6 +74,7 @@ __all__ = [
     "Refusal",
     "Release",
     "Schedule",
+    "Sends",
     "Shape",
     "Timeline",
     "Violation",

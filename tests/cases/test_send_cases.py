@@ -67,3 +67,14 @@ def test_asynchronous_sends_over_a_link_take_turns(capsys):
 def test_half_of_a_link_or_none_is_refused(options, words, capsys):
     assert main(["show", "1f1b", "-p", "2", "-m", "2", *options]) == 2
     assert words in capsys.readouterr().err
+
+
+def test_show_keeps_the_order_of_sends_that_a_file_states(tmp_path, capsys):
+    """Case C48 A once more: it runs where sends are buffered and stands still where they wait."""
+    path = tmp_path / "a.csv"
+    path.write_text(
+        "0F0,0SEND_F0,0F1,0SEND_F1,2RECV_F0,2F0,2RECV_F1,2F1\n1RECV_F0,1F0,1SEND_F0,1RECV_F1,1F1,1SEND_F1\n"
+    )
+    assert shown(capsys, str(path), "--transfer", "1", "--sends", "blocking")["sends"] == "blocking"
+    assert main(["show", str(path), "--sends", "rendezvous"]) == 1
+    assert "S 0F1 (rank 0) waits for S 1F0 (rank 1) waits for S 0F1" in capsys.readouterr().err

@@ -2,18 +2,21 @@
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given, reject, settings
 from hypothesis import strategies as st
 
 from debubble.account import account
 from debubble.costs import Costs
+from debubble.errors import InputError
 from debubble.exchange import exchange
 from debubble.lower import apart, lower
 from debubble.program import Sends
-from debubble.schedule import Schedule
+from debubble.schedule import Schedule, Shape
+from debubble.schedules.catalog import CATALOG, build
 from debubble.simulate import simulate
 from debubble.synth.bounds import lower_bound
 from debubble.timeline import Timeline
+from debubble.verify import verify
 from oracle import Oracle
 from strategies import costs, schedules
 
@@ -116,6 +119,16 @@ def test_each_way_of_sending_costs_at_least_as_much_as_the_one_before(run):
 @given(schedule=schedules())
 def test_no_schedule_deadlocks_by_rendezvous_in_the_order_of_exchange(schedule):
     assert len(lower(schedule, Sends.RENDEZVOUS)) == len(schedule) + len(lower(schedule, Sends.LINK).producer)
+
+
+@HURRY
+@given(st.sampled_from(list(CATALOG)), st.integers(1, 9), st.integers(1, 30), st.integers(1, 4), st.integers(1, 3))
+def test_no_schedule_of_the_catalog_deadlocks_by_rendezvous_at_any_shape(name, p, m, v, s):
+    try:
+        schedule = build(name, Shape(p, m, v, s))
+    except InputError:
+        reject()  # the schedule is not defined for this shape, and says so
+    assert verify(schedule, exchange(lower(schedule)), (Sends.RENDEZVOUS,)).legal
 
 
 @WAYS

@@ -1,8 +1,5 @@
 """Schedule classes of PyTorch, read without a process: what is right passes our laws, what is wrong is caught."""
 
-import subprocess
-import sys
-
 import pytest
 
 from debubble.cli.main import main
@@ -120,18 +117,14 @@ def test_the_users_own_class_is_shown_from_the_working_directory(tmp_path, monke
 
 
 def with_torchs_own_transfers(name: str, p: int, m: int, path, *, defer: bool):
-    """A file with the sends and receives that torch's runtime places, by a torch without process groups."""
-    code = f"""
-from torch.distributed.pipelining._schedule_visualizer import get_schedule_ops
-import csv
-rows = get_schedule_ops({name!r}, {p}, {m}, 2, with_comms=True, defer_pp_recv={defer})
-csv.writer(open({str(path)!r}, "w")).writerows(rows)
-"""
-    subprocess.run([sys.executable, "-W", "ignore", "-c", code], check=True, capture_output=True)
+    """A schedule with the sends and receives that torch's runtime places, by way of a file."""
+    from torch.distributed.pipelining._schedule_visualizer import get_schedule_ops
+
+    rows = get_schedule_ops(name, p, m, 2, with_comms=True, defer_pp_recv=defer)
+    path.write_text("\n".join(",".join(map(str, row)) for row in rows) + "\n")
     return torch_csv.read_with_transfers(path)
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize(
     ("name", "p", "m", "swapped"),
     [
