@@ -38,7 +38,8 @@ def peak_activations(schedule: Schedule, release: Release = Release.W) -> NDArra
     if full.any():
         top[full] = np.maximum.reduceat(held[1:], first[full]) - held[first[full]]
     share = 2 * schedule.slices * schedule.chunks_of().max(axis=0)
-    return top / np.maximum(share, 1)
+    peak: NDArray[np.float64] = top / np.maximum(share, 1)
+    return peak
 
 
 def changes(schedule: Schedule, release: Release) -> NDArray[np.int64]:
