@@ -238,7 +238,11 @@ def _wrong_column(track: Track) -> str | None:
     if len(track.placement) % 4 or max(track.kind, default=0) >= KINDS:
         return "placement or kind holds what cannot be"
     start, end = track.times("start"), track.times("end")
-    if (start > end).any() or (start[:, 1:] < end[:, :-1]).any() or (start < 0).any():
+    joined = np.frombuffer(track.joined or bytes(ops), np.uint8) != 0
+    if joined[:1].any() or (joined[1:] & joined[:-1]).any():
+        return "joined holds what cannot be"
+    free = np.where(joined[1:], start[:, :-1], end[:, :-1])
+    if (start > end).any() or (start[:, 1:] < free).any() or (start < 0).any():
         return "ops end before they start, or overlap on one rank"
     return None
 
@@ -295,9 +299,10 @@ def _program(folder: Path, tracks: Sequence[Track]) -> Program:
 
 def _microbatches(folder: Path, pipeline: Sequence[Track]) -> int:
     """The claimed number, once it is one that the ops bear out: tables are made from it."""
-    claimed, most = pipeline[0].microbatches, sum(len(track.kind) for track in pipeline)
-    if not 1 <= claimed <= most:
-        raise _fault(folder, f"{claimed} micro-batches cannot be in {most} ops", "record again")
+    claimed, ops = pipeline[0].microbatches, sum(len(track.kind) for track in pipeline)
+    stages = len(pipeline[0].placement) // 4
+    if claimed < 1 or claimed * stages > ops:  # each stage has a forward of each micro-batch
+        raise _fault(folder, f"{claimed} micro-batches of {stages} stages cannot be in {ops} ops", "record again")
     return claimed
 
 

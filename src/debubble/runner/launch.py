@@ -24,7 +24,11 @@ from .task import Task
 
 _SHUTDOWN_S = 5
 _POLL_S = 0.1
-_SILENT = ("torch.distributed.elastic.multiprocessing.api", "torch.multiprocessing.spawn")
+_SILENT = (
+    "torch.distributed.elastic.agent.server.api",
+    "torch.distributed.elastic.multiprocessing.api",
+    "torch.multiprocessing.spawn",
+)
 
 
 def start(task: Task, tell: Callable[..., None]) -> Any:

@@ -3,6 +3,10 @@
 from __future__ import annotations
 
 import logging
+import multiprocessing
+import os
+import signal
+import threading
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -73,6 +77,7 @@ def work(task: Task, tell: Tell) -> Outcome | None:
         RuntimeError: another process is gone.
     """
     logging.getLogger("torch.distributed.pipelining").setLevel(logging.CRITICAL)  # we say it in one line
+    _leave_with_launcher()
     limit = task.timeout_s
     try:
         with connect(task.processes, device=task.device, timeout_s=limit) as device:
@@ -81,6 +86,19 @@ def work(task: Task, tell: Tell) -> Outcome | None:
         if isinstance(error, dist.DistError) or "gloo" in str(error):
             time.sleep(_GRACE_S)  # a peer is gone: let the launcher see it first, and name it
         raise
+
+
+def _leave_with_launcher() -> None:
+    """End at once on Ctrl-C and when the launcher is gone, even in a receive, where Python runs no handler."""
+    signal.signal(signal.SIGINT, signal.SIG_DFL)
+    launcher = multiprocessing.parent_process()
+    if launcher is not None:  # else torchrun looks after this process
+
+        def follow() -> None:
+            launcher.join()
+            os._exit(1)
+
+        threading.Thread(target=follow, daemon=True).start()
 
 
 def train(task: Task, world: World, tell: Tell) -> Outcome | None:

@@ -1,0 +1,66 @@
+"""What can be known to be wrong with ``run`` is said in one line each, before torch is even imported."""
+
+import sys
+
+import pytest
+
+ASKED = ("run", "--schedule", "1f1b", "-p", 2, "-m", 4)
+
+
+@pytest.fixture
+def fails(cli, tmp_path, monkeypatch):
+    """Run with more options, and return exit status and stderr; torch must not have been touched."""
+
+    def run(*options: object, base: tuple[object, ...] = ASKED) -> tuple[int, str]:
+        monkeypatch.setattr("debubble.runner.launch.warm_up", lambda: pytest.fail("torch was wanted"))
+        ran = cli(*base, *options, "--out", tmp_path / "out")
+        assert ran.out == ""
+        assert not (tmp_path / "out").exists()
+        return ran.status, ran.err
+
+    return run
+
+
+@pytest.mark.parametrize(
+    ("options", "line"),
+    [
+        (("--pace", "20ms"), "--pace = 20ms: it gives F"),
+        (("--pace", "B=20ms"), "--pace = B=20ms: it gives F"),
+        (("--pace", "F=1ms,F=2ms"), "each once"),
+        (("--pace", "F=fast"), "--pace F = fast: a duration is a number"),
+        (("--pace", "F=1ms,B=2ms,I=3ms"), "the two halves of a backward add up to it"),
+        (("--hop", "-1ms"), "--hop = -1ms: a duration is a number"),
+        (("--batch", 6), "batch = 6: 1 x 4 micro-batches of one size make up a batch"),
+        (("--steps", 0), "--steps = 0"),
+        (("--data", "two"), "--data = two"),
+    ],
+)
+def test_a_bad_option_is_exit_2_and_one_line(fails, options, line):
+    status, err = fails(*options)
+    assert status == 2
+    assert line in err
+    assert len(err.splitlines()) == 1
+
+
+def test_a_mistyped_schedule_gets_the_nearest_name(fails):
+    assert "did you mean 1f1b" in fails(base=("run", "--schedule", "1f1c", "-p", 2, "-m", 4))[1]
+
+
+def test_every_fault_is_named_at_once(fails):
+    status, err = fails("--pace", "fast", base=("run", "--schedule", "gpipe", "-p", 0, "-m", 0))
+    assert status == 2
+    assert len(err.splitlines()) == 3
+
+
+def test_what_torch_cannot_run_is_exit_1_with_the_reason(fails):
+    status, err = fails(base=("run", "--schedule", "dualpipe", "-p", 4, "-m", 8))
+    assert status == 1
+    assert "two copies of the weights" in err
+
+
+def test_without_torch_the_remedy_is_the_extra(fails, monkeypatch):
+    monkeypatch.setitem(sys.modules, "torch", None)
+    monkeypatch.setattr("debubble.cli.run.find_spec", lambda name: None)
+    status, err = fails()
+    assert status == 2
+    assert "pip install 'debubble[torch]'" in err
