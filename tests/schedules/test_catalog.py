@@ -21,6 +21,8 @@ NAMES = [
     "interleaved-zb",
     "looped-bfs",
     "seq1f1b",
+    "v-half",
+    "v-min",
     "zb-h1",
     "zb-h2",
     "zb-v",

@@ -20,6 +20,8 @@ from .looped_bfs import looped_bfs
 from .one_f_one_b import one_f_one_b
 from .one_f_one_b_v import one_f_one_b_v
 from .seq1f1b import seq1f1b
+from .v_half import v_half
+from .v_min import v_min
 from .zb_h1 import zb_h1
 from .zb_h2 import zb_h2
 from .zb_v import zb_v
@@ -108,6 +110,28 @@ CATALOG = {
             "min(2p div 3 + 1, m)",
             "arXiv:2405.15362",
             "B = 2F",
+            2,
+        ),
+        Entry(
+            "v-half",
+            v_half,
+            "V",
+            "v = 2",
+            "(3p-7)F/2",
+            "min(p div 2 + 1, m)",
+            "arXiv:2405.15362",
+            "F = I = W, p % 2 = 0, p >= 4, m >= p",
+            2,
+        ),
+        Entry(
+            "v-min",
+            v_min,
+            "V",
+            "v = 2",
+            "(4p-5)F/2",
+            "min((p+4) div 3, m)",
+            "arXiv:2405.15362",
+            "F = I = W, p % 3 > 0, p >= 4, m >= p",
             2,
         ),
         Entry(

@@ -42,3 +42,13 @@ def multiple(option: str, value: int, of: int, rule: str, *, least: int = 1) -> 
     below = value // of * of
     near = [below, below + of] if below >= lowest else [lowest]
     return Fault(f"{option} = {value}", rule, f"nearest: {' or '.join(map(str, near))}")
+
+
+def op_by_op(name: str, shape: Shape, most: int) -> Fault | None:
+    """The fault of more ranks x micro-batches than a schedule made op by op gets through in a minute; else None."""
+    cells = shape.ranks * shape.microbatches
+    if cells <= most:
+        return None
+    rule = f"{name} is laid out op by op, for up to {most:,} of them"
+    remedy = f"give {max(1, most // shape.ranks):,} micro-batches or less"
+    return Fault(f"ranks x microbatches = {cells:,}", rule, remedy)
