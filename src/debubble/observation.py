@@ -24,6 +24,27 @@ class Window:
     step_ns: int | None = None
 
 
+@dataclass(frozen=True, slots=True)
+class Link:
+    """Receives of one rank from another whose sends were found, over all windows.
+
+    Args:
+        sender: rank in the pipeline.
+        receiver: rank in the pipeline.
+        receives: how many.
+        waiting_ns: time that they waited for their senders, nanoseconds, all together.
+        transfer_ns: the rest, from the later side's start to the common end: the most that transfer can have been.
+        usual_ns: that of one transfer, the median.
+    """
+
+    sender: int
+    receiver: int
+    receives: int
+    waiting_ns: int
+    transfer_ns: int
+    usual_ns: int
+
+
 @dataclass(frozen=True, slots=True, eq=False)
 class Observation:
     """A run as it was measured.
@@ -40,6 +61,7 @@ class Observation:
         hop_ns: delay that was put on each arrival, nanoseconds.
         clock_uncertainty_ns: how far the clocks of two ranks may disagree.
         matched_share: share of transfers whose both sides were found.
+        links: receives by sender and receiver, split into waiting and transfer; empty where no transfer was measured.
     """
 
     source: str
@@ -53,3 +75,4 @@ class Observation:
     hop_ns: int = 0
     clock_uncertainty_ns: int = 0
     matched_share: float = 1.0
+    links: tuple[Link, ...] = ()

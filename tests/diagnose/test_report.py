@@ -42,10 +42,36 @@ def test_a_heavy_last_stage_is_named_with_its_longest_op():
 
 
 def test_a_rank_that_is_slow_in_one_replica_only_is_a_slow_gpu():
+    """Cured, its replica's step is as long as the other's."""
+    run = observed(slow=2)
+    (found,) = [e for e in diagnose(run).findings if e.cause == "slow rank"]
+    fair, slow = (run.windows[replica].step_ns for replica in range(2))
+    assert "rank 2 of replica 1 takes 1.50 times as long as the same stage in other replicas" in found.sentence
+    assert found.remedy.startswith("look at the GPU of rank 2 of replica 1")
+    assert found.gain_ratio == pytest.approx(slow / fair)
+
+
+def test_the_stage_of_a_slow_rank_is_not_called_heavy():
     run = observed(slow=2)
     mostly_slow = tuple(window for window in run.windows if window.replica == 1 or window.step == 0)
     (found,) = [e for e in diagnose(replace(run, windows=mostly_slow)).findings if e.cause == "imbalance"]
-    assert found.remedy == "look at the GPU of rank 2 in replica 1"
+    assert found.remedy == "see to rank 2 first: it is slow, its stage is not heavy"
+
+
+def test_a_heavy_stage_in_all_replicas_is_no_slow_rank():
+    causes = {each.cause for each in diagnose(observed(stage_scale=(1, 1, 1.5, 1))).findings}
+    assert "imbalance" in causes
+    assert "slow rank" not in causes
+
+
+def test_one_replica_alone_cannot_tell_a_slow_gpu_from_more_layers():
+    run = observed(stage_scale=(1, 1, 1.5, 1))
+    (found,) = [
+        e
+        for e in diagnose(replace(run, windows=tuple(w for w in run.windows if w.replica == 0))).findings
+        if e.cause == "imbalance"
+    ]
+    assert "one replica cannot tell more layers from a slow GPU" in found.sentence
 
 
 def test_exposed_transfers_are_found_and_none_is_claimed_below_the_clocks_uncertainty():

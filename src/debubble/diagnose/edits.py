@@ -20,6 +20,8 @@ CUT = "a micro-batch can be cut so fine"
 SHRINKS = "its work shrinks with its size"
 SPREAD = "the work of a rank spreads evenly over its chunks"
 HALVES = "a backward splits into equal halves"
+FREE = "free transfers"
+BALANCED = "balanced stages"
 
 
 def more_microbatches(run: Replay, microbatches: int) -> Replay | None:
@@ -129,7 +131,7 @@ def balanced_stages(run: Replay) -> Replay:
     return replace(
         run,
         costs=_costs(run, np.broadcast_to(mean, durations.shape), run.costs.transfers),
-        changes=(*run.changes, "balanced stages"),
+        changes=(*run.changes, BALANCED),
         assumes=(*run.assumes, "layers can be moved so that stages weigh the same"),
     )
 
@@ -146,12 +148,25 @@ def cured_rank(run: Replay, rank: int) -> Replay | None:
         run,
         costs=_costs(run, durations, run.costs.transfers),
         changes=(*run.changes, f"rank {rank} as fast as the mean of the others"),
+        bound=True,
+    )
+
+
+def faster_rank(run: Replay, rank: int, factor: float) -> Replay:
+    """One rank that is slow as fast as it should be: its times over ``factor``."""
+    durations = run.tables[0].copy()
+    mine = run.schedule.placement[0] == rank
+    durations[:, mine] = np.rint(durations[:, mine] / factor)
+    return replace(
+        run,
+        costs=_costs(run, durations, run.costs.transfers),
+        changes=(*run.changes, f"rank {rank} cured, {factor:.2f} times as fast"),
     )
 
 
 def without_transfer(run: Replay) -> Replay:
     """Every hop in no time."""
-    return replace(run, costs=free_transfers(run.costs), changes=(*run.changes, "free transfers"))
+    return replace(run, costs=free_transfers(run.costs), changes=(*run.changes, FREE), bound=True)
 
 
 def _rebuilt(run: Replay, microbatches: int, ranks: int | None = None) -> Schedule | None:

@@ -58,7 +58,7 @@ def hops(timeline: Timeline) -> NDArray[np.int64]:
     need = needs_of(schedule)[0]
     needed = need != NOTHING
     since = np.maximum(start - end[need], 0)
-    free = start - _lane_free(schedule, end)
+    free = start - lane_free(schedule, end)
     shows = needed & (since <= free)
     group = schedule.kind.astype(np.int64) * schedule.stages + schedule.stage
     usual = np.full(KINDS * schedule.stages, np.iinfo(np.int64).max)
@@ -67,7 +67,7 @@ def hops(timeline: Timeline) -> NDArray[np.int64]:
     return np.where(shows, since, np.where(needed, np.minimum(since, usual[group]), 0))
 
 
-def _lane_free(schedule: Schedule, end: NDArray[np.int64]) -> NDArray[np.int64]:
+def lane_free(schedule: Schedule, end: NDArray[np.int64]) -> NDArray[np.int64]:
     """When the rank of each op had nothing else to do, int64[ops]; long ago for its first op."""
     free = np.concatenate([[0], end[:-1]])
     free[schedule.offsets[:-1][np.diff(schedule.offsets) > 0]] = np.iinfo(np.int64).min // 2

@@ -35,6 +35,7 @@ class Replay:
         layers: layers on a rank, relative to the original.
         changes: what was changed, a clause each.
         assumes: what its answer takes for granted, a clause each.
+        bound: whether something was changed that nobody can do, to see what it costs.
     """
 
     schedule: Schedule
@@ -48,6 +49,7 @@ class Replay:
     layers: float = 1.0
     changes: tuple[str, ...] = ()
     assumes: tuple[str, ...] = ()
+    bound: bool = False
 
     @property
     def tables(self) -> tuple[NDArray[np.int64], ...]:
@@ -67,23 +69,27 @@ class WhatIf:
     Args:
         change: what to change, a clause.
         step_ns: the step with it, nanoseconds.
+        makespan_ns: the pipeline window with it, nanoseconds.
         speedup: samples per second with it over without, both simulated.
         microbatches: per pipeline and step.
         idle_share: of its pipeline window.
         peak_activations: on the worst rank, in its own micro-batches.
         activations_ratio: memory of activations on the worst rank, with over without.
         assumes: what the answer takes for granted, a clause each.
+        bound: whether nobody can do it: it only shows what something costs.
         evidence: always ``simulated``.
     """
 
     change: str
     step_ns: int
+    makespan_ns: int
     speedup: float
     microbatches: int
     idle_share: float
     peak_activations: float
     activations_ratio: float
     assumes: tuple[str, ...]
+    bound: bool = False
     evidence: str = "simulated"
 
 
@@ -101,10 +107,12 @@ def _answer(changed: Replay, before: int, held: float) -> WhatIf:
     return WhatIf(
         change=" + ".join(changed.changes),
         step_ns=step,
+        makespan_ns=again.window,
         speedup=changed.batch * before / step if step else 1.0,
         microbatches=changed.schedule.microbatches,
         idle_share=again.idle_share,
         peak_activations=peak,
         activations_ratio=peak * changed.size * changed.layers / held if held else 1.0,
         assumes=changed.assumes,
+        bound=changed.bound,
     )

@@ -8,14 +8,20 @@ from dataclasses import dataclass
 from ..finding import Finding
 from ..observation import Observation
 from .causes import Causes, causes
-from .findings import REMEDIES, findings
+from .cures import cure
+from .evidence.replicas import Replica, replicas
+from .evidence.slow import slow_ranks
+from .findings import REMEDIES, Case, findings
 from .recognise import Recognised, recognise
 from .replay import WhatIf
 from .sides import replay_of
 from .what_if import TRUSTED, what_ifs
-from .windows import Summary, summarise
+from .windows import Summary, median_window, summarise
 
 __all__ = ["REMEDIES", "Diagnosis", "diagnose"]
+
+MOST_SLOW = 8  # slow ranks that are simulated
+FAR = 0.05  # share of the window by which free transfers may fall short without a word
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -29,6 +35,7 @@ class Diagnosis:
         causes: of the median window; they sum to it.
         findings: in plain words, the dearest first.
         what_ifs: changes and what they would bring; empty where the replay cannot be trusted.
+        replicas: side by side.
     """
 
     run: Observation
@@ -37,6 +44,14 @@ class Diagnosis:
     causes: Causes
     findings: tuple[Finding, ...]
     what_ifs: tuple[WhatIf, ...]
+    replicas: tuple[Replica, ...]
+
+    @property
+    def worst(self) -> int:
+        """Index of the median window of the replica whose windows take longest."""
+        slowest = max(self.replicas, key=lambda each: each.makespan_ns).number
+        mine = [i for i, window in enumerate(self.summary.windows) if window.replica == slowest]
+        return median_window(self.summary, mine)
 
     @property
     def remarks(self) -> list[str]:
@@ -49,19 +64,28 @@ class Diagnosis:
         return list(_verdict(self))
 
 
-def diagnose(run: Observation) -> Diagnosis:
+def diagnose(run: Observation, asked: str | None = None) -> Diagnosis:
     """Account for a run's windows, say why they are as long as they are, and try what would shorten them.
+
+    Args:
+        run: what was measured.
+        asked: the schedule that was asked for; None for what the run itself says of it, if anything.
 
     Raises:
         InputError: there is no complete step.
     """
     summary = summarise(run)
     timeline = summary.window.timeline
-    order = recognise(timeline.program.schedule)
+    schedule = timeline.program.schedule
+    order = recognise(schedule)
     found = causes(timeline)
     replay = replay_of(run, summary, order.name)
-    tried = what_ifs(replay, found)
-    return Diagnosis(run, summary, order, found, tuple(findings(run, summary, found, replay, tried)), tuple(tried))
+    slow = slow_ranks(summary)[:MOST_SLOW]
+    here = [each for each in slow if each.replica == summary.window.replica and not each.steps]
+    tried = what_ifs(replay, found, here)
+    cured = [(each, cure(run, summary, each, order.name)) for each in slow]
+    case = Case(run, summary, found, replay, order, asked or schedule.name, cured, tried)
+    return Diagnosis(run, summary, order, found, tuple(findings(case)), tuple(tried), replicas(summary))
 
 
 def _remarks(d: Diagnosis) -> Iterator[str]:
@@ -70,8 +94,13 @@ def _remarks(d: Diagnosis) -> Iterator[str]:
         yield f"left out as warm-up, longer than 1.5 times the median: step {steps}"
     if abs(d.causes.resim_ratio - 1) > TRUSTED:
         yield f"no what-if: simulated again, the window takes {d.causes.resim_ratio:.2f} of what was measured"
+    short = 1 - d.causes.resim_without_transfer_ratio
+    if abs(short) > FAR:
+        model = "so hops were fitted as they were measured" if d.what_ifs else "and what-ifs are not offered"
+        ratio = 1 / d.causes.resim_without_transfer_ratio
+        yield f"with free transfers the window is {ratio:.3f} times what is simulated: they do not explain it, {model}"
     if d.run.matched_share < 1:
-        yield f"{100 * (1 - d.run.matched_share):.0f} % of the transfers have no partner"
+        yield f"{100 * (1 - d.run.matched_share):.2g} % of the transfers have no partner"
     if d.run.paced:
         yield "paced: ops were stretched to given durations"
     if d.order.name is not None and d.order.departure:
@@ -95,7 +124,7 @@ def _verdict(d: Diagnosis) -> Iterator[str]:
         first = d.findings[0]
         share = first.cost_ns / (step or summary.makespan_ns)
         yield f"Most costs {first.cause}, {100 * share:.0f} % of a {whole} ({first.evidence}): {first.sentence}."
-    better = [answer for answer in d.what_ifs if answer.speedup > 1]
+    better = [answer for answer in d.what_ifs if answer.speedup > 1 and not answer.bound]
     if better:
         best = better[0]
         yield f"Next: {best.change}, {best.speedup:.2f} times the samples per second (simulated)."

@@ -106,6 +106,12 @@ def summarise(observation: Observation) -> Summary:
     return Summary(kept, accounts, lengths.index(median_low(lengths)), left_out)
 
 
+def median_window(summary: Summary, rows: Sequence[int]) -> int:
+    """Of some windows, given by their index, the index of the median one (the shorter one of two in the middle)."""
+    lengths = [summary.accounts[row].window for row in rows]
+    return rows[lengths.index(median_low(lengths))]
+
+
 def _warm_up(windows: Sequence[Window]) -> tuple[int, ...]:
     """Leading steps that took longer than 1.5 times the median step."""
     longest: dict[int, int] = {}

@@ -8,10 +8,12 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from ..observation import Link
 from .matching import match
 from .partners import reach
 from .places import Places
 from .rank_ops import RankOps
+from .splits import Split, links, split
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -22,10 +24,12 @@ class Hops:
         bounds: by replica, the least offset of one position's clock against another's, float64[ranks, ranks], in
             nanoseconds, as ``clocks.lags`` has them; a replica without transfers is not there.
         matched_share: share of transfers whose other side was found; 1 where there are no transfers.
+        links: receives by sender and receiver, split into waiting and transfer.
     """
 
     bounds: dict[int, NDArray[np.float64]]
     matched_share: float
+    links: tuple[Link, ...] = ()
 
 
 def hops(devices: Sequence[RankOps], where: Places) -> Hops:
@@ -36,6 +40,7 @@ def hops(devices: Sequence[RankOps], where: Places) -> Hops:
         i: np.zeros(len(device.transfers), bool) for i, device in enumerate(devices) if device.transfers is not None
     }
     bounds: dict[int, NDArray[np.float64]] = {}
+    splits: list[Split] = []
     for q, p, one, other in _neighbours(where, ranks):
         mine, theirs = devices[one].transfers, devices[other].transfers
         if mine is None or theirs is None:
@@ -47,10 +52,12 @@ def hops(devices: Sequence[RankOps], where: Places) -> Hops:
         found[other] |= pairs.theirs
         least = bounds.setdefault(q, np.full((ranks, ranks), -np.inf))
         down = (p + 1) % ranks
+        splits += split(mine, theirs, pairs, (p, down))
         least[p, down] = max(least[p, down], -pairs.offset - pairs.spread)
         least[down, p] = max(least[down, p], pairs.offset - pairs.spread)
     total = sum(len(flags) for flags in found.values())
-    return Hops(bounds, sum(int(flags.sum()) for flags in found.values()) / total if total else 1.0)
+    share = sum(int(flags.sum()) for flags in found.values()) / total if total else 1.0
+    return Hops(bounds, share, links(splits))
 
 
 def _neighbours(where: Places, ranks: int) -> Iterator[tuple[int, int, int, int]]:

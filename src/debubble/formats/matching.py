@@ -24,12 +24,14 @@ class Match:
     Args:
         mine: bool[transfers] of the first device, whether each has a partner on the second.
         theirs: likewise for the second.
+        pairs: int64[2, pairs], rows of the first and the second; one may stand in several pairs.
         offset: nanoseconds by which the second's ends lie behind the first's, the median.
         spread: half the range in which 98 % of the differences lie, nanoseconds.
     """
 
     mine: NDArray[np.bool_]
     theirs: NDArray[np.bool_]
+    pairs: NDArray[np.int64]
     offset: int
     spread: int
 
@@ -57,12 +59,18 @@ def match(first: Transfers, second: Transfers, reach: int) -> Match:
     difference = theirs[b] - mine[a]
     paired_a, paired_b = np.zeros(len(mine), bool), np.zeros(len(theirs), bool)
     if not len(difference):
-        return Match(paired_a, paired_b, 0, 0)
+        return Match(paired_a, paired_b, np.empty((2, 0), np.int64), 0, 0)
     near = np.abs(difference - _fullest(difference)) <= TOGETHER
     paired_a[a[near]] = True
     paired_b[b[near]] = True
     least, middle, most = np.percentile(difference[near], [1, 50, 99])
-    return Match(paired_a, paired_b, round(float(middle)), round(float(most - least) / 2))
+    return Match(
+        mine=paired_a,
+        theirs=paired_b,
+        pairs=np.stack([a[near], b[near]]),
+        offset=round(float(middle)),
+        spread=round(float(most - least) / 2),
+    )
 
 
 def _by_step(first: Transfers, second: Transfers, apart: int) -> tuple[NDArray[np.int64], NDArray[np.int64]]:

@@ -61,6 +61,7 @@ def observe(reading: Reading, said: Said | None = None) -> Observation:
         gpus=len(devices),
         clock_uncertainty_ns=uncertainty,
         matched_share=moves.matched_share,
+        links=moves.links,
     )
 
 
