@@ -44,7 +44,8 @@ def diagnose(
     from .sources import read_observation
 
     found = examine(read_observation(paths, ask))
-    draw(found, document(found), paths[0], pictures)
+    if pictures:
+        draw(found, document(found), paths[0], pictures)
     if as_json:
         emit(document(found))
     else:
@@ -68,8 +69,7 @@ def draw(found: Diagnosis, document: dict[str, Any], path: Path, pictures: dict[
     from .page import figure_of_diagnosis, page_of_diagnosis
     from .pictures import write_all
 
-    if pictures:
-        write_all(pictures, [figure_of_diagnosis(found, path)], lambda: page_of_diagnosis(found, document, path))
+    write_all(pictures, [figure_of_diagnosis(found, path)], lambda: page_of_diagnosis(found, document, path))
 
 
 def document(d: Diagnosis) -> dict[str, Any]:

@@ -111,7 +111,7 @@ def run(
     order, rates = made
     paced = simulated(order, rates) if pace else None
     task = _on_device(_task(order, paced, round(hop), Wish(**wish)), wish["device"])
-    if is_recording(task.out):
+    if is_recording(task.out) and not _joins():
         warn(f"replaces the recording in {task.out}")
     outcome = _execute(task, partial(tell, expected=_expected(paced or simulated(order, Rates()))))
     if outcome is not None:  # else another process speaks
@@ -151,9 +151,8 @@ def _on_device(task: Task, wanted: str) -> Task:
 
     if not _joins():
         warm_up()
-    from ..runner.ready import device_for, try_model
+    from ..runner.ready import device_for
 
-    try_model(task)
     stretched = task.pace is not None or task.hop_ns > 0
     return replace(task, device=device_for(wanted, task.processes, stretched=stretched))
 
@@ -196,7 +195,8 @@ def _report(task: Task, outcome: Outcome, look: Look, *, as_json: bool, pictures
         emit(document)
     else:
         say(_text(document, found.summary, look))
-    draw(found, document, Path(task.out), pictures)
+    if pictures:
+        draw(found, document, Path(task.out), pictures)
     error = outcome.gradient_error
     if error is not None and error > GOOD_GRADIENT:
         raise Refusal(f"gradient_error = {error:.1e} is above {GOOD_GRADIENT:g}: do not trust it")
@@ -244,9 +244,8 @@ def _text(document: dict[str, Any], summary: Summary, look: Look) -> str:
         f" idle share    {100 * summary.idle_share:.1f} % {how}, bubble ratio {100 * summary.bubble_ratio:.1f} %",
         f" loss          {document['loss']:.4f}",
     ]
-    if document["gradient_error"] is not None:
-        lines.append(
-            f" check         gradient_error {document['gradient_error']:.1e}, loss {document['loss_error']:.1e} off "
-            "one process without a pipeline"
-        )
+    if document["loss_error"] is not None:
+        gradient = document["gradient_error"]
+        found = "" if gradient is None else f"gradient_error {gradient:.1e}, "
+        lines.append(f" check         {found}loss {document['loss_error']:.1e} off one process without a pipeline")
     return "\n".join([*lines, f" recording     {document['recording']} (debubble diagnose {document['recording']})"])

@@ -59,7 +59,8 @@ def why(
         raise InputError(Fault(" ".join(map(str, runs)), rule, "give a second one, or a series of [[run]] tables"))
     comparisons = series(both)
     status = _status(comparisons, gate)
-    _draw(comparisons[-1], runs, pictures)
+    if pictures:
+        _draw(comparisons[-1], runs, pictures)
     if as_json:
         emit(_document(comparisons))
     else:
@@ -71,8 +72,7 @@ def _draw(last: Comparison, runs: Sequence[Path], pictures: dict[str, Path]) -> 
     from .page import figures_of_comparison, page_of_comparison
     from .pictures import write_all
 
-    if pictures:
-        write_all(pictures, figures_of_comparison(last), lambda: page_of_comparison(last, _comparison(last), runs))
+    write_all(pictures, figures_of_comparison(last), lambda: page_of_comparison(last, _comparison(last), runs))
 
 
 def _tell(comparisons: Sequence[Comparison], look: Look, *, as_markdown: bool) -> None:

@@ -145,13 +145,20 @@ def _boxes(drawn: Scene) -> dict[str, Any]:
     not, and so pack better.
     """
     schedule = drawn.schedule
-    quantum = max(1, -(-drawn.window // _COUNTS))
-    start, end = drawn.start // quantum, drawn.end // quantum
-    free = np.concatenate([[0], end[:-1]])
-    free[schedule.offsets[:-1][np.diff(schedule.offsets) > 0]] = 0
-    columns = [_what(schedule), schedule.stage, schedule.unit, start - free, end - start]
+    longest = max((int(part.max()) for part in _lengths(drawn, 1) if part.size), default=0)
+    quantum = max(1, -(-longest // _COUNTS))
+    columns = [_what(schedule), schedule.stage, schedule.unit, *_lengths(drawn, quantum)]
     packed = b"".join(np.ascontiguousarray(column, "<u4").tobytes() for column in columns)
     return {"offsets": schedule.offsets.tolist(), "quantum": quantum, "columns": _pack(packed)}
+
+
+def _lengths(drawn: Scene, quantum: int) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """For each op how long its rank was idle before it, and how long it took; both add up without drift."""
+    start, end = drawn.start // quantum, drawn.end // quantum
+    free = np.concatenate([[0], end[:-1]])
+    opens = drawn.schedule.offsets[:-1]
+    free[opens[np.diff(drawn.schedule.offsets) > 0]] = 0
+    return start - free, end - start
 
 
 def _what(schedule: Schedule) -> NDArray[np.uint32]:
