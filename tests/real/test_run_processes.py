@@ -78,7 +78,7 @@ def test_a_killed_rank_is_named_in_one_line_without_a_traceback(killed):
     last = [line for line in killed[1].splitlines() if not line.startswith("step ")]
     assert len(last) == 1
     assert "rank 2 was killed by SIGKILL" in last[0]
-    assert "kept in" in last[0]
+    assert "is kept in" in last[0]
 
 
 def test_what_a_killed_run_measured_can_be_diagnosed(killed, cli):

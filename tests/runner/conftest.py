@@ -2,4 +2,6 @@
 
 from importlib.util import find_spec
 
-collect_ignore = [] if find_spec("torch") else ["test_actions.py", "test_model.py", "test_watch.py"]
+collect_ignore = (
+    [] if find_spec("torch") else ["test_actions.py", "test_model.py", "test_run_report.py", "test_watch.py"]
+)

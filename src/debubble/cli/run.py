@@ -89,7 +89,7 @@ def run(
     as_json: bool,
     **wish: Any,
 ) -> None:
-    r"""Train a small transformer, or your own model, through a schedule, and record when every op ran.
+    """Train a small transformer, or your own model, through a schedule, and record when every op ran.
 
     Starts one process a rank on this host, or joins those that torchrun started. The recording goes to `diagnose` and
     `why`. With --pace, 4 or 8 ranks on a laptop show the timeline that as many GPUs would.
@@ -97,7 +97,7 @@ def run(
     \b
     debubble run --schedule 1f1b -p 4 -m 8 --pace F=20ms,B=40ms --out four
     debubble run --schedule interleaved -p 4 -m 8 -v 2 --data 2 --check --out eight
-    """
+    """  # noqa: D301 - click wants the character, not two
     if find_spec("torch") is None:
         raise InputError(Fault("torch", "run needs it and it is not installed", "pip install 'debubble[torch]'"))
     from ..costs import Rates

@@ -11,6 +11,7 @@ from __future__ import annotations
 import logging
 import multiprocessing
 import os
+import re
 import signal
 from collections.abc import Callable
 from multiprocessing import forkserver
@@ -24,6 +25,7 @@ from .task import Task
 
 _SHUTDOWN_S = 5
 _POLL_S = 0.1
+_MOST_TEXT = 600  # of an error that a model raised
 _SILENT = (
     "torch.distributed.elastic.agent.server.api",
     "torch.distributed.elastic.multiprocessing.api",
@@ -38,12 +40,12 @@ def start(task: Task, tell: Callable[..., None]) -> Any:
         InputError: the task, or its model, cannot be run; no process has started then.
         Refusal: a rank failed or was killed; names it, and says what was kept.
     """
-    clear(Path(task.out))
     warm_up()
     from .ready import try_model
     from .worker import work
 
     try_model(task)
+    clear(Path(task.out))  # so that what is there after a failure is of this run
 
     def name(process: int) -> str:
         replica, rank = divmod(process, task.schedule.ranks)
@@ -114,12 +116,21 @@ def _kept(folder: Path) -> str:
         steps = sorted({window.step for window in read_recording(folder).windows})
     except InputError:
         return "the others were stopped, and no step had been measured by all of them"
-    return f"the others were stopped, and the {len(steps)} steps that all had measured are kept in {folder}"
+    count = "1 step" if len(steps) == 1 else f"{len(steps)} steps"
+    return f"the others were stopped; what all had measured, {count}, is kept in {folder}"
 
 
 def _how(exit_code: int, message: Any) -> str:
     """In what way a process ended."""
     if exit_code < 0:
         return f"was killed by {signal.Signals(-exit_code).name}"
-    text = message.get("message", "") if isinstance(message, dict) else message
-    return f"failed: {' '.join(str(text).split())}"
+    if isinstance(message, dict):
+        message = _root(message.get("extraInfo", {}).get("py_callstack", "")) or message.get("message", "")
+    return f"failed: {' '.join(str(message).split())[:_MOST_TEXT]}"
+
+
+def _root(callstack: str) -> str:
+    """The first exception of a chain, and where it was raised; the engine wraps what a model raises."""
+    first = callstack.partition("\n\nThe above exception")[0].strip()
+    places = re.findall(r'File "(.*?)", line (\d+)', first)
+    return f"{first.splitlines()[-1]} ({places[-1][0]}, line {places[-1][1]})" if places else ""

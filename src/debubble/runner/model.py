@@ -160,7 +160,7 @@ def load(path: str) -> Callable[[int], object]:
     """
     module, _, name = path.partition(":")
     if os.getcwd() not in sys.path:
-        sys.path.insert(0, os.getcwd())
+        sys.path.append(os.getcwd())  # last: a file here must not stand in for a module of Python's own
     try:
         function = getattr(importlib.import_module(module), name)
     except (ImportError, AttributeError, ValueError) as error:

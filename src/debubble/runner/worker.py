@@ -263,10 +263,8 @@ def _stamps(task: Task, world: World, folder: Path) -> Stamps | None:
     Raises:
         InputError: a hop is asked for and there are several hosts, where no common clock could time it.
     """
-    if task.pace is None and not task.hop_ns:
-        return None
-    if world.clocks > 1 and not task.hop_ns:
-        return None  # paced by when messages come
+    if not task.hop_ns and (task.pace is None or world.clocks > 1):
+        return None  # several hosts that pace go by when messages come
     if world.clocks > 1:
         rule = "a hop is timed by a clock that all ranks share, and there are several hosts"
         raise InputError(Fault(f"hop = {task.hop_ns} ns", rule, "run on one host, or without --hop"))
