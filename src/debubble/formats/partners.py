@@ -8,15 +8,18 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import fields
-from itertools import combinations
+from itertools import combinations, permutations
 
 import numpy as np
+from numpy.typing import NDArray
 
 from ..op import Kind
-from .matching import match
+from .matching import TOGETHER, match
 from .rank_ops import RankOps, Transfers
 
 _MOST = 512  # transfers of a device that are compared
+_STEPS = 4  # likewise steps
+_Side = tuple[NDArray[np.int64], NDArray[np.int64]]
 
 
 def chains(devices: Sequence[RankOps]) -> list[list[int]]:
@@ -24,7 +27,14 @@ def chains(devices: Sequence[RankOps]) -> list[list[int]]:
 
     Every device must be in one, and all must be equally long.
     """
-    links = _named(devices) or _by_ends(devices)
+    for tell in (_named, _in_order, _by_ends):
+        found = _chains_of(tell(devices), devices)
+        if found:
+            return found
+    return []
+
+
+def _chains_of(links: set[tuple[int, int]], devices: Sequence[RankOps]) -> list[list[int]]:
     neighbours: list[set[int]] = [set() for _ in devices]
     for one, other in links:
         neighbours[one].add(other)
@@ -65,6 +75,49 @@ def _named(devices: Sequence[RankOps]) -> set[tuple[int, int]]:
         for peer in np.unique(device.transfers.peer).tolist()
         if peer in index and index[peer] != i
     }
+
+
+def _in_order(devices: Sequence[RankOps]) -> set[tuple[int, int]]:
+    """Pairs of which the k-th send of one and the k-th receive of the other end together, in every step and direction.
+
+    Even stages run in lockstep, so ends alone would also match ranks that lie two apart.
+    """
+    moves = [device.transfers for device in devices if device.transfers is not None]
+    if len(moves) < len(devices):
+        return set()
+    steps = np.array(sorted(set.intersection(*(set(move.step.tolist()) for move in moves)))[:_STEPS])
+    sides = [_sides(move, steps) for move in moves]
+    within = reach(devices)
+    return {(i, j) for i, j in permutations(range(len(devices)), 2) if _follows(sides[i], sides[j], within)}
+
+
+def _sides(moves: Transfers, steps: NDArray[np.int64]) -> dict[tuple[bool, int], _Side]:
+    """Step and end of every transfer of some steps in order, by whether it sends and whether forward."""
+    sides = {}
+    for send in (False, True):
+        for forward in (0, 1):
+            rows = np.flatnonzero((moves.send == send) & (moves.forward == forward) & np.isin(moves.step, steps))
+            rows = rows[np.lexsort((moves.end[rows], moves.step[rows]))]
+            sides[send, forward] = moves.step[rows], moves.end[rows]
+    return sides
+
+
+def _follows(one: dict[tuple[bool, int], _Side], other: dict[tuple[bool, int], _Side], within: int) -> bool:
+    """Whether the second takes all that the first sends forward, and sends it all that comes back."""
+    lags = []
+    for (sent, end), (received, arrived) in (
+        (one[True, 1], other[False, 1]),
+        (other[True, 0], one[False, 0]),
+    ):
+        if not np.array_equal(sent, received):
+            return False
+        lags.append(arrived - end)
+    down, up = lags
+    if not len(down):
+        return False
+    lag = np.concatenate([down, -up])
+    offset = float(np.median(lag))
+    return abs(offset) < within and float(np.median(np.abs(lag - offset))) < TOGETHER
 
 
 def _by_ends(devices: Sequence[RankOps]) -> set[tuple[int, int]]:

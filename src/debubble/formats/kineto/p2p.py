@@ -7,6 +7,8 @@ all-to-all has it too.
 
 from __future__ import annotations
 
+from collections import deque
+
 import numpy as np
 from numpy.typing import NDArray
 
@@ -15,51 +17,53 @@ from .names import UNKNOWN, Role, Way
 from .pieces import Pieces, launches_of
 from .posts import Sense, sense_of
 from .steps import Steps
-from .tables import CommArgs, Ints, Tables
+from .tables import CommArgs, Ints, Tables, linked
 
 
 def transfers_of(tables: Tables, pieces: Pieces, steps: Steps) -> Transfers | None:
     """The p2p kernels of one file; None where it has none that can be told."""
     table = tables.columns["comms"]
-    kernel = tables.roles[table["word"]] == Role.COMM_KERNEL
-    said = _spoken(tables, kernel)
-    rows = np.array([row for row, _, _ in said], np.int64)
-    if not len(rows):
+    kernels = np.flatnonzero(tables.roles[table["word"]] == Role.COMM_KERNEL)
+    launched, _ = launches_of(tables, linked([tables.comm_args[row].correlation for row in kernels]))
+    launched = np.where(launched >= 0, launched, table["start"][kernels])
+    order = np.argsort(launched, kind="stable")
+    said = _spoken(tables, kernels[order], launched[order])
+    if not said:
         return None
-    send = np.array([sense == Sense.SEND for _, sense, _ in said])
-    launched, _ = launches_of(tables, np.array([tables.comm_args[row].correlation for row in rows], np.int64))
-    start, end = (table[name][rows] for name in ("start", "end"))
-    launched = np.where(launched >= 0, launched, start)
+    row, moment, sense, peer = (np.array(column) for column in zip(*said, strict=True))
     return Transfers(
-        step=steps.of(launched),
-        send=send,
-        forward=_ways(pieces, launched, send),
-        peer=np.array([peer for _, _, peer in said], np.int32),
-        start=start,
-        end=end,
+        step=steps.of(moment),
+        send=sense == Sense.SEND,
+        forward=_ways(pieces, moment, sense == Sense.SEND),
+        peer=peer.astype(np.int32),
+        start=table["start"][row],
+        end=table["end"][row],
     )
 
 
-def _spoken(tables: Tables, kernel: NDArray[np.bool_]) -> list[tuple[int, int, int]]:
-    """Row, sense and peer of every p2p kernel; one row twice where a batch both sends and receives."""
+def _spoken(tables: Tables, kernels: Ints, launched: Ints) -> list[tuple[int, int, int, int]]:
+    """Row, launch, sense and peer of every p2p kernel by launch; a batch comes once for each of its calls."""
     table, args = tables.columns["comms"], tables.comm_args
-    calls = sorted(np.flatnonzero(~kernel).tolist(), key=table["start"].__getitem__)
-    by_id = {args[row].external: args[row] for row in calls if args[row].external >= 0}
-    linked = {args[row].external for row in np.flatnonzero(kernel).tolist()}
-    pending = [
-        row for row in calls if args[row].external not in linked and sense_of(args[row]) in (Sense.SEND, Sense.RECEIVE)
-    ]
-    said: list[tuple[int, int, int]] = []
-    for row in sorted(np.flatnonzero(kernel).tolist(), key=table["start"].__getitem__):
+    calls = np.flatnonzero(tables.roles[table["word"]] == Role.COMMS)
+    calls = calls[np.argsort(table["start"][calls], kind="stable")]
+    by_id = {args[row].external: args[row] for row in calls.tolist() if args[row].external >= 0}
+    own = {args[row].external for row in kernels.tolist()}
+    alone = [row for row in calls.tolist() if args[row].external not in own and _moves(args[row])]
+    posted = deque(zip(table["start"][alone].tolist(), alone, strict=True))
+    said: list[tuple[int, int, int, int]] = []
+    for row, moment in zip(kernels.tolist(), launched.tolist(), strict=True):
         mine = args[row] if args[row].collective else by_id.get(args[row].external, args[row])
-        sense = sense_of(mine)
-        if sense == Sense.BATCH:
-            while pending and table["start"][pending[0]] <= table["start"][row]:
-                call = args[pending.pop(0)]
-                said.append((row, sense_of(call), _peer(call)))
-        elif sense:
-            said.append((row, sense, _peer(mine)))
+        if sense_of(mine) == Sense.BATCH:
+            while posted and posted[0][0] <= moment:
+                call = args[posted.popleft()[1]]
+                said.append((row, moment, sense_of(call), _peer(call)))
+        elif _moves(mine):
+            said.append((row, moment, sense_of(mine), _peer(mine)))
     return said
+
+
+def _moves(args: CommArgs) -> bool:
+    return sense_of(args) in (Sense.SEND, Sense.RECEIVE)
 
 
 def _peer(args: CommArgs) -> int:

@@ -1,4 +1,4 @@
-"""Ranks in parallel: large sets of traces are read by several processes, small ones by this one."""
+"""Ranks in parallel: large sets of traces are read by several processes or by Ray, small ones by this process."""
 
 from __future__ import annotations
 
@@ -6,7 +6,8 @@ import os
 from collections.abc import Sequence
 from pathlib import Path
 
-from ...errors import Fault
+from ...errors import Fault, InputError
+from ..stream import progress
 from .read import TraceFile, read_trace_or_fault
 
 _WORTH = 200 << 20  # bytes of JSON; a second process costs .3 s of start and 60 MB
@@ -24,8 +25,40 @@ def in_processes(paths: Sequence[Path]) -> list[TraceFile | Fault]:
     from concurrent.futures import ProcessPoolExecutor
     from multiprocessing import get_context
 
+    found = []
     with ProcessPoolExecutor(workers, mp_context=get_context("spawn")) as pool:
-        return list(pool.map(read_trace_or_fault, paths))
+        for path, one in zip(paths, pool.map(read_trace_or_fault, paths), strict=True):
+            found.append(one)
+            progress.get()(path.stat().st_size if path.exists() else 0)
+    return found
+
+
+def on_ray(paths: Sequence[Path]) -> list[TraceFile | Fault]:
+    """What each file holds, in their order, read by one Ray task each: on the cluster of RAY_ADDRESS, or on this host.
+
+    The tasks open the paths where they run, so these must be there: a shared folder, or ``s3://`` and its like.
+
+    Raises:
+        InputError: Ray is not installed, or its cluster does not answer.
+    """
+    try:
+        import ray
+    except ImportError as error:
+        rule = "Ray is not installed"
+        raise InputError(Fault("--ray", rule, "install debubble[ray], or leave the option out")) from error
+    try:
+        if not ray.is_initialized():
+            ray.init(include_dashboard=False, log_to_driver=False, logging_level="error")
+        task = ray.remote(read_trace_or_fault)
+        found = []
+        for path, running in [(path, task.remote(path)) for path in paths]:
+            found.append(ray.get(running))
+            progress.get()(path.stat().st_size if path.exists() else 0)
+    except (ray.exceptions.RayError, ConnectionError) as error:
+        said = str(error).strip().splitlines()
+        rule = f"the cluster does not answer: {said[-1] if said else type(error).__name__}"
+        raise InputError(Fault("--ray", rule, "look at RAY_ADDRESS, or leave the option out")) from error
+    return found
 
 
 def _bytes(paths: Sequence[Path]) -> int:

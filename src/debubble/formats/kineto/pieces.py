@@ -7,12 +7,15 @@ milliseconds apart, and only the first lies inside the range that names the op.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from .names import Role, Way
-from .tables import Ints, Tables, outermost
+from .tables import UNLINKED, Ints, Tables, outermost
+
+_LONG = 20_000_000  # nanoseconds; shorter overlaps of kernels are real (programmatic launch), and harmless
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -46,36 +49,43 @@ def pieces_of(tables: Tables) -> Pieces:
 
 def _kernels(tables: Tables) -> Pieces:
     table = tables.columns["kernels"]
-    start = table["start"]
-    end = np.minimum(table["end"], _stream_bound(table))
+    start, end = table["start"], _stream_bound(table)
     launched, lane = launches_of(tables, table["correlation"])
     if (lane < 0).all():  # a file without calls of the runtime: the order on the device is all there is
         launched = start
-    known = launched >= 0
     way = _way_of_launches(tables, launched, lane, tables.ways[table["word"]])
-    order = np.flatnonzero(known)[np.argsort(launched[known], kind="stable")]
-    return Pieces(launched[order], start[order], end[order], way[order], True, int((~known).sum()))
+    lost = int((launched < 0).sum())
+    if lost or (np.diff(launched) < 0).any():  # else nothing is copied: this is the largest table of a trace
+        order = np.argsort(launched, kind="stable")[lost:]
+        launched, start, end, way = launched[order], start[order], end[order], way[order]
+    return Pieces(launched, start, end, way, True, lost)
 
 
-def launches_of(tables: Tables, correlation: Ints) -> tuple[Ints, Ints]:
-    """When and on which lane each kernel was launched, int64[kernels]; -1 where the file does not say."""
+def launches_of(tables: Tables, correlation: NDArray[np.uint32]) -> tuple[Ints, NDArray[np.int32]]:
+    """When and on which lane each kernel was launched, int64[kernels] and int32[kernels]; -1 where nothing says."""
     table = tables.columns["launches"]
-    order = np.argsort(table["correlation"], kind="stable")
-    keys = table["correlation"][order]
-    at = np.minimum(np.searchsorted(keys, correlation), max(len(keys) - 1, 0))
-    if not len(keys):
-        return np.full(len(correlation), -1), np.full(len(correlation), -1)
-    found = (keys[at] == correlation) & (correlation >= 0)
-    row = order[at]
-    return np.where(found, table["start"][row], -1), np.where(found, table["lane"][row], -1)
+    known = np.flatnonzero(table["correlation"] != UNLINKED)
+    names = table["correlation"][known]
+    if not len(names):
+        return np.full(len(correlation), -1), np.full(len(correlation), -1, np.int32)
+    if int(names.max()) > 8 * len(names) + 1_000_000:  # ids far apart: number them anew
+        number = np.unique(np.concatenate([names, correlation]), return_inverse=True)[1].astype(np.uint32)
+        correlation, names = number[len(known) :], number[: len(known)]
+    row = np.full(int(names.max()) + 2, -1, np.int32)  # which launch has this id; the last slot stays empty
+    row[names] = known
+    at = row[np.minimum(correlation, len(row) - 1)]
+    found = at >= 0
+    return np.where(found, table["start"][at], -1), np.where(found, table["lane"][at], np.int32(-1))
 
 
-def _stream_bound(table: dict[str, NDArray[np.generic]]) -> Ints:
-    """The latest moment at which each kernel can have ended: when a later one of its stream had ended, int64[kernels].
+def _stream_bound(table: dict[str, NDArray[Any]]) -> Ints:
+    """The ends of kernels, none later than those of its successors on the same stream, int64[kernels].
 
     A stream runs in order, so a kernel that "ends" seconds after its successors is a fault of the tracer.
     """
     lane, start, end = (table[name] for name in ("lane", "start", "end"))
+    if not (end - start > _LONG).any():
+        return end
     order = np.lexsort((start, lane))
     bound = np.empty(len(order), np.int64)
     for rows in np.split(order, np.flatnonzero(np.diff(lane[order])) + 1):
@@ -104,7 +114,9 @@ def _working_lanes(tables: Tables) -> NDArray[np.int64]:
     return np.unique(np.concatenate([engine, told["lane"], moves]).astype(np.int64))
 
 
-def _way_of_launches(tables: Tables, launched: Ints, lane: Ints, named: NDArray[np.int8]) -> NDArray[np.int8]:
+def _way_of_launches(
+    tables: Tables, launched: Ints, lane: NDArray[np.int32], named: NDArray[np.int8]
+) -> NDArray[np.int8]:
     """Ranges of the user tell first, then the autograd engine, then the names of kernels."""
     way = named.copy()
     calls = tables.columns["calls"]

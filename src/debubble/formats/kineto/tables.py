@@ -6,6 +6,7 @@ keeps a file of tens of millions of events within a few hundred megabytes.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import islice
 from typing import Any
@@ -18,6 +19,7 @@ from ..chrome import Events, Words, arguments
 from .names import Role, role_of, way_of
 
 Ints = NDArray[np.int64]
+UNLINKED = (1 << 32) - 1  # a correlation that is not there
 HOUR = 3_600_000_000_000  # nanoseconds
 
 
@@ -66,7 +68,13 @@ _SHAPES = {
     "told": ("word", "lane", "start", "end", "phase"),
     "comms": ("word", "lane", "start", "end"),
 }
-_NARROW = {"word": np.int32, "lane": np.int32, "ends": np.bool_, "phase": np.uint8}
+_NARROW: dict[str, type[np.generic]] = {
+    "word": np.int32,
+    "lane": np.int32,
+    "ends": np.bool_,
+    "phase": np.uint8,
+    "correlation": np.uint32,
+}
 _MARKS = [Role.LABEL, Role.STEP, Role.OPTIMIZER, Role.RANGE, Role.SEND, Role.RECEIVE, Role.POST]
 
 
@@ -99,15 +107,37 @@ class Tables:
     set_aside: dict[str, int]
 
 
+class _Column:
+    """A column that grows in place: pieces that are joined at the end would hold everything twice."""
+
+    def __init__(self, kind: type[np.generic]) -> None:
+        self._rows, self._size = np.empty(1024, kind), 0
+
+    def extend(self, values: NDArray[Any]) -> None:
+        size = self._size + len(values)
+        if size > len(self._rows):
+            self._rows.resize(size + size // 8, refcheck=False)  # in place, where the system can move pages
+        self._rows[self._size : size] = values
+        self._size = size
+
+    def whole(self) -> NDArray[Any]:
+        """All rows; the column cannot grow any more."""
+        self._rows.resize(self._size, refcheck=False)
+        return self._rows
+
+
 class Collector:
     """Takes the chunks of one file and keeps what a reader of pipelines needs."""
 
     def __init__(self, words: Words) -> None:
         self._words = words
         self._roles = np.empty(0, np.uint8)
-        self._parts: dict[str, list[tuple[NDArray[Any], ...]]] = {name: [] for name in _SHAPES}
+        self._kept = {
+            table: {name: _Column(_NARROW.get(name, np.int64)) for name in names} for table, names in _SHAPES.items()
+        }
         self._told: list[ToldArgs] = []
         self._comms: list[CommArgs] = []
+        self._device = False
         self._threads: dict[int, str] = {}
         self._processes: dict[int | str, str] = {}
 
@@ -118,10 +148,11 @@ class Collector:
         span, end = events.phase == ord("X"), events.start + events.duration
         marks = np.flatnonzero(span & np.isin(role, _MARKS))
         self._keep("marks", events.word[marks], events.lane[marks], events.start[marks], end[marks])
-        calls = np.flatnonzero(span & ((role == Role.CALL) | (role == Role.ENGINE)))
+        calls = np.flatnonzero(span & ((role == Role.ENGINE) | ((role == Role.CALL) & (not self._device))))
         calls = calls[outermost(events.lane[calls], events.start[calls], end[calls])]
         self._keep("calls", events.word[calls], events.lane[calls], events.start[calls], end[calls])
         kernels = np.flatnonzero(span & (role == Role.KERNEL))
+        self._device = self._device or bool(len(kernels))  # then work on the CPU is no work of a stage
         columns = (events.word[kernels], events.lane[kernels], events.start[kernels], end[kernels])
         self._keep("kernels", *columns, _correlations(events, kernels))
         launches = np.flatnonzero(span & (role == Role.LAUNCH))
@@ -155,18 +186,18 @@ class Collector:
             self._roles = np.concatenate([self._roles, np.array([role_of(*pair) for pair in fresh], np.uint8)])
 
     def _keep(self, table: str, *columns: NDArray[Any]) -> None:
-        if len(columns[0]):
-            self._parts[table].append(columns)
+        for name, column in zip(_SHAPES[table], columns, strict=True):
+            self._kept[table][name].extend(column)
 
     def tables(self) -> Tables:
         """What was kept, without the rows whose times cannot be true."""
-        columns = {name: self._joined(name) for name in _SHAPES}
+        columns = {table: {name: one.whole() for name, one in kept.items()} for table, kept in self._kept.items()}
         aside: dict[str, int] = {}
         zero = _zero(columns)
         keep = {name: _plausible(table, zero, aside) for name, table in columns.items()}
         names = [name for _, name in self._words.known]
         return Tables(
-            columns={n: {c: column[keep[n]] for c, column in table.items()} for n, table in columns.items()},
+            columns={name: _only(table, keep[name]) for name, table in columns.items()},
             roles=self._roles,
             ways=np.array([way_of(name) for name in names], np.int8),
             names=names,
@@ -177,13 +208,6 @@ class Collector:
             lanes=list(self._words.lanes),
             set_aside=aside,
         )
-
-    def _joined(self, table: str) -> dict[str, NDArray[Any]]:
-        parts = self._parts.pop(table)
-        return {
-            name: np.concatenate([part[i] for part in parts]) if parts else np.empty(0, _NARROW.get(name, np.int64))
-            for i, name in enumerate(_SHAPES[table])
-        }
 
 
 def outermost(lane: NDArray[np.integer[Any]], start: Ints, end: Ints) -> NDArray[np.intp]:
@@ -201,15 +225,24 @@ def outermost(lane: NDArray[np.integer[Any]], start: Ints, end: Ints) -> NDArray
     return result
 
 
-def _correlations(events: Events, rows: NDArray[np.intp]) -> Ints:
+def _correlations(events: Events, rows: NDArray[np.intp]) -> NDArray[np.uint32]:
     said = arguments([events.args[row] for row in rows.tolist()], _CORRELATIONS)
-    return np.array([one.correlation for one in said], np.int64)
+    return linked([one.correlation for one in said])
+
+
+def linked(correlations: Sequence[int]) -> NDArray[np.uint32]:
+    """Correlation ids, which are 32 bits wide, as a column; -1 is ``UNLINKED``."""
+    return (np.array(correlations, np.int64) & UNLINKED).astype(np.uint32)
 
 
 def _zero(columns: dict[str, dict[str, NDArray[Any]]]) -> bool:
     """Whether a time of 0 cannot be true here: most events lie hours behind it."""
     starts = [table["start"] for table in columns.values() if len(table["start"])]
     return bool(starts) and float(np.median(np.concatenate([start[:1000] for start in starts]))) > HOUR
+
+
+def _only(table: dict[str, NDArray[Any]], keep: NDArray[np.bool_]) -> dict[str, NDArray[Any]]:
+    return table if keep.all() else {name: column[keep] for name, column in table.items()}
 
 
 def _plausible(table: dict[str, NDArray[Any]], zero: bool, aside: dict[str, int]) -> NDArray[np.bool_]:
