@@ -88,18 +88,18 @@ class Timeline {
 
   // Each column shows the exact share of each kind in its stretch of time, stacked from below: idle stays free on top.
   drawShares(pen) {
-    const columns = Math.ceil(this.width / COLUMN), paths = KINDS.split("").map(() => new Path2D());
+    const columns = Math.ceil(this.width / COLUMN);
     for (let rank = 0; rank < this.run.ranks; rank++) {
       const shares = this.run.bins ? this.pour(rank, columns) : this.count(rank, columns);
-      for (let c = 0; c < columns; c++) {
-        let low = rank * this.pitch + this.row;
-        for (const kind of [F, B, I, W]) {
+      const low = new Float64Array(columns).fill(rank * this.pitch + this.row);
+      for (const kind of [F, B, I, W]) {
+        pen.fillStyle = this.look[KINDS[kind]]; // single rectangles: a path of thousands takes ten times as long to fill
+        for (let c = 0; c < columns; c++) {
           const tall = shares[kind][c] * this.row;
-          if (tall > 0) paths[kind].rect(LABELS + c * COLUMN, low -= tall, Math.min(COLUMN, this.width - c * COLUMN), tall);
+          if (tall > 0) pen.fillRect(LABELS + c * COLUMN, low[c] -= tall, Math.min(COLUMN, this.width - c * COLUMN), tall);
         }
       }
     }
-    paths.forEach((path, kind) => fill(pen, this.look, KINDS[kind], path, this.row > 8));
   }
 
   count(rank, columns) {

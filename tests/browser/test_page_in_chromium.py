@@ -1,0 +1,327 @@
+"""The page in a real browser: it opens from disk alone, and hover, zoom, keys and sliders do what they say."""
+
+import json
+import re
+from pathlib import Path
+
+import pytest
+
+from debubble.account import account
+from debubble.cli.main import main
+from debubble.costs import Rates, costs_of
+from debubble.lower import lower
+from debubble.memory import peak_activations
+from debubble.schedule import Shape
+from debubble.schedules.catalog import build
+from debubble.simulate import simulate
+
+pytestmark = pytest.mark.slow
+
+RECORDINGS = Path(__file__).resolve().parents[2] / "examples" / "four-to-eight" / "recordings"
+
+
+@pytest.fixture(scope="module")
+def write(tmp_path_factory):
+    """Write a page by a command line; its path."""
+    folder = tmp_path_factory.mktemp("pages")
+
+    def command(*args: object) -> Path:
+        path = folder / f"{len(list(folder.iterdir()))}.html"
+        assert main([*map(str, args), "--html", str(path), "--json"]) == 0
+        return path
+
+    return command
+
+
+@pytest.fixture(scope="module")
+def pages(write) -> dict[str, Path]:
+    """A page of each verb that needs no processes."""
+    return {
+        "show": write("show", "1f1b", "-p", 4, "-m", 8),
+        "pairs": write("show", "dualpipe-v", "-p", 4, "-m", 8, "--transfer", "200us"),
+        "slices": write("show", "seq1f1b", "-p", 4, "-m", 4, "--slices", 2),
+        "one rank": write("show", "1f1b", "-p", 1, "-m", 2),
+        "no work": write("show", "1f1b", "-p", 2, "-m", 2, "--forward", 0, "--backward", 0),
+        "diagnose": write("diagnose", RECORDINGS / "eight"),
+        "why": write("why", RECORDINGS / "four", RECORDINGS / "eight"),
+        "why of jobs": write("why", RECORDINGS.parent / "four.toml", RECORDINGS.parent / "eight.toml"),
+    }
+
+
+NAMES = ("show", "pairs", "slices", "one rank", "no work", "diagnose", "why", "why of jobs")
+
+
+@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("dark", [False, True], ids=["light", "dark"])
+def test_it_opens_from_disk_asks_for_nothing_and_complains_of_nothing(browser, pages, name, dark):
+    browser.open(pages[name], dark=dark)
+    assert browser.requests() == [pages[name].as_uri()]
+    assert browser.complaints() == []
+
+
+@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("width", [500, 1200])
+def test_nothing_is_wider_than_the_window(browser, pages, name, width):
+    browser.open(pages[name], width)
+    assert browser.js("return document.documentElement.scrollWidth - window.innerWidth") <= 0
+    assert browser.js("return window.innerWidth") == width
+
+
+def test_the_order_on_the_page(browser, pages):
+    browser.open(pages["why"])
+    titles = [
+        "Who idles, and when",
+        "How many ranks work at once",
+        "Where the time goes",
+        "Rank by rank",
+        "What if",
+        "Take it with you",
+    ]
+    assert browser.texts("h2") == titles
+    assert "times the throughput" in browser.text("#verdict p")
+    assert browser.text("#verdict code").startswith("debubble diagnose ")
+    assert len(browser.texts(".tile")) == 4
+
+
+def test_pointing_at_a_gap_says_which_op_on_which_rank(browser, pages):
+    browser.open(pages["show"])
+    assert "before 0B0: it needs 1B0 on rank 1, which ends at 10 ms" in browser.hover(0, 0, 7)
+    assert "(cool-down)" in browser.hover(0, 3, 31)
+    assert browser.hover(0, 1, 9).startswith("1B0: backward of stage 1, micro-batch 0")
+    assert browser.js(
+        "const t = debubble.views[0].tip.getBoundingClientRect(); return t.right <= innerWidth && t.left >= 0"
+    )
+
+
+def span(browser, view: int = 0) -> tuple[float, float]:
+    """What a timeline shows, in milliseconds."""
+    return tuple(browser.js("const v = debubble.views[arguments[0]]; return [v.from / 1e6, v.to / 1e6]", view))
+
+
+def test_the_wheel_zooms_around_the_pointer_and_dragging_pans(browser, pages):
+    browser.open(pages["show"])
+    browser.wheel(0, 1, 11, -5)
+    first, last = span(browser)
+    assert last - first == pytest.approx(33 * 0.8**5, rel=1e-3)
+    assert (11 - first) / (last - first) == pytest.approx(1 / 3, abs=0.01)
+    browser.drag(0, 1, 14, 11)
+    assert span(browser)[0] == pytest.approx(first + 3, abs=0.1)
+    browser.wheel(0, 1, 14, 12)
+    assert span(browser) == (0, 33)
+
+
+def test_keys_zoom_pan_and_show_all(browser, pages):
+    browser.open(pages["show"])
+    browser.press("+")
+    assert span(browser) == pytest.approx((8.25, 24.75))
+    browser.press("\ue014")  # arrow right
+    assert span(browser)[0] == pytest.approx(8.25 + 16.5 / 5)
+    browser.press("\ue012", "-", "-")  # arrow left
+    assert span(browser) == (0, 33)
+    browser.press("+", "+", "0")
+    assert span(browser) == (0, 33)
+
+
+def test_n_and_p_walk_through_the_longest_gaps(browser, pages):
+    browser.open(pages["show"])
+    tip = "return debubble.views[0].tip.textContent"
+    browser.press("n")
+    first = browser.js(tip)
+    assert " 6 ms, " in first
+    browser.press("n")
+    assert browser.js(tip) != first
+    browser.press("p")
+    assert browser.js(tip) == first
+    browser.press("\ue00c")  # escape
+    assert browser.js("return debubble.views[0].tip.hidden && debubble.views[0].mark === null")
+
+
+def test_buttons_do_what_the_keys_do(browser, pages):
+    browser.open(pages["show"])
+    browser.js("document.querySelector('[aria-label=\"zoom in\"]').click()")
+    assert span(browser) == pytest.approx((8.25, 24.75))
+    browser.js("document.querySelector('[aria-label=\"show all\"]').click()")
+    assert span(browser) == (0, 33)
+
+
+def test_two_runs_share_one_time_axis(browser, pages):
+    browser.open(pages["why"])
+    assert span(browser, 0) == span(browser, 1)
+    browser.wheel(1, 0, 500, -3)
+    assert span(browser, 0) == span(browser, 1)
+    assert span(browser)[0] > 0
+
+
+def expected(name: str, shape: Shape, **rates) -> dict[str, float]:
+    schedule = build(name, shape)
+    spent = account(simulate(lower(schedule), costs_of(Rates(**rates), schedule)))
+    peak = float(peak_activations(schedule).max())
+    return {"window": spent.window, "idleShare": spent.idle_share, "bubbleRatio": spent.bubble_ratio, "peak": peak}
+
+
+def answer(browser) -> dict[str, float]:
+    found = browser.js("return debubble.answer")
+    return {key: found[key] for key in ("window", "idleShare", "bubbleRatio", "peak")}
+
+
+def test_sliders_answer_what_the_python_answers(browser, pages):
+    browser.open(pages["show"])
+    assert answer(browser) == expected("1f1b", Shape(4, 8))
+    browser.slide("microbatches", 19)
+    assert answer(browser) == expected("1f1b", Shape(4, 19))
+    browser.slide("schedule", "zb-h1")
+    assert answer(browser) == expected("zb-h1", Shape(4, 19))
+    browser.slide("ranks", 8)
+    assert answer(browser) == expected("zb-h1", Shape(8, 19), forward=0.5e6, backward=1e6)
+    browser.slide("transfer", 25)
+    assert answer(browser) == expected("zb-h1", Shape(8, 19), forward=0.5e6, backward=1e6, transfer=0.25e6)
+    assert "times the samples per second of a GPU" in browser.text("#answer")
+
+
+def test_a_shape_that_a_schedule_does_not_take_is_said_with_the_nearest(browser, pages):
+    browser.open(pages["show"])
+    browser.slide("schedule", "interleaved")
+    browser.slide("chunks", 2)
+    assert answer(browser) == expected("interleaved", Shape(4, 8, 2))
+    browser.slide("microbatches", 10)
+    assert browser.text("#answer") == "interleaved takes micro-batches in multiples of 4: nearest 8 or 12."
+    browser.js("document.querySelector('[name=reset]').click()")
+    assert answer(browser) == expected("1f1b", Shape(4, 8))
+
+
+def test_imbalance_can_be_taken_away(browser, write):
+    browser.open(write("show", "1f1b", "-p", 4, "-m", 8, "--stage-scale", "1,1,1,1.6"))
+    scaled = {"forward": 1e6, "backward": 2e6}
+    assert answer(browser) == expected("1f1b", Shape(4, 8), **scaled, stage_scale=(1, 1, 1, 1.6))
+    browser.slide("imbalance", 0)
+    even = {key: value * 1.15 for key, value in scaled.items()}
+    assert answer(browser) == expected("1f1b", Shape(4, 8), **even)
+
+
+def test_an_order_that_the_page_cannot_build_is_simulated_as_it_is(browser, pages):
+    browser.open(pages["pairs"])
+    assert answer(browser) == expected("dualpipe-v", Shape(4, 8, 2), transfer=0.2e6)
+    assert browser.js("return document.querySelector('[name=microbatches]').disabled")
+    browser.slide("transfer", 0)
+    assert answer(browser) == expected("dualpipe-v", Shape(4, 8, 2))
+
+
+@pytest.mark.parametrize("name", ["show", "diagnose", "why"])
+def test_causes_ranks_and_zones_sum_to_the_window_in_the_tables(browser, pages, name):
+    browser.open(pages[name])
+    numbers = """
+        const cells = row => [...row.cells].map(cell => cell.textContent);
+        return [...document.querySelectorAll(arguments[0])].map(table => [...table.tBodies[0].rows].map(cells));
+    """
+    windows = browser.js("return debubble.views.map(v => v.run.window / 1e6)")
+    for rows, window in zip(browser.js(numbers, "#causes table"), windows, strict=True):
+        assert sum(float(row[1]) for row in rows[:-1]) == pytest.approx(window, abs=0.01)
+        assert float(rows[-1][1]) == pytest.approx(window, abs=0.001)
+    for rows, window in zip(browser.js(numbers, "#ranks table"), windows, strict=True):
+        assert all(sum(map(float, row[1:6])) == pytest.approx(window, abs=0.01) for row in rows)
+    for rows, window in zip(browser.js(numbers, "#working table"), windows, strict=True):
+        assert sum(float(row[2]) for row in rows) == pytest.approx(window, abs=0.01)
+
+
+def test_things_to_take_are_made_in_the_page(browser, pages):
+    browser.open(pages["show"])
+    assert browser.texts("summary")[-6:-2] == [
+        "The command that shows this",
+        "Launch it: flags and configuration",
+        "The schedule as PyTorch's CSV (torchtitan: pipeline_parallel_schedule_csv)",
+        "A trace for ui.perfetto.dev, every gap with its reason",
+    ]
+    browser.js("document.querySelectorAll('#take details').forEach(d => { d.open = true; })")
+    browser.wait("return document.querySelectorAll('#take pre').length === 6")
+    command, launch, csv, trace, ops, document = browser.texts("#take pre")
+    assert command == "debubble show 1f1b -p 4 -m 8"
+    assert "--pipeline-model-parallel-size 4" in launch
+    assert csv.splitlines()[0].startswith("0F0,0F1,0F2,0F3,0B0,0F4")
+    assert trace.startswith('{"displayTimeUnit":"ns"')
+    assert ops.startswith("rank,op,kind")
+    assert json.loads(document)["bubble_ratio"] == 0.375
+
+
+def test_every_picture_is_said_in_a_sentence(browser, pages):
+    browser.open(pages["why"])
+    said = "[c.getAttribute('role'), c.getAttribute('aria-label'), c.tabIndex]"
+    sentences = browser.js(f"return [...document.querySelectorAll('.picture canvas')].map(c => {said})")
+    assert len(sentences) == 5
+    assert all(role == "img" and len(text) > 40 and index == 0 for role, text, index in sentences)
+
+
+def luminance(colour: str) -> float:
+    parts = [int(number) / 255 for number in re.findall(r"\d+", colour)[:3]]
+    linear = [c / 12.92 if c <= 0.03928 else ((c + 0.055) / 1.055) ** 2.4 for c in parts]
+    return 0.2126 * linear[0] + 0.7152 * linear[1] + 0.0722 * linear[2]
+
+
+def contrast(one: str, other: str) -> float:
+    low, high = sorted((luminance(one), luminance(other)))
+    return (high + 0.05) / (low + 0.05)
+
+
+COLOURS = """
+    const probe = document.createElement("i"), out = {};
+    document.body.append(probe);
+    for (const name of arguments[0]) {
+        probe.style.color = `var(--${name})`;
+        out[name] = getComputedStyle(probe).color;
+    }
+    probe.remove();
+    return out;
+"""
+
+
+@pytest.mark.parametrize("dark", [False, True], ids=["light", "dark"])
+def test_contrast_is_aa(browser, pages, dark):
+    browser.open(pages["show"], dark=dark)
+    kinds = ["F", "B", "I", "W", "F2", "B2", "I2", "W2"]
+    look = browser.js(COLOURS, ["page", "card", "text", "soft", "ink", "accent", "idle", *kinds])
+    assert (luminance(look["page"]) < 0.1) == dark
+    texts = [("text", "page"), ("text", "card"), ("soft", "page"), ("soft", "card"), ("page", "text")]
+    assert all(contrast(look[a], look[b]) >= 4.5 for a, b in [*texts, *(("ink", kind) for kind in kinds)])
+    assert contrast(look["accent"], look["page"]) >= 3
+
+
+def test_kinds_differ_without_colour(browser, pages):
+    browser.open(pages["pairs"])
+    script = """
+        const pen = document.createElement("canvas").getContext("2d"), look = palette(pen);
+        return ["F", "B", "I", "W"].map(kind => {
+            const path = new Path2D();
+            path.rect(0, 0, 16, 16);
+            fill(pen, look, kind, path);
+            const dots = pen.getImageData(0, 0, 16, 16).data;
+            const light = [...Array(256).keys()].map(i => dots[4 * i] + dots[4 * i + 1] + dots[4 * i + 2]);
+            return light.map(sum => sum < .9 * Math.max(...light) ? "#" : ".").join("");
+        });
+    """
+    assert len(set(browser.js(script))) == 4
+
+
+def test_a_hostile_name_is_text_in_the_browser(browser, tmp_path):
+    name = "<img src=x onerror=alert(1)>"
+    folder = tmp_path / name
+    folder.mkdir()
+    for file in (RECORDINGS / "four").iterdir():
+        (folder / file.name).write_bytes(file.read_bytes())
+    assert main(["why", str(folder), str(RECORDINGS / "eight"), "--html", str(tmp_path / "p.html"), "--json"]) == 0
+    browser.open(tmp_path / "p.html")
+    assert name in browser.text("h1")
+    assert browser.js("return document.images.length") == 0
+    assert browser.complaints() == []
+    assert len(browser.requests()) == 1
+
+
+def test_it_draws_when_a_frame_gives_it_a_size_late(browser, pages, tmp_path):
+    frame = tmp_path / "frame.html"
+    inside = f'<iframe src="{pages["show"].as_uri()}" width=800 height=600></iframe>'
+    frame.write_text(f'<body><div id="box" style="display:none">{inside}</div>')
+    browser.driver.get(frame.as_uri())
+    browser.js("document.querySelector('#box').style.display = 'block'")
+    browser.driver.switch_to.frame(0)
+    browser.wait("return document.body.dataset.ready === 'yes' && debubble.views[0].canvas.width > 300")
+    dots = "c.getContext('2d').getImageData(0, 0, c.width, 20).data"
+    browser.wait(f"const c = debubble.views[0].canvas; return [...{dots}].some(Boolean)")
+    browser.driver.switch_to.default_content()
