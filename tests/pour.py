@@ -128,7 +128,7 @@ class _Rank:
         free = min(start, self._free(timeline, row, begin))
         if style.p2p and self._needs(timeline, row) >= 0:
             post = launch - 20_000 if style.kernels else free
-            arrived = begin + int(timeline.end[self._needs(timeline, row)]) + _hop(timeline)
+            arrived = begin + self._arrival(timeline, self._needs(timeline, row), row)
             yield from self._transfer("recv", post, post, arrived if style.kernels else start)
         if style.labels:
             first = launch - 2_000 if style.kernels else free
@@ -146,9 +146,15 @@ class _Rank:
             yield {"ph": "f" if backward else "s", "cat": "fwdbwd", "name": "fwdbwd", **where}
         for i in range(style.noise):
             yield self._span("python_function", f"model.py({i}): forward", self.main, start + i, end - i)
-        if style.p2p and self._needed(timeline, row):
+        for consumer in np.flatnonzero(timeline.program.needs_by_op()[0] == row)[: bool(style.p2p)].tolist():
             post = launch + 3_000 * style.kernels + 5_000 if style.kernels else end
-            yield from self._transfer("send", post, max(post, end), begin + int(timeline.end[row]) + _hop(timeline))
+            arrived = begin + self._arrival(timeline, row, consumer)
+            yield from self._transfer("send", post, max(post, end), arrived)
+
+    def _arrival(self, timeline: Timeline, producer: int, consumer: int) -> int:
+        """When both sides of a transfer end: once it was made and, as rendezvous has it, its receive was posted."""
+        posted = int(timeline.start[consumer]) - self.style.ahead - 10_000
+        return max(int(timeline.end[producer]) + _hop(timeline), posted)
 
     def _free(self, timeline: Timeline, row: int, begin: int) -> int:
         """When the rank was done with the op before, which is when its next range begins."""
@@ -157,9 +163,6 @@ class _Rank:
 
     def _needs(self, timeline: Timeline, row: int) -> int:
         return int(timeline.program.needs_by_op()[0, row])
-
-    def _needed(self, timeline: Timeline, row: int) -> bool:
-        return bool((timeline.program.needs_by_op()[0] == row).any())
 
     def _work(
         self, call: str, thread: tuple[int, int], start: int, end: int, kernel: str, launch: int
