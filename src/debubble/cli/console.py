@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import shutil
 import sys
 from dataclasses import dataclass
@@ -11,6 +12,10 @@ from typing import TextIO
 
 _GLYPHS = "█▒░·│→×µ"
 _PLAIN = str.maketrans({"█": "F", "▒": "B", "·": ".", "→": ">", "×": "x", "µ": "u", "—": "-", "–": "-", "≥": ">="})
+
+# What can command a terminal, or turn the direction of text; and the colours that our own pictures are painted in.
+_CONTROL = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069]")
+_PAINT = re.compile("(\x1b\\[(?:0|38;5;[0-9]{1,3}|30;48;5;[0-9]{1,3})m)")
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,7 +70,17 @@ def _can_encode(stream: TextIO, text: str) -> bool:
     return True
 
 
+def _tame(text: str) -> str:
+    """Names come from other people's files: what could command a terminal is printed as an escape."""
+    if not _CONTROL.search(text):
+        return text
+    parts = _PAINT.split(text)
+    parts[::2] = (_CONTROL.sub(lambda found: repr(found[0])[1:-1], part) for part in parts[::2])
+    return "".join(parts)
+
+
 def _fit(text: str, stream: TextIO) -> str:
+    text = _tame(text)
     if _can_encode(stream, text):
         return text
     encoding = stream.encoding or "ascii"

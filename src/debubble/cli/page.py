@@ -37,6 +37,11 @@ from .take import document_item, launch_item, show_command, take
 
 Tile = dict[str, str]
 
+_MENDED: dict[str, dict[str, Any]] = {
+    "imbalance": {"stage_scale": (), "rank_scale": ()},
+    "variation": {"microbatch_scale": ()},
+    "transfer": {"transfer": 0, "payload": 0},
+}
 _HALVES = "A schedule that splits the backward takes half of it for each part: state or measure I and W to know better."
 
 
@@ -55,7 +60,7 @@ def page_of_shown(shown: Shown, document: dict[str, Any]) -> Page:
     return Page(
         title=title(shown),
         verdict=[*_shown_verdict(shown, found), *shown.warnings],
-        next=_better(shown) if schedule.ranks > 1 else "",
+        next=_better(shown, found) if schedule.ranks > 1 else "",
         tiles=_shown_tiles(shown, found),
         runs=[run],
         causes=[_causes(found, shown.account.evidence)],
@@ -64,12 +69,19 @@ def page_of_shown(shown: Shown, document: dict[str, Any]) -> Page:
     )
 
 
-def _better(shown: Shown) -> str:
-    """The same with as many micro-batches as halve its own idle share, or twice as many; alike where they differed."""
+def _better(shown: Shown, found: Causes) -> str:
+    """The same without what costs most; for the schedule's own idle time with micro-batches enough to halve it."""
     schedule, closed = shown.schedule, shown.closed
+    if (mended := _MENDED.get(_dearest(found)[0])) is not None:
+        return show_command(schedule, replace(shown.rates, **mended))
     half = closed.half_at if closed and closed.half_at else 2 * schedule.microbatches
     half += -half % schedule.ranks if schedule.name == "interleaved" else 0
     return show_command(schedule, replace(shown.rates, microbatch_scale=()), microbatches=half)
+
+
+def _dearest(found: Causes) -> tuple[str, int]:
+    """What costs most beside the work itself."""
+    return max((pair for pair in found if pair[0] != "ideal"), key=lambda pair: pair[1])
 
 
 def _shown_verdict(shown: Shown, found: Causes) -> list[str]:
@@ -79,9 +91,9 @@ def _shown_verdict(shown: Shown, found: Causes) -> list[str]:
         f"{ranks} idle for {percent(spent.idle_share)} of {duration(spent.window)} ({evidence}): "
         f"a bubble ratio of {percent(spent.bubble_ratio)}."
     ]
-    name, cost = max(((n, c) for n, c in found if n != "ideal"), key=lambda pair: pair[1])
+    name, cost = _dearest(found)
     if cost > 0:
-        lines.append(f"Most of that costs {name}, {duration(cost)}: {WHAT[name]}. Remedy: {REMEDIES[name]}.")
+        lines.append(f"The largest part is {name}, {duration(cost)}: {WHAT[name]}. Remedy: {REMEDIES[name]}.")
     if shown.closed and shown.closed.half_at and shown.schedule.ranks > 1:
         lines.append(f"With {shown.closed.half_at} micro-batches the idle share is half of that.")
     return lines
@@ -124,7 +136,7 @@ def page_of_diagnosis(d: Diagnosis, document: dict[str, Any], path: Path | str) 
     sizes = f"{schedule.ranks} ranks x {schedule.microbatches} micro-batches"
     return Page(
         title=f"{name}: {d.order}, {sizes} (measured)",
-        verdict=[*d.verdict, *(found.sentence.capitalize() + "." for found in d.findings[1:3]), *d.remarks],
+        verdict=[*d.verdict, *map(_sentence, [*(found.sentence for found in d.findings[1:3]), *d.remarks])],
         next=_next_command(timeline, d.causes, d.order.name),
         tiles=_measured_tiles(d),
         runs=[_run(where, timeline, summary.account, peak_activations(schedule))],
@@ -140,6 +152,10 @@ def figure_of_diagnosis(d: Diagnosis, path: Path | str) -> tuple[str, Timeline]:
     name = PurePath(d.run.source).name or str(path)
     title = f"{name}: {d.order}, step {window.step}, replica {window.replica}, the median window (measured)"
     return title, window.timeline
+
+
+def _sentence(clause: str) -> str:
+    return f"{clause[:1].upper()}{clause[1:].rstrip('.')}."
 
 
 def _measured_tiles(d: Diagnosis) -> list[Tile]:

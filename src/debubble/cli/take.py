@@ -83,11 +83,11 @@ def show_command(schedule: Schedule, rates: Rates, *, name: str = "", microbatch
     Args:
         schedule: whose sizes to name.
         rates: those that differ from the default are named.
-        name: of the schedule, or of its file; None for what it is called.
+        name: of the catalog; empty for that of the schedule, or of the file or class that it was read from.
         microbatches: another number of them.
     """
     m = schedule.microbatches if microbatches is None else microbatches
-    read = schedule.source != "generated"
+    read = not name and schedule.source != "generated"
     words = ["debubble", "show", name or (schedule.source if read else schedule.name)]
     if not read or ":" in schedule.source:
         words += ["-p", str(schedule.ranks), "-m", str(m)]

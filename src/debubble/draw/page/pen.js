@@ -1,6 +1,8 @@
 // Ink: a canvas at the screen's resolution, colours and hatches from the style sheet, labels, and a time axis.
 "use strict";
 
+const PLAIN = "11px system-ui, sans-serif", BOLD = "bold 11px system-ui, sans-serif";
+
 function prepare(canvas, height) {
   const ratio = globalThis.devicePixelRatio || 1;
   canvas.style.height = `${height}px`;
@@ -8,7 +10,7 @@ function prepare(canvas, height) {
   canvas.height = height * ratio;
   const pen = canvas.getContext("2d");
   pen.scale(ratio, ratio);
-  pen.font = "11px system-ui, sans-serif";
+  pen.font = PLAIN;
   pen.textBaseline = "middle";
   return pen;
 }

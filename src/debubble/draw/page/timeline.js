@@ -15,9 +15,10 @@ class Timeline {
 
   show(run, axis) {
     Object.assign(this, { run, axis, from: 0, to: axis, gaps: null, mark: null });
-    this.row = run.ranks <= 12 ? 26 : run.ranks <= 40 ? 16 : run.ranks <= 100 ? 8 : 3;
+    this.row = run.ranks <= 16 ? 26 : run.ranks <= 40 ? 18 : run.ranks <= 100 ? 8 : 3;
     this.pitch = this.row + (this.row > 3 ? 3 : 1);
     this.busy = Array.from({ length: run.ranks }, (_, rank) => busyShare(run, rank));
+    this.usual = [...this.busy].sort((a, b) => a - b)[Math.floor(run.ranks / 2)];
     this.tip.hidden = true;
     this.draw();
   }
@@ -59,9 +60,11 @@ class Timeline {
       pen.fillStyle = look.text;
       pen.textAlign = "left";
       pen.fillText(`rank ${rank}`, 2, middle);
-      pen.fillStyle = look.soft;
+      pen.fillStyle = this.busy[rank] > this.usual + .03 ? look.text : look.soft;
+      pen.font = this.busy[rank] > this.usual + .03 ? BOLD : PLAIN; // the rank that the others wait for
       pen.textAlign = "right";
       pen.fillText(`${Math.round(100 * this.busy[rank])} %`, LABELS + this.width + BUSY - 2, middle);
+      pen.font = PLAIN;
     }
     pen.textAlign = "left";
   }
