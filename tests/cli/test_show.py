@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import subprocess
 import sys
 
@@ -105,6 +106,14 @@ def test_a_file_that_deadlocks_is_a_refusal_with_the_circle(cli, tmp_path):
 def test_the_list_names_every_schedule(cli):
     lines = cli("show", "--list").out.splitlines()
     assert [line.split()[0] for line in lines[1:-1]] == list(CATALOG)
+    assert {entry.needs for entry in CATALOG.values()} - {""} <= set(re.split(r"\s{2,}", "  ".join(lines)))
+
+
+@pytest.mark.parametrize("order", [("--list", "--json"), ("--json", "--list")])
+def test_the_list_is_one_json_object_too(cli, order):
+    entries = cli("show", *order).json["schedules"]
+    assert [entry["name"] for entry in entries] == list(CATALOG)
+    assert {"placement", "needs", "bubble", "activations", "paper"} < set(entries[0])
 
 
 def test_fewer_micro_batches_than_ranks_is_a_warning_on_stderr(cli):

@@ -105,15 +105,28 @@ def _file_options(command: Callable[..., Any]) -> Callable[..., Any]:
     return with_files
 
 
+class _Show(Verb):
+    """Notes whether JSON is wanted before ``--list`` has its turn, which ends the command."""
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        ctx.meta[__name__] = "--json" in args
+        return super().parse_args(ctx, args)
+
+
 def _list(ctx: click.Context, _: click.Parameter, wanted: bool) -> None:
-    if wanted and not ctx.resilient_parsing:
-        from .show_text import catalog
+    if not wanted or ctx.resilient_parsing:
+        return
+    from .report import emit
+    from .show_text import catalog, catalog_document
 
+    if ctx.meta[__name__]:
+        emit(catalog_document())
+    else:
         say(catalog())
-        ctx.exit()
+    ctx.exit()
 
 
-@click.command(cls=Verb, short_help="Draw a schedule.")
+@click.command(cls=_Show, short_help="Draw a schedule.")
 @click.argument("schedule")
 @size_options
 @speed_options

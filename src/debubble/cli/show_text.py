@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -30,13 +30,30 @@ def text(shown: Shown, look: Look) -> str:
 
 def catalog() -> str:
     """The schedules that ``show`` knows by name, as a table."""
-    headers = ("schedule", "placement", "idle time of a rank", "holds for", "peak activations", "paper")
+    headers = ("schedule", "placement", "needs", "idle time of a rank", "holds for", "peak activations", "paper")
     rows = [
-        (e.name, e.placement, e.bubble or "-", e.bubble_holds or "even stages", e.activations, e.paper or "-")
-        for e in CATALOG.values()
+        (
+            entry.name,
+            entry.placement,
+            entry.needs or "-",
+            entry.bubble or "-",
+            entry.bubble_holds or "even stages",
+            entry.activations,
+            entry.paper or "-",
+        )
+        for entry in CATALOG.values()
     ]
-    legend = "p ranks, m micro-batches, v chunks a rank, s slices; F, I, W, B: times of a micro-batch on a rank"
+    legend = (
+        "p ranks, m micro-batches, v chunks a rank, s slices, N micro-batches in a group (p where none is given); "
+        "F, I, W, B: times of a micro-batch on a rank, F&B of an overlapped pair"
+    )
     return f"{table(headers, rows, left=len(headers))}\n{legend}"
+
+
+def catalog_document() -> dict[str, Any]:
+    """The same as one JSON object."""
+    told = ("name", "placement", "needs", "bubble", "bubble_holds", "activations", "paper", "chunks", "not_on_torch")
+    return {"schedules": [{name: getattr(entry, name) for name in told} for entry in CATALOG.values()]}
 
 
 def title(shown: Shown) -> str:
