@@ -1,4 +1,4 @@
-"""``check``: prove a schedule legal, or list every fault with its place and a remedy."""
+"""``check``: prove a schedule or a configuration legal, or list every fault with its place and a remedy."""
 
 from __future__ import annotations
 
@@ -59,8 +59,10 @@ def _placement(text: str, name: str) -> str | tuple[int, ...]:
     raise InputError(Fault(f"{name} = {text}", "it says where stages live", "give loop, v, or ranks as in 0,1,2,3"))
 
 
-@click.command(cls=Verb, short_help="Prove a schedule legal.")
-@click.argument("schedule")
+@click.command(
+    cls=Verb, short_help="Prove a schedule or a configuration legal.", context_settings={"ignore_unknown_options": True}
+)
+@click.argument("given", nargs=-1, type=click.UNPROCESSED, metavar="SCHEDULE|FILE|LAYOUT|FLAGS")
 @size_options
 @click.option(
     "--sends",
@@ -72,40 +74,70 @@ def _placement(text: str, name: str) -> str | tuple[int, ...]:
 @click.option("--makespan", type=DURATION, help="A makespan that somebody claims: can it be?")
 @click.option("--placement", type=Parsed("loop|v|0,1,..", _placement), help="Where your stages live: does it fit?")
 @click.option("--batch", type=COUNT, help="Samples that your micro-batches are cut from: is it divisible?")
+@click.option("--backend", help="Whose configuration: megatron, torchtitan, torch, deepspeed, nemo or nanotron.")
+@click.option("--model", help="Name or config.json of the model, for its layers and heads.")
+@click.option("--gpu", help="Device, to tell whether there is room without recomputation.")
 @rate_options
 @json_option
 def check(
-    schedule: str,
+    given: tuple[str, ...],
     sizes: Sizes,
     sends: tuple[str, ...],
     makespan: float | None,
     placement: str | tuple[int, ...] | None,
     batch: int | None,
+    backend: str | None,
+    model: str | None,
+    gpu: str | None,
     rates: Rates,
     as_json: bool,
 ) -> int:
-    r"""Prove SCHEDULE legal, or list every fault with its place and a remedy.
+    r"""Prove a schedule or a configuration legal, or list every fault with its place and a remedy.
 
     SCHEDULE is a schedule file in PyTorch's CSV format, with SEND and RECV cells or without, or a name. Each op must
     stand there once, where its stage lives and after what it builds on; each send must meet its receive; and no rank
-    may wait for ever, whether sends wait or not. Exit status 1 where something is wrong.
+    may wait for ever, whether sends wait or not.
+
+    A configuration is a FILE (launch script, YAML, JSON, TOML, Python), Megatron's LAYOUT string, or FLAGS, the
+    framework's own or plain ones (--gpus --tensor --pipeline --data --context --expert --layers --heads --kv-heads
+    --experts --sequence --micro-batch --global-batch --split). All that it breaks is listed, each with the nearest
+    legal values and the idle share that they cost. Exit status 1 where something is wrong.
 
     \b
     debubble check schedule.csv
     debubble check 1f1b -p 8 -m 32 --forward 1 --backward 1 --makespan 71
+    debubble check pretrain.sh --backend megatron
+    debubble check --backend megatron --layers 64 --pipeline 7
     """
+    from .check_configuration import Asked, check_configuration, is_configuration, parted, refuse_strangers
+
+    places, words = parted(given)
+    if backend or any(is_configuration(place) for place in places):
+        return check_configuration(Asked(places, words, backend, model, gpu, sizes, batch), as_json=as_json)
+    refuse_strangers((*words, *places[1:]), ("--backend", "--json", *_options()))
+    if not places:
+        raise InputError(Fault("schedule", "it is required", "give a file, a name, or --backend and flags"))
+    return _check_schedule(places[0], sizes, sends, Claims(makespan, placement, batch), rates, as_json=as_json)
+
+
+def _options() -> list[str]:
+    return [option for parameter in check.params for option in parameter.opts if option.startswith("-")]
+
+
+def _check_schedule(
+    schedule: str, sizes: Sizes, sends: tuple[str, ...], claims: Claims, rates: Rates, *, as_json: bool
+) -> int:
     from ..program import Sends
     from ..verify import verify
 
     order = schedule_of(schedule, sizes)
     given = exchange_of(schedule, order)
     verdict = verify(order, given, tuple(Sends(way) for way in sends))
-    claims = Claims(makespan, placement, batch)
     faults = [
         *(_broken(order, given, violation) for violation in verdict.broken),
         *(_stuck(way, circle) for way, circle in verdict.stuck),
         *_claimed(order, claims),
-        *(_too_short(order, rates, makespan) if verdict.legal and makespan is not None else ()),
+        *(_too_short(order, rates, claims.makespan) if verdict.legal and claims.makespan is not None else ()),
     ]
     warnings = _warnings(order) if verdict.legal else ()
     if as_json:

@@ -1,0 +1,89 @@
+"""DeepSpeed: its JSON, its pipeline engine's rules, and the JSON of a layout."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from dataclasses import replace
+
+from ..plan import Layout
+from .rules import COMMON, long_enough
+from .setup import Backend, Breach, Setup, Sizes
+from .splits import even
+
+VERSION = "deepspeedai/DeepSpeed@edaa722"
+KEYS = {
+    "gpus": "world_size",
+    "tensor": "model_parallel_size",
+    "pipeline": "pipeline.stages",
+    "data": "data_parallel_size",
+    "layers": "layers",
+    "micro_batch": "train_micro_batch_size_per_gpu",
+    "microbatches": "gradient_accumulation_steps",
+    "global_batch": "train_batch_size",
+    "zero": "zero_optimization.stage",
+    "split": "layers per stage",
+}
+ALIASES = {"num_stages": "pipeline", "pipe_parallel_size": "pipeline", "model_parallel_size": "tensor"}
+
+
+def settled(setup: Setup) -> Setup:
+    """With the one of batch, micro-batch and accumulation that follows from the other two."""
+    data, batch, size, steps = setup.replicas, setup.global_batch, setup.micro_batch, setup.microbatches
+    if not data:
+        return setup
+    if batch is None and size and steps:
+        return replace(setup, global_batch=size * steps * data)
+    if size is None and batch and steps and batch % (steps * data) == 0:
+        return replace(setup, micro_batch=batch // (steps * data))
+    if steps is None and batch and size and batch % (size * data) == 0:
+        return replace(setup, microbatches=batch // (size * data))
+    return setup
+
+
+def schedule(setup: Setup) -> str:  # noqa: ARG001 - every backend is asked the same
+    """1F1B is all that its pipeline engine has."""
+    return "1f1b"
+
+
+def rules(setup: Setup) -> Iterator[Breach]:
+    """Everything in a setup that DeepSpeed refuses."""
+    full = settled(setup)
+    for rule in (*COMMON, long_enough, _some_batch, _zero):
+        yield from rule(full)
+
+
+def _some_batch(setup: Setup) -> Iterator[Breach]:
+    fields = ("global_batch", "micro_batch", "microbatches")
+    if setup.gpus and setup.global_batch is None and setup.micro_batch is None:
+        yield Breach(
+            "a batch", fields, "a batch or a micro-batch must be given", f"add {KEYS['micro_batch']}", "nothing"
+        )
+
+
+def _zero(setup: Setup) -> Iterator[Breach]:
+    if setup.ranks > 1 and (setup.zero or 0) >= 2:
+        yield Breach("zero", ("zero",), "ZeRO 2 and 3 do not work with its pipeline engine")
+
+
+def emit(layout: Layout, sizes: Sizes) -> str:
+    """The JSON, with what the code must say as one of its keys."""
+    document = {
+        "train_batch_size": layout.global_batch,
+        "train_micro_batch_size_per_gpu": layout.micro_batch,
+        "gradient_accumulation_steps": layout.microbatches,
+        "zero_optimization": {"stage": min(layout.zero, 1) if layout.pipeline > 1 else layout.zero},
+        "bf16": {"enabled": layout.precision != "fp16"},
+        "pipeline": {
+            "stages": layout.pipeline,
+            "activation_checkpoint_interval": 1 if layout.recompute == "full" else 0,
+        },
+    }
+    if layout.pipeline == 1:
+        del document["pipeline"]
+    split = ", ".join(map(str, layout.split(sizes.layers)))
+    note = f"PipelineModule(num_stages={layout.pipeline}, partition_method='uniform'): layers {split}"
+    return json.dumps({"_in_code": note, **document} if layout.pipeline > 1 else document, indent=2)
+
+
+DEEPSPEED = Backend("deepspeed", "DeepSpeed", VERSION, KEYS, ALIASES, rules, settled, even, schedule, emit, ("1f1b",))

@@ -1,0 +1,97 @@
+"""nanotron: the parallelism and tokens of its YAML, its engines' rules, and the YAML of a layout."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+
+from ..plan import Layout
+from .rules import COMMON, long_enough
+from .setup import Backend, Breach, Setup, Sizes
+from .splits import even
+
+VERSION = "huggingface/nanotron@01de8d9"
+KEYS = {
+    "gpus": "world_size",
+    "tensor": "parallelism.tp",
+    "pipeline": "parallelism.pp",
+    "data": "parallelism.dp",
+    "context": "parallelism.context_parallel_size",
+    "expert": "parallelism.expert_parallel_size",
+    "layers": "model.model_config.num_hidden_layers",
+    "heads": "model.model_config.num_attention_heads",
+    "kv_heads": "model.model_config.num_key_value_heads",
+    "experts": "model.model_config.num_experts",
+    "sequence": "tokens.sequence_length",
+    "micro_batch": "tokens.micro_batch_size",
+    "microbatches": "tokens.batch_accumulation_per_replica",
+    "global_batch": "global batch",
+    "schedule": "parallelism.pp_engine",
+    "recompute": "parallelism.recompute_layer",
+    "zero": "optimizer.zero_stage",
+}
+ENGINES = {"1f1b": "1f1b", "afab": "gpipe"}
+
+
+def settled(setup: Setup) -> Setup:
+    """With the devices that its degrees multiply to."""
+    if setup.gpus is None and setup.data:
+        return replace(setup, gpus=setup.replica * setup.data)
+    return setup
+
+
+def schedule(setup: Setup) -> str | None:
+    """All forwards, then all backwards, is its own choice; 1F1B where asked for."""
+    return ENGINES.get(setup.schedule or "afab")
+
+
+def rules(setup: Setup) -> Iterator[Breach]:
+    """Everything in a setup that nanotron refuses."""
+    full = settled(setup)
+    for rule in (*COMMON, long_enough, _engine, _heads):
+        yield from rule(full)
+
+
+def _engine(setup: Setup) -> Iterator[Breach]:
+    if schedule(setup) is None:
+        yield Breach("engine", ("schedule",), "nanotron has the engines 1f1b and afab", "give 1f1b or afab")
+    many = setup.flush
+    if schedule(setup) == "1f1b" and many is not None and many < setup.ranks - 1:
+        rule = f"1f1b needs at least pp - 1 = {setup.ranks - 1} micro-batches"
+        yield Breach("micro-batches for ranks", ("microbatches", "pipeline"), rule)
+
+
+def _heads(setup: Setup) -> Iterator[Breach]:
+    if setup.kv_heads and setup.tensor and setup.kv_heads < setup.tensor:
+        rule = f"there are {setup.kv_heads} key-value heads, one or more for each device of a tensor group"
+        yield Breach("key-value heads", ("tensor",), rule)
+    if setup.kv_heads and setup.heads and setup.heads % setup.kv_heads:
+        rule = f"{setup.heads} heads do not share them evenly"
+        yield Breach("heads for key-value heads", ("kv_heads", "heads"), rule)
+
+
+def emit(layout: Layout, sizes: Sizes) -> str:
+    """The YAML sections that say the layout."""
+    engine = "afab" if layout.schedule == "gpipe" else "1f1b"
+    return "\n".join(
+        [
+            "parallelism:",
+            f"  dp: {layout.data}",
+            f"  pp: {layout.pipeline}",
+            f"  tp: {layout.tensor}",
+            f"  context_parallel_size: {layout.context}",
+            f"  expert_parallel_size: {layout.expert}",
+            f"  pp_engine: {engine}",
+            f"  tp_mode: {'REDUCE_SCATTER' if layout.sequence_parallel else 'ALL_REDUCE'}",
+            f"  recompute_layer: {str(layout.recompute == 'full').lower()}",
+            "tokens:",
+            f"  sequence_length: {sizes.sequence}",
+            f"  micro_batch_size: {layout.micro_batch}",
+            f"  batch_accumulation_per_replica: {layout.microbatches}",
+            "optimizer:",
+            f"  zero_stage: {min(layout.zero, 1)}",
+        ]
+    )
+
+
+NANOTRON = Backend("nanotron", "nanotron", VERSION, KEYS, {}, rules, settled, even, schedule, emit, ("1f1b", "gpipe"))

@@ -1,0 +1,78 @@
+"""NeMo and Megatron-Bridge: Megatron-Core's rules under the names of the model provider's fields."""
+
+from __future__ import annotations
+
+from ..plan import Layout
+from .layout_string import write_layout
+from .megatron import rules, schedule, settled, split
+from .setup import Backend, Sizes
+
+VERSION = "NVIDIA-NeMo/Megatron-Bridge@067f987"
+KEYS = {
+    "gpus": "world_size",
+    "tensor": "tensor_model_parallel_size",
+    "pipeline": "pipeline_model_parallel_size",
+    "data": "data_parallel_size",
+    "context": "context_parallel_size",
+    "expert": "expert_model_parallel_size",
+    "layers": "num_layers",
+    "heads": "num_attention_heads",
+    "kv_heads": "num_query_groups",
+    "experts": "num_moe_experts",
+    "sequence": "seq_length",
+    "next_layers": "mtp_num_layers",
+    "chunks": "virtual_pipeline_model_parallel_size",
+    "first": "num_layers_in_first_pipeline_stage",
+    "last": "num_layers_in_last_pipeline_stage",
+    "embedding_layers": "account_for_embedding_in_pipeline_split",
+    "loss_layers": "account_for_loss_in_pipeline_split",
+    "layout": "pipeline_model_parallel_layout",
+    "micro_batch": "micro_batch_size",
+    "microbatches": "micro-batches",
+    "global_batch": "global_batch_size",
+    "rampup": "rampup_batch_size",
+    "group": "microbatch_group_size_per_vp_stage",
+    "recompute": "recompute_granularity",
+}
+
+
+def emit(layout: Layout, sizes: Sizes) -> str:
+    """Python assignments on the model provider and the training configuration."""
+    split = layout.split(sizes.layers)
+    model = {
+        "tensor": layout.tensor,
+        "pipeline": layout.pipeline,
+        "context": layout.context,
+        "expert": layout.expert,
+        "chunks": layout.chunks if layout.chunks > 1 else None,
+        "layout": repr(write_layout(split)) if len(set(split)) > 1 else None,
+        "recompute": None if layout.recompute == "none" else repr(layout.recompute),
+    }
+    if model["layout"]:
+        model["chunks"] = None  # the layout says it
+    lines = [f"cfg.model.{KEYS[field]} = {value}" for field, value in model.items()]
+    if layout.recompute == "full":
+        lines += ["cfg.model.recompute_method = 'uniform'", "cfg.model.recompute_num_layers = 1"]
+    lines += [
+        f"cfg.model.sequence_parallel = {layout.sequence_parallel and layout.tensor > 1}",
+        "cfg.model.pipeline_dtype = torch.bfloat16",
+        f"cfg.model.seq_length = {sizes.sequence}",
+        f"cfg.train.micro_batch_size = {layout.micro_batch}",
+        f"cfg.train.global_batch_size = {layout.global_batch}",
+    ]
+    return "\n".join(lines)
+
+
+NEMO = Backend(
+    "nemo",
+    "NeMo and Megatron-Bridge",
+    VERSION,
+    KEYS,
+    {},
+    rules,
+    settled,
+    split,
+    schedule,
+    emit,
+    ("1f1b", "interleaved"),
+)

@@ -1,0 +1,178 @@
+"""A setup: what a configuration says of a launch in words that all frameworks share, and what breaks their rules."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, fields, replace
+from math import prod
+
+from ..plan import Layout
+
+
+@dataclass(frozen=True, slots=True)
+class Setup:
+    """A launch as one framework's configuration states it; None where it is silent.
+
+    Args:
+        gpus: devices of the whole job.
+        tensor: devices that share each layer; likewise ``context`` and ``expert``.
+        pipeline: ranks of one pipeline, p.
+        data: data-parallel replicas.
+        layers: transformer layers of the model; likewise ``heads``, ``kv_heads``, ``experts``, ``sequence``.
+        next_layers: layers that predict further tokens.
+        chunks: stages per rank, v.
+        chunk_layers: layers of each chunk, from which the framework works out ``chunks``.
+        first: layers of the first rank, ``last`` of the last one, where the ends are told apart.
+        embedding_layers: layers as which the embedding counts in the split; likewise ``loss_layers``.
+        split: layers of each stage, where all are given.
+        layout: Megatron's string of stages.
+        micro_batch: samples in a micro-batch, b.
+        microbatches: per pipeline and step, m.
+        local_batch: samples of one replica in a step.
+        global_batch: samples of all replicas in a step.
+        rampup: samples at the start, by how many they grow, and over how many samples.
+        group: micro-batches that pass a chunk before the next has its turn.
+        schedule: by the framework's own name.
+        recompute: ``none``, ``selective`` or ``full``.
+        zero: what data-parallel ranks share out, 0 to 3.
+        switches: further flags that are on, by the framework's own name.
+    """
+
+    gpus: int | None = None
+    tensor: int | None = None
+    pipeline: int | None = None
+    data: int | None = None
+    context: int | None = None
+    expert: int | None = None
+    layers: int | None = None
+    heads: int | None = None
+    kv_heads: int | None = None
+    experts: int | None = None
+    sequence: int | None = None
+    next_layers: int | None = None
+    chunks: int | None = None
+    chunk_layers: int | None = None
+    first: int | None = None
+    last: int | None = None
+    embedding_layers: int | None = None
+    loss_layers: int | None = None
+    split: tuple[int, ...] | None = None
+    layout: str | None = None
+    micro_batch: int | None = None
+    microbatches: int | None = None
+    local_batch: int | None = None
+    global_batch: int | None = None
+    rampup: tuple[int, ...] | None = None
+    group: int | None = None
+    schedule: str | None = None
+    recompute: str | None = None
+    zero: int | None = None
+    switches: frozenset[str] = frozenset()
+
+    @property
+    def ranks(self) -> int:
+        """Ranks of one pipeline; 1 where nothing is said."""
+        return self.pipeline or 1
+
+    @property
+    def replica(self) -> int:
+        """Devices of one data-parallel replica."""
+        return prod(size or 1 for size in (self.tensor, self.pipeline, self.context))
+
+    @property
+    def replicas(self) -> int | None:
+        """Data-parallel replicas, as given or as the devices leave them; None where that cannot be told."""
+        if self.data is not None:
+            return self.data
+        if not self.gpus or self.gpus % self.replica:
+            return None
+        return self.gpus // self.replica
+
+    @property
+    def flush(self) -> int | None:
+        """Micro-batches per pipeline and step, as given or as the batch leaves them; None where it does not divide."""
+        if self.microbatches is not None:
+            return self.microbatches
+        if self.local_batch is not None:
+            return _whole(self.local_batch, self.micro_batch or 1)
+        if self.global_batch is None or self.replicas is None:
+            return None
+        return _whole(self.global_batch, (self.micro_batch or 1) * self.replicas)
+
+
+def _whole(amount: int, of: int) -> int | None:
+    return amount // of if of > 0 and amount % of == 0 and amount >= of else None
+
+
+NUMBERS = tuple(f.name for f in fields(Setup) if f.type == "int | None")
+OF_THE_MODEL = ("layers", "heads", "kv_heads", "experts", "next_layers", "sequence")
+
+
+def changed(setup: Setup, field: str, value: int) -> Setup:
+    """The same setup with another number in one field."""
+    return replace(setup, **{field: value})  # type: ignore[arg-type]  # a name in NUMBERS
+
+
+@dataclass(frozen=True, slots=True)
+class Breach:
+    """A rule that a setup breaks.
+
+    Args:
+        law: a short name of the rule; no two rules of a framework share one.
+        fields: of ``Setup``: the first is to blame, a change of any one of them may mend it.
+        rule: what the framework asks, as a clause.
+        remedy: what to do, where it is not another number.
+        value: what is wrong, where it is not the value of the first field.
+    """
+
+    law: str
+    fields: tuple[str, ...]
+    rule: str
+    remedy: str = ""
+    value: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Sizes:
+    """What ``emit`` must know of a model besides its layout."""
+
+    layers: int
+    sequence: int
+
+
+Rules = Callable[[Setup], Iterator[Breach]]
+
+
+@dataclass(frozen=True, slots=True)
+class Backend:
+    """One framework.
+
+    Args:
+        name: as ``--backend`` knows it.
+        title: as people call it.
+        version: repository and commit, or release, from which the rules were read.
+        keys: the framework's own key for each field of ``Setup`` that it has.
+        aliases: further keys that mean a field.
+        rules: everything in a setup that the framework refuses.
+        settled: a setup with what the framework works out by itself filled in.
+        split: transformer layers of each stage; None where that cannot be told.
+        schedule: our name of the schedule that a setup runs; None where the framework has no such schedule.
+        emit: the lines that a user pastes to launch a layout.
+        schedules: names of ours that it can run.
+    """
+
+    name: str
+    title: str
+    version: str
+    keys: Mapping[str, str]
+    aliases: Mapping[str, str]
+    rules: Rules
+    settled: Callable[[Setup], Setup]
+    split: Callable[[Setup], tuple[int, ...] | None]
+    schedule: Callable[[Setup], str | None]
+    emit: Callable[[Layout, Sizes], str]
+    schedules: tuple[str, ...]
+
+    def key(self, field: str) -> str:
+        """The framework's own name of a field; ours where it has none."""
+        return self.keys.get(field, field.replace("_", " "))

@@ -1,0 +1,52 @@
+"""Uneven splits: how layers fall to stages where the ends hold fewer, or count the embedding and the loss as layers."""
+
+from __future__ import annotations
+
+from ..plan import even_split
+from .setup import Setup
+
+
+def even(setup: Setup) -> tuple[int, ...] | None:
+    """The split that was given, or as even as can be; None where the number of layers is not known."""
+    if setup.split is not None or setup.layers is None:
+        return setup.split
+    return even_split(setup.layers, setup.ranks * (setup.chunks or 1))
+
+
+def ends_apart(layers: int, stages: int, first: int | None, last: int | None) -> tuple[int, ...] | None:
+    """First and last stage as told, the rest even; None where the middle does not divide."""
+    given = [n for n in (first, last) if n is not None]
+    middle, rest = stages - len(given), layers - sum(given)
+    if middle < 0 or rest < 0 or (rest if middle == 0 else rest % middle):
+        return None
+    inner = [rest // middle] * middle if middle else []
+    return (*([first] if first is not None else []), *inner, *([last] if last is not None else []))
+
+
+def ends_counted(layers: int, stages: int, embedding: int, loss: int) -> tuple[int, ...] | None:
+    """As even as can be where embedding and loss count as layers; None where an end has no room for them."""
+    split = list(even_split(layers + embedding + loss, stages))
+    split[0] -= embedding
+    split[-1] -= loss
+    return tuple(split) if min(split) >= 0 else None
+
+
+def near_even_ends(layers: int, ranks: int, chunks: int = 1) -> tuple[int, int] | None:
+    """Layers of the first and last rank that leave the middle ranks an equal whole number, nearest to even.
+
+    Each rank's number divides over its chunks. None where there are fewer than three ranks.
+    """
+    if ranks < 3:
+        return None
+    unit = chunks
+    best: tuple[int, int, int, int] | None = None
+    for middle in range(layers // (ranks - 2) // unit * unit, 0, -unit):
+        ends = layers - middle * (ranks - 2)
+        last = ends // 2 // unit * unit
+        first = ends - last
+        if last < unit or first % unit:
+            continue
+        heaviest = max(first, middle)
+        found = heaviest, heaviest - min(last, middle), first, last
+        best = found if best is None else min(best, found)
+    return None if best is None else best[2:]

@@ -1,0 +1,149 @@
+"""torchtitan: fields of its parallelism configuration, TOML of older versions, and how it deals layers to stages."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+from math import ceil
+
+from ..plan import Layout
+from .rules import COMMON, local_batch
+from .setup import Backend, Breach, Setup, Sizes
+from .splits import ends_counted
+from .torch_pipelining import SCHEDULES, our_name, schedule_rules
+
+VERSION = "pytorch/torchtitan@b5bcd76"
+KEYS = {
+    "gpus": "world_size",
+    "tensor": "tensor_parallel_degree",
+    "pipeline": "pipeline_parallel_degree",
+    "data": "data_parallel_degree",
+    "context": "context_parallel_degree",
+    "expert": "expert_parallel_degree",
+    "layers": "n_layers",
+    "heads": "n_heads",
+    "kv_heads": "n_kv_heads",
+    "experts": "num_experts",
+    "sequence": "seq_len",
+    "chunk_layers": "pipeline_parallel_layers_per_stage",
+    "chunks": "stages per rank",
+    "embedding_layers": "pipeline_parallel_first_stage_less_layers",
+    "loss_layers": "pipeline_parallel_last_stage_less_layers",
+    "micro_batch": "pipeline_parallel_microbatch_size",
+    "microbatches": "num_pp_microbatches",
+    "local_batch": "local_batch_size",
+    "global_batch": "global_batch_size",
+    "schedule": "pipeline_parallel_schedule",
+    "recompute": "activation_checkpoint.mode",
+}
+ALIASES = {"training.batch_size": "local_batch"}
+
+
+def schedule(setup: Setup) -> str | None:
+    """Our name of the schedule; torchtitan's own choice is 1F1B."""
+    return our_name(setup.schedule or "1F1B")
+
+
+def settled(setup: Setup) -> Setup:
+    """With torchtitan's defaults: ends that count as a layer each, 1 or 2 stages a rank, micro-batches of 1."""
+    ends = (1 if value is None else value for value in (setup.embedding_layers, setup.loss_layers))
+    embedding, loss = ends
+    many = SCHEDULES.get(schedule(setup) or "", ("", 1))[1] != 1
+    chunks = setup.chunks or (2 if many else 1)
+    if setup.chunk_layers and setup.layers:
+        chunks = ceil(ceil((setup.layers + embedding + loss) / setup.chunk_layers) / setup.ranks)
+    size = setup.micro_batch if setup.micro_batch or setup.microbatches else 1
+    return replace(setup, embedding_layers=embedding, loss_layers=loss, chunks=chunks, micro_batch=size)
+
+
+def rules(setup: Setup) -> Iterator[Breach]:
+    """Everything in a setup that torchtitan, or PyTorch below it, refuses."""
+    full = settled(setup)
+    if setup.ranks == 1:
+        for rule in COMMON:
+            yield from rule(setup)
+        return
+    for rule in (*COMMON, local_batch, _stages, _dealt, schedule_rules):
+        yield from rule(full)
+
+
+def _stages(setup: Setup) -> Iterator[Breach]:
+    if not setup.chunk_layers or not setup.layers:
+        return
+    units = setup.layers + (setup.embedding_layers or 0) + (setup.loss_layers or 0)
+    stages, p = ceil(units / setup.chunk_layers), setup.ranks
+    what = f"{setup.layers} layers and the ends, {units} in all, make {stages} stages of {setup.chunk_layers}"
+    if stages % p:
+        yield Breach("stages over ranks", ("chunk_layers", "pipeline"), f"{what}, which do not divide over {p} ranks")
+        return
+    single = SCHEDULES.get(schedule(setup) or "", ("", 0))[1] == 1
+    if not single and stages // p < 2:
+        yield Breach("two stages a rank", ("chunk_layers", "schedule"), f"{what}, one a rank; this schedule needs two")
+
+
+def _dealt(setup: Setup) -> Iterator[Breach]:
+    """Layers and the weights of the ends are dealt evenly; an end's weight fits into its stage."""
+    if not setup.layers:
+        return
+    embedding, loss = setup.embedding_layers or 0, setup.loss_layers or 0
+    stages, units = setup.ranks * (setup.chunks or 1), setup.layers + embedding + loss
+    if stages > units:
+        rule = f"{stages} stages are more than {setup.layers} layers and the ends' {embedding} + {loss}"
+        yield Breach("stages for layers", ("pipeline", "chunks", "layers"), rule)
+        return
+    for field, weight in (("embedding_layers", embedding), ("loss_layers", loss)):
+        if weight > units // stages:
+            rule = f"an end counts for no more than the {units // stages} layers of a stage"
+            yield Breach(f"weight of {field}", (field, "pipeline"), rule)
+
+
+def dealt(setup: Setup) -> tuple[int, ...] | None:
+    """Layers of each stage as torchtitan deals them; None where it refuses."""
+    full = settled(setup)
+    stages = full.ranks * (full.chunks or 1)
+    if full.layers is None:
+        return full.split
+    return full.split or ends_counted(full.layers, stages, full.embedding_layers or 0, full.loss_layers or 0)
+
+
+def emit(layout: Layout, sizes: Sizes) -> str:
+    """A ``ParallelismConfig``, with module names per stage where its own split would be another."""
+    name = SCHEDULES.get(layout.schedule, ("", 0))[0]
+    fields = {
+        "data_parallel_shard_degree": layout.data,
+        "tensor_parallel_degree": layout.tensor,
+        "context_parallel_degree": layout.context,
+        "expert_parallel_degree": layout.expert,
+        "pipeline_parallel_degree": layout.pipeline,
+        "num_pp_microbatches": layout.microbatches,
+    }
+    lines = [f"    {key}={value}," for key, value in fields.items()]
+    if layout.pipeline > 1 and name:
+        lines.append(f"    pipeline_parallel_schedule={name!r},")
+    elif layout.pipeline > 1:
+        lines.append(
+            f"    pipeline_parallel_schedule_csv='order.csv',  # debubble show {layout.schedule} .. --torch-csv"
+        )
+    if layout.pipeline > 1:
+        lines += [f"    {line}" for line in _modules(layout.split(sizes.layers))]
+    lines = ["ParallelismConfig(", *lines, ")"]
+    lines.append(f"# training: local_batch_size={layout.micro_batch * layout.microbatches}, seq_len={sizes.sequence}")
+    if layout.recompute != "none":
+        lines.append(f"# activation_checkpoint: mode={layout.recompute!r}")
+    return "\n".join(lines)
+
+
+def _modules(split: tuple[int, ...]) -> list[str]:
+    lines, start = ["module_fqns_per_model_part=["], 0
+    for stage, layers in enumerate(split):
+        names = [f"layers.{n}" for n in range(start, start + layers)]
+        names = ["tok_embeddings", *names] if stage == 0 else names
+        names = [*names, "norm", "output"] if stage == len(split) - 1 else names
+        lines.append(f"    {names},")
+        start += layers
+    return [*lines, "],"]
+
+
+TORCHTITAN = Backend(
+    "torchtitan", "torchtitan", VERSION, KEYS, ALIASES, rules, settled, dealt, schedule, emit, tuple(SCHEDULES)
+)

@@ -1,0 +1,154 @@
+"""Uneven stages: which split of weighted blocks over ranks is shortest, each one simulated exactly.
+
+Where layers do not divide, all splits with the same heaviest stage are not alike: with 30 layers on 4 ranks and 8
+micro-batches of 1F1B, 8,8,7,7 takes 84 and 7,7,8,8 takes 86 (in times of a layer, F and B together).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from itertools import combinations, pairwise
+from math import comb
+
+import numpy as np
+
+from ..account import account
+from ..costs import Costs
+from ..lower import lower
+from ..op import KINDS, Kind
+from ..schedule import Schedule, Shape
+from ..schedules.catalog import build
+from ..simulate import simulate
+
+MOST = 400  # splits to simulate
+UNIT = 3_000_000  # nanoseconds that F and B of a weight of 1 take, F a third of it
+
+
+@dataclass(frozen=True, slots=True)
+class Split:
+    """One split and what it costs.
+
+    Args:
+        blocks: how many blocks each stage holds.
+        weights: their weight, stage by stage.
+        makespan: of the step, in times that a weight of 1 takes for F and B together.
+        idle_share: 0 to 1.
+    """
+
+    blocks: tuple[int, ...]
+    weights: tuple[float, ...]
+    makespan: float
+    idle_share: float
+
+    @property
+    def heaviest(self) -> float:
+        """Weight of the heaviest stage."""
+        return max(self.weights)
+
+    @property
+    def balance(self) -> float:
+        """Mean weight over the heaviest: the busy share that no number of micro-batches can exceed."""
+        return sum(self.weights) / len(self.weights) / self.heaviest
+
+
+def judged(blocks: Sequence[int], weights: Sequence[float], microbatches: int, schedule: str = "1f1b") -> Split:
+    """Simulate a split of weighted blocks, one stage a rank, F : B = 1 : 2, free transfers.
+
+    Args:
+        blocks: how many of the blocks each stage holds, in order; their sum is the number of weights.
+        weights: of each block.
+        microbatches: per step, m.
+        schedule: a name of the catalog with one stage a rank.
+    """
+    order = build(schedule, Shape(len(blocks), microbatches))
+    return _judged(order, tuple(blocks), weights)
+
+
+def _judged(order: Schedule, blocks: tuple[int, ...], weights: Sequence[float]) -> Split:
+    edges = np.concatenate([[0], np.cumsum(blocks)])
+    held = np.array([sum(weights[a:b]) for a, b in pairwise(edges)])
+    durations = np.zeros((KINDS, len(blocks), 1), np.int64)
+    for kind, share in ((Kind.F, 1 / 3), (Kind.I, 1 / 3), (Kind.W, 1 / 3), (Kind.B, 2 / 3)):
+        durations[kind, :, 0] = np.rint(held * UNIT * share)
+    timeline = simulate(lower(order), Costs(durations, np.zeros_like(durations)))
+    return Split(blocks, tuple(map(float, held)), timeline.makespan / UNIT, account(timeline).idle_share)
+
+
+def best_splits(weights: Sequence[float], ranks: int, microbatches: int, schedule: str = "1f1b") -> list[Split]:
+    """Splits with the lightest heaviest stage, shortest first; all of them where they are few.
+
+    Args:
+        weights: of each block, in order; a stage holds a run of them.
+        ranks: stages, one a rank.
+        microbatches: per step, m.
+        schedule: a name of the catalog with one stage a rank.
+    """
+    order = build(schedule, Shape(ranks, microbatches))
+    found = [_judged(order, blocks, weights) for blocks in _candidates(weights, ranks)]
+    return sorted(found, key=lambda split: (split.makespan, split.heaviest, tuple(-n for n in split.blocks)))
+
+
+def _candidates(weights: Sequence[float], ranks: int) -> list[tuple[int, ...]]:
+    if comb(len(weights) - 1, ranks - 1) <= MOST:
+        cuts = combinations(range(1, len(weights)), ranks - 1)
+        return [tuple(np.diff([0, *cut, len(weights)]).tolist()) for cut in cuts]
+    if len(set(weights)) == 1:
+        return list(dict.fromkeys(_where_to_put_the_rest(len(weights), ranks)))
+    limit = lightest(weights, ranks)
+    return list(
+        dict.fromkeys(
+            [_packed(weights, ranks, limit), _packed_from_the_end(weights, ranks, limit), *_even(weights, ranks, limit)]
+        )
+    )
+
+
+def _where_to_put_the_rest(blocks: int, ranks: int) -> Iterator[tuple[int, ...]]:
+    """Equal blocks: every choice of the stages that hold one more, or the first, last and spread ones."""
+    least, over = divmod(blocks, ranks)
+    choices: Iterator[tuple[int, ...]] | list[tuple[int, ...]] = combinations(range(ranks), over)
+    if comb(ranks, over) > MOST:
+        spread = tuple(sorted({round(n * ranks / over) for n in range(over)}))
+        choices = [tuple(range(over)), tuple(range(ranks - over, ranks)), spread[:over]]
+    for chosen in choices:
+        if len(chosen) == over:
+            yield tuple(least + (rank in chosen) for rank in range(ranks))
+
+
+def lightest(weights: Sequence[float], ranks: int) -> float:
+    """The least weight that the heaviest stage can have, by search over where a stage may end."""
+    sums = np.concatenate([[0.0], np.cumsum(weights)])
+    found = np.full(len(sums), np.inf)
+    found[0] = 0.0
+    for _ in range(ranks):
+        heavier = np.maximum(found[None, :], sums[:, None] - sums[None, :])
+        found = np.where(sums[:, None] > sums[None, :], heavier, np.inf).min(axis=1)
+    return float(found[-1])
+
+
+def _packed(weights: Sequence[float], ranks: int, limit: float) -> tuple[int, ...]:
+    """Each stage takes as many blocks as its limit allows, and leaves one for each stage behind it."""
+    blocks, held = [0], 0.0
+    for n, weight in enumerate(weights):
+        left = len(weights) - n
+        full = held + weight > limit + 1e-9 or left <= ranks - len(blocks)
+        if blocks[-1] and full and len(blocks) < ranks:
+            blocks.append(0)
+            held = 0.0
+        blocks[-1] += 1
+        held += weight
+    return tuple(blocks)
+
+
+def _packed_from_the_end(weights: Sequence[float], ranks: int, limit: float) -> tuple[int, ...]:
+    return _packed(list(weights)[::-1], ranks, limit)[::-1]
+
+
+def _even(weights: Sequence[float], ranks: int, limit: float) -> Iterator[tuple[int, ...]]:
+    """Cuts where the running sum passes the equal shares, as far as no stage is heavier than the limit."""
+    sums = np.cumsum(weights)
+    cuts = [int(np.argmin(np.abs(sums - sums[-1] * (n + 1) / ranks))) + 1 for n in range(ranks - 1)]
+    blocks = np.diff([0, *cuts, len(weights)])
+    edges = np.concatenate([[0.0], sums])[[0, *cuts, len(weights)]]
+    if (blocks > 0).all() and np.diff(edges).max() <= limit + 1e-9:
+        yield tuple(blocks.tolist())

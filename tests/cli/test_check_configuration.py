@@ -1,0 +1,89 @@
+"""``check`` of configurations: what it prints, how it exits, and which half of it answers."""
+
+from pathlib import Path
+
+import pytest
+
+MOCK_UP = ("--backend", "megatron", "--layers", 64, "--pipeline", 7)
+
+
+def test_a_wish_that_cannot_be_exits_1_with_key_rule_and_ways_out(cli):
+    ran = cli("check", *MOCK_UP)
+    assert ran.status == 1
+    assert "--pipeline-model-parallel-size = 7: 64 layers do not split evenly over 7 ranks" in ran.out
+    assert "--pipeline-model-parallel-size 4 or 8" in ran.out
+    assert "uneven ends: --decoder-first-pipeline-num-layers 10 --decoder-last-pipeline-num-layers 9" in ran.out
+
+
+def test_json_has_the_keys_that_scripts_rely_on(cli):
+    said = cli("check", *MOCK_UP, "--json").json
+    assert {"legal", "faults", "warnings"} <= said.keys()
+    assert {"key", "value", "rule", "remedy"} <= said["faults"][0].keys()
+
+
+def test_every_alternative_costs_what_is_said_in_idle_share(cli):
+    said = cli("check", *MOCK_UP, "-m", 16, "--json").json
+    shares = {one["value"]: one["idle_share"] for one in said["faults"][0]["alternatives"]}
+    assert shares == pytest.approx({4: 3 / 19, 8: 7 / 23})
+
+
+def test_the_frameworks_own_flags_and_ours_mean_the_same(cli):
+    theirs = ("--num-layers", 64, "--pipeline-model-parallel-size", 7)
+    assert cli("check", "--backend", "megatron", *theirs, "--json").json == cli("check", *MOCK_UP, "--json").json
+
+
+def test_a_file_is_recognised_by_its_own_keys_and_flags_win_over_it(cli, tmp_path: Path):
+    (tmp_path / "ds.json").write_text(
+        '{"train_batch_size": 64, "gradient_accumulation_steps": 4, "pipeline": {"stages": 3}}'
+    )
+    ran = cli("check", tmp_path / "ds.json", "--gpus", 8, "--json")
+    assert (ran.status, ran.json["backend"]) == (1, "deepspeed")
+    assert cli("check", tmp_path / "ds.json", "--gpus", 8, "--pipeline", 4).status == 0
+
+
+def test_a_model_brings_its_layers_and_heads(cli):
+    ran = cli("check", "--backend", "megatron", "--model", "llama3-70b", "--pipeline", 16, "--tensor", 16, "--json")
+    assert ran.json["legal"]
+    assert ran.json["split"] == [5] * 16
+    assert cli("check", "--backend", "nanotron", "--model", "llama3-70b", "--tensor", 16).status == 1
+
+
+@pytest.mark.parametrize(
+    ("sizes", "sentence"),
+    [
+        (("--pipeline", 8, "-m", 4), "m < p: 4 micro-batches cannot keep 8 ranks busy"),
+        (("--pipeline", 4, "-m", 8), "idle share 27.3 % with 8 micro-batches; 27 bring it under 10 %"),
+        (("--pipeline", 4, "--split", "8,8,7,7"), "rebalancing cannot help: the largest stage stays ceil(30/4) = 8"),
+        (("--pipeline", 4, "--split", "10,8,6,6", "-m", 8), "the largest rank holds 10 layers, an even split 8"),
+    ],
+)
+def test_legal_but_poor_is_a_warning(cli, sizes, sentence):
+    ran = cli("check", "--backend", "deepspeed", "--layers", 30, *sizes)
+    assert ran.status == 0
+    assert sentence in ran.out
+
+
+def test_an_empty_stage_of_a_layout_is_a_warning(cli):
+    ran = cli("check", "Et||tL", "--backend", "megatron", "--pipeline", 3)
+    assert "stage 1 is empty" in ran.out
+
+
+@pytest.mark.parametrize(
+    ("args", "words"),
+    [
+        (("--backend", "megatronn", "--layers", 3), "did you mean megatron"),
+        (("--backend", "megatron"), "there is nothing to check"),
+        (("Et|tL", "--backend", "megatron"), "over how many ranks"),
+        (("--backend", "megatron", "--layers", "many"), "--layers = many"),
+        (("1f1b", "--micobatches", 3), "did you mean --microbatches"),
+        (("1f1b", "gpipe", "-p", 2, "-m", 2), "one schedule at a time"),
+        (("missing.yaml",), "missing.yaml"),
+        ((), "it is required"),
+    ],
+    ids=str,
+)
+def test_bad_input_is_one_line_and_exit_2(cli, args, words):
+    ran = cli("check", *args)
+    assert ran.status == 2
+    assert words in ran.err
+    assert len(ran.err.splitlines()) == 1
