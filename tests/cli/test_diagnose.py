@@ -5,13 +5,15 @@ from pathlib import Path
 
 import pytest
 
+from debubble.diagnose.recognise import recognise
 from debubble.formats.recording import read_recording
+from debubble.formats.torch_csv import read as read_csv
 
 RECORDING = Path(__file__).resolve().parents[2] / "examples" / "four-to-eight" / "recordings" / "eight"
 KEYS = {
     "source", "steps", "ranks", "schedule", "makespan_ms", "idle_share", "bubble_ratio", "evidence", "per_rank",
     "causes", "resim_ratio", "replicas", "matched_share", "clock_uncertainty_ms", "outside_ms", "step_ms",
-    "pooled_idle_share", "findings", "what_if", "verdict",
+    "pooled_idle_share", "findings", "what_if", "verdict", "worst", "heat", "transfers", "receive_waiting_share",
 }  # fmt: skip
 PARTS = ("compute_ms", "warm_up_ms", "waiting_ms", "transfer_ms", "cool_down_ms")
 
@@ -86,6 +88,38 @@ def test_a_broken_recording_is_one_line_that_names_the_file(cli, broken, how, sa
         (line,) = ran.err.splitlines()
         assert "rank-00002.msgpack" in line
         assert said in line
+
+
+def test_replicas_stand_side_by_side_and_the_worst_is_shown(cli):
+    found = cli("diagnose", RECORDING, "--json").json
+    assert [(row["replica"], len(row["stage_ms"])) for row in found["heat"]] == [(0, 4), (1, 4)]
+    slowest = max(found["heat"], key=lambda row: row["makespan_ms"])
+    assert found["worst"]["replica"] == slowest["replica"]
+    assert "Replicas x stages" in cli("diagnose", RECORDING).out
+
+
+def test_the_order_that_ran_is_written_for_torch_and_reads_back_as_the_same(cli, tmp_path):
+    ran = cli("diagnose", RECORDING, "--torch-csv", tmp_path / "order.csv", "--json")
+    assert "wrote" in ran.err
+    shown = cli("show", tmp_path / "order.csv", "--json").json
+    assert (shown["ranks"], shown["microbatches"]) == (ran.json["ranks"], ran.json["microbatches"])
+    assert recognise(read_csv(tmp_path / "order.csv")).name == "1f1b"
+
+
+def test_an_order_that_was_not_asked_for_is_a_finding_and_a_schedule_that_does_not_exist_a_fault(cli):
+    found = cli("diagnose", RECORDING, "--expect", "gpipe", "--json").json["findings"]
+    assert any(each["finding"] == "gpipe was asked for, and the order shows 1f1b" for each in found)
+    ran = cli("diagnose", RECORDING, "--expect", "1f1c")
+    assert (ran.status, len(ran.err.splitlines())) == (2, 1)
+    assert "did you mean 1f1b" in ran.err
+
+
+def test_what_cannot_be_done_is_never_the_next_step(cli):
+    found = cli("diagnose", RECORDING, "--json").json
+    assert {each["change"] for each in found["what_if"] if each["bound"]} >= {"free transfers"}
+    (said,) = [line for line in found["verdict"] if line.startswith("Next: ")]
+    best = next(each for each in found["what_if"] if not each["bound"])
+    assert said.startswith(f"Next: {best['change']}, {best['speedup']:.2f} times")
 
 
 def test_nothing_there_is_one_line(cli, tmp_path):

@@ -38,15 +38,16 @@ def measurement_options(command: Command) -> Command:
     @wraps(command)
     def asking(*args: Any, **given: Any) -> Any:
         from ..formats.columns import parse_mapping
-        from ..formats.kineto.parallel import in_processes
+        from ..formats.kineto.parallel import in_processes, on_ray
         from ..formats.places import Said
         from ..formats.source import Ask
 
         said = Said(**{name: given.pop(name) for name in ("ranks", "data", "chunks", "steps")})
         columns = given.pop("columns")
-        ask = Ask(said, columns and parse_mapping(columns), in_processes)
+        ask = Ask(said, columns and parse_mapping(columns), on_ray if given.pop("ray") else in_processes)
         return command(*args, ask=ask, **given)
 
+    asking = click.option("--ray", is_flag=True, help="Read ranks as Ray tasks: on RAY_ADDRESS, or here.")(asking)
     for option, kind, sentence in reversed(_OPTIONS):
         asking = click.option(option, type=kind, help=sentence)(asking)
     return asking

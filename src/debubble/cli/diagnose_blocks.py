@@ -5,12 +5,19 @@ from __future__ import annotations
 from collections.abc import Iterator
 from pathlib import PurePath
 
+from ..diagnose.evidence.replicas import Replica
+from ..diagnose.replay import WhatIf
 from ..diagnose.report import Diagnosis
 from ..draw.tables import duration
 from .answers import granted, legend, letters, memory
 from .blocks import Block, Picture, Sentences, Table
 from .console import Look
 from .report import PARTS
+
+MOST_CHANGES = 12  # what-ifs in the text; --json has all
+MOST_REPLICAS = 8
+MOST_STAGES = 6  # of which each has a column
+MOST_LINKS = 8
 
 WHAT = {
     "ideal": "the mean work of a rank: even, no bubble",
@@ -25,6 +32,10 @@ WHAT = {
 def blocks(d: Diagnosis, look: Look) -> list[Block]:
     """Everything about a run, the answer first."""
     found: list[Block] = [Sentences(_title(d), d.verdict), _picture(d, look), _numbers(d), _why(d), _when(d)]
+    if d.summary.replicas > 1:
+        found.append(_replicas(d))
+    if d.run.links:
+        found.append(_transfers(d))
     if d.findings:
         found.append(Sentences("Findings", [_finding_line(d, index) for index in range(len(d.findings))]))
     if d.what_ifs:
@@ -96,6 +107,49 @@ def _when(d: Diagnosis) -> Table:
     return Table("When, ms of the median window (measured)", headers, rows)
 
 
+def _replicas(d: Diagnosis) -> Table:
+    """The worst replica, the median one, then the others; the work of each stage, or where it departs most."""
+    ranked = sorted(d.replicas, key=lambda each: -each.makespan_ns)
+    middle = ranked.pop(len(ranked) // 2)
+    first = [ranked.pop(0)] if ranked else []
+    shown = [*first, middle, *ranked][:MOST_REPLICAS]
+    stages = len(middle.stage_ns)
+    rows = [
+        [f"replica {each.number}", _ms(round(each.makespan_ns)), _percent(each.idle_share), *_stages(each, middle)]
+        for each in shown
+    ]
+    columns = [f"s{stage}" for stage in range(stages)] if stages <= MOST_STAGES else ["departs most"]
+    left = f"; {len(d.replicas) - len(shown)} more" if len(d.replicas) > len(shown) else ""
+    title = f"Replicas x stages, ms (measured; the slowest, the median, the rest{left})"
+    return Table(title, ["", "window", "idle", *columns], rows)
+
+
+def _stages(each: Replica, middle: Replica) -> list[str]:
+    if len(each.stage_ns) <= MOST_STAGES:
+        return [_ms(round(work)) for work in each.stage_ns.tolist()]
+    ratio = each.stage_ns / middle.stage_ns.clip(min=1)
+    stage = int(abs(ratio - 1).argmax())
+    return [f"s{stage} {_ms(round(float(each.stage_ns[stage])))} ({ratio[stage]:.2f} x the median replica's)"]
+
+
+def _transfers(d: Diagnosis) -> Table:
+    """Receives, split by their sends."""
+    longest = sorted(d.run.links, key=lambda each: -each.transfer_ns)[:MOST_LINKS]
+    rows = [
+        [
+            f"rank {each.sender} to {each.receiver}",
+            str(each.receives),
+            _ms(each.waiting_ns),
+            _ms(each.transfer_ns),
+            _percent(each.waiting_ns / max(1, each.waiting_ns + each.transfer_ns)),
+            f"{each.usual_ns / 1e6:.2f}",
+        ]
+        for each in longest
+    ]
+    title = f"Receives split by their sends, ms (measured; {_percent(d.run.matched_share)} of transfers matched)"
+    return Table(title, ["", "receives", "waiting", "transfer", "waiting", "one transfer"], rows)
+
+
 def _finding_line(d: Diagnosis, index: int) -> str:
     found = d.findings[index]
     gain = f" ({found.gain_ratio:.2f} x with it, simulated)" if found.gain_ratio else ""
@@ -104,21 +158,21 @@ def _finding_line(d: Diagnosis, index: int) -> str:
 
 
 def _what_if(d: Diagnosis) -> Iterator[Block]:
-    letter = letters(d.what_ifs)
-    rows = [
-        [
-            answer.change,
-            str(answer.microbatches),
-            *memory(answer),
-            duration(answer.step_ns),
-            f"{answer.speedup:.2f}x",
-            granted(answer, letter),
-        ]
-        for answer in d.what_ifs
-    ]
+    shown = d.what_ifs[:MOST_CHANGES]
+    letter = letters(shown)
+    rows = [row for answer in shown for row in _change(answer, letter)]
+    more = [f"{len(d.what_ifs) - len(shown)} more changes in --json"] if len(d.what_ifs) > len(shown) else []
     title = f"What would help, per sample (simulated; the replay fits to {_percent(abs(1 - d.causes.resim_ratio))})"
     yield Table(title, ["change", "m", "held", "memory", "step", "samples/s", "if"], rows)
-    yield Sentences("", legend(letter))
+    yield Sentences("", [*legend(letter), *more])
+
+
+def _change(answer: WhatIf, letter: dict[str, str]) -> list[list[str]]:
+    """One row; changes that go together stand below each other."""
+    *before, last = answer.change.split(" + ")
+    figures = [duration(answer.step_ns), f"{answer.speedup:.2f}x", granted(answer, letter)]
+    rows = [[f"{part} and", "", "", "", "", "", ""] for part in before]
+    return [*rows, [last, str(answer.microbatches), *memory(answer), *figures]]
 
 
 def _ms(nanoseconds: int) -> str:

@@ -79,10 +79,17 @@ def _count(text: str, name: str) -> int:
     return int(text)
 
 
+def _place(text: str, name: str) -> Any:  # noqa: ARG001 - the type's signature
+    from ..formats.remote import place
+
+    return place(text)
+
+
 DURATION = Parsed("duration", nanoseconds)  # -> float, nanoseconds
 SIZE = Parsed("size", count_bytes)  # -> int, bytes
 FACTORS = Parsed("a,b,..", _factors)  # -> tuple[float, ...]
 COUNT = Parsed("n", _count)  # -> int, 1 or more
+PLACE = Parsed("path", _place)  # -> Path, or what stands in for one at s3:// and other addresses
 
 Command = Callable[..., Any]
 

@@ -19,6 +19,7 @@ from .kineto.read import device_of
 from .nsight_export import PROCESS, Device, open_export
 from .partners import chains
 from .rank_ops import Clock, RankOps, Reading
+from .remote import local
 
 _RANK = re.compile(r"rank[-_]?\[?(\d+)", re.IGNORECASE)
 _DOWN = 0.9  # share of forwards that must come behind the same one upstream; else names of kernels have misled
@@ -78,7 +79,7 @@ def read_nsight(paths: Sequence[Path], source: str) -> Reading:
 
 def _read(path: Path) -> _File:
     try:
-        with closing(sqlite3.connect(f"{path.resolve().as_uri()}?mode=ro&immutable=1", uri=True)) as connection:
+        with local(path) as here, closing(sqlite3.connect(_address(here), uri=True)) as connection:
             export = open_export(connection, path)
             found: dict[Device, RankOps] = {}
             remarks = list(export.remarks)
@@ -94,6 +95,10 @@ def _read(path: Path) -> _File:
             return _File(whole, export.anchor(), named, tuple(remarks))
     except sqlite3.Error as error:
         raise InputError(Fault(str(path), f"it cannot be read as an export: {error}", "export it again")) from error
+
+
+def _address(path: Path) -> str:
+    return f"{path.resolve().as_uri()}?mode=ro&immutable=1"
 
 
 def _ranks(devices: Sequence[Device], path: Path) -> dict[Device, int]:

@@ -23,6 +23,7 @@ from ..op import KINDS
 from ..program import Program
 from ..schedule import Schedule
 from ..timeline import Timeline
+from .remote import place
 
 FORMAT = "debubble recording"
 VERSION = 1
@@ -132,18 +133,18 @@ def clear(folder: Path) -> None:
         file.unlink(missing_ok=True)
 
 
-def is_recording(path: str | os.PathLike[str]) -> bool:
+def is_recording(path: str | Path) -> bool:
     """Whether a folder holds at least one rank's file."""
-    return bool(_files(Path(path)))
+    return bool(_files(place(path)))
 
 
-def read_recording(path: str | os.PathLike[str]) -> Observation:
+def read_recording(path: str | Path) -> Observation:
     """All windows of a recording: each step that every rank has, for each replica.
 
     Raises:
         InputError: no recording, a file that is cut, of another version, of another run, or at odds with the rest.
     """
-    folder = Path(path)
+    folder = place(path)
     tracks = read_tracks(folder)
     first = tracks[0]
     lines = [track.lines() for track in tracks]

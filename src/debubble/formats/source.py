@@ -14,6 +14,7 @@ from ..errors import Fault, InputError, Refusal
 from ..observation import Observation
 from .places import Said
 from .rank_ops import Reading
+from .remote import place
 from .stream import first_bytes
 
 _HEAD = 1 << 16
@@ -62,17 +63,40 @@ def read(paths: Sequence[Path | str], ask: Ask | None = None) -> Observation:
         InputError: nothing is there, nothing of it is known, several formats or runs are mixed, no window is whole.
         Refusal: there is no pipeline in it.
     """
+    return merge(gather(paths, ask), ask)
+
+
+def gather(paths: Sequence[Path | str], ask: Ask | None = None) -> Reading | Observation:
+    """What the files hold before it is merged: the ops of each device, or a recording, which is merged already.
+
+    Raises:
+        InputError: nothing is there, nothing of it is known, several formats or runs are mixed.
+        Refusal: there is no pipeline in it.
+    """
+    ask = ask or Ask()
+    files, remarks = _files([place(path) for path in paths], ask)
+    found = files[0][1].read([path for path, _ in files], ask)
+    if isinstance(found, Reading):
+        return replace(found, source=_name(paths), remarks=(*found.remarks, *remarks))
+    return replace(found, remarks=(*found.remarks, *remarks))
+
+
+def merge(found: Reading | Observation, ask: Ask | None = None) -> Observation:
+    """Windows of whole pipelines from what was gathered.
+
+    Raises:
+        InputError: no window is whole, or none of the steps that are asked for is there.
+        Refusal: there is no pipeline in it.
+    """
     from .ranks import observe
 
     ask = ask or Ask()
-    files, remarks = _files([Path(path) for path in paths], ask)
-    found = files[0][1].read([path for path, _ in files], ask)
     if isinstance(found, Reading):
-        return observe(replace(found, source=_name(paths), remarks=(*found.remarks, *remarks)), ask.said)
+        return observe(found, ask.said)
     windows = tuple(window for window in found.windows if _asked(window.step, ask.said))
     if not windows:
         raise InputError(Fault(f"--steps {ask.said.steps}", "no step of the recording is among them", "widen it"))
-    return replace(found, windows=windows, remarks=(*found.remarks, *remarks))
+    return replace(found, windows=windows)
 
 
 def recognised(path: Path, ask: Ask | None = None) -> Format | None:
@@ -201,6 +225,18 @@ def _read_primus(paths: Sequence[Path], ask: Ask) -> Reading:  # noqa: ARG001 - 
     return read_primus(paths, str(paths[0].parent))
 
 
+def _is_distilled(head: bytes) -> bool:
+    from .distilled import is_distilled
+
+    return is_distilled(head)
+
+
+def _read_distilled(paths: Sequence[Path], ask: Ask) -> Reading:  # noqa: ARG001 - the table's shape
+    from .distilled import read_distilled
+
+    return read_distilled(paths, str(paths[0].parent))
+
+
 def _read_nsight(paths: Sequence[Path], ask: Ask) -> Reading:  # noqa: ARG001 - the table's shape
     from .nsight import read_nsight
 
@@ -222,6 +258,7 @@ def _read_log(paths: Sequence[Path], ask: Ask) -> Reading:  # noqa: ARG001 - the
 
 FORMATS = (
     Format("a recording", _is_track, _read_recording),
+    Format("a distilled trace", _is_distilled, _read_distilled),
     Format("a Primus timeline", _is_primus, _read_primus),
     Format("a Kineto or Chrome trace", _is_chrome, _read_traces),
     Format("an Nsight Systems export", _is_sqlite, _read_nsight),

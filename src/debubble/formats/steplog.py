@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 
 from ..errors import Fault, InputError
 from .lines import lines
+from .remote import place
 
 _MOST_ROWS = 10_000_000
 _MOST_TIMERS = 10_000  # of one name and rank each
@@ -112,7 +113,7 @@ def read_steps(path: Path | str) -> StepLog:
     Raises:
         InputError: the file holds no step time.
     """
-    path, remarks = Path(path), list[str]()
+    path, remarks = place(path), list[str]()
     try:
         text = lines(path, remarks)
         first = next(text, "")

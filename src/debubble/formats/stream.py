@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Generator, Iterator
+from collections.abc import Callable, Generator, Iterator
+from contextvars import ContextVar
 from pathlib import Path
 from typing import Any, BinaryIO
 
 BLOCK = 1 << 20  # bytes of text at a time: what a reader holds
 _PACKED = 1 << 18
 _GZIP = b"\x1f\x8b"
+
+# Is told how many bytes of a file were read, for whoever shows how far a reading has come; ``int`` does nothing.
+progress: ContextVar[Callable[[int], object]] = ContextVar("progress", default=int)
 
 
 def blocks(path: Path, remarks: list[str]) -> Iterator[bytes]:
@@ -20,7 +24,9 @@ def blocks(path: Path, remarks: list[str]) -> Iterator[bytes]:
         packed = stream.read(2) == _GZIP
         stream.seek(0)
         if not packed:
-            yield from iter(lambda: stream.read(BLOCK), b"")
+            for block in iter(lambda: stream.read(BLOCK), b""):
+                progress.get()(len(block))
+                yield block
             return
         try:
             whole = yield from _unpacked(stream)
@@ -44,20 +50,26 @@ def first_bytes(path: Path, size: int = 4096) -> bytes:
 def _unpacked(stream: BinaryIO) -> Generator[bytes, None, bool]:
     """Yield the text of every gzip member; return whether the last one was whole."""
     zlib = _zlib()
-    inflater, packed = zlib.decompressobj(wbits=31), stream.read(_PACKED)
+    inflater, packed = zlib.decompressobj(wbits=31), _read(stream)
     while True:
         text = inflater.decompress(packed, BLOCK)
         if text:
             yield text
         if inflater.eof:
-            packed = inflater.unused_data or stream.read(_PACKED)
+            packed = inflater.unused_data or _read(stream)
             if not packed.startswith(_GZIP):  # padding, or nothing
                 return True
             inflater = zlib.decompressobj(wbits=31)
         else:
-            packed = inflater.unconsumed_tail or stream.read(_PACKED)
+            packed = inflater.unconsumed_tail or _read(stream)
             if not packed and not text:
                 return False
+
+
+def _read(stream: BinaryIO) -> bytes:
+    packed = stream.read(_PACKED)
+    progress.get()(len(packed))
+    return packed
 
 
 def _zlib() -> Any:

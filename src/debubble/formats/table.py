@@ -17,6 +17,7 @@ from .cells import Column, nanoseconds_of, whole_numbers
 from .columns import NUMBERS, classify, nanoseconds_a_unit, resolve, time_column
 from .lines import lines
 from .rank_ops import RankOps, Reading, Transfers
+from .remote import place
 from .stream import first_bytes
 
 _CHUNK = 1 << 13  # rows that are text at the same time: few enough to stay in the processor's cache
@@ -78,7 +79,7 @@ def read_table(path: Path | str, mapping: dict[str, str] | None = None) -> Readi
     Raises:
         InputError: no table, a column that is needed is missing, or no row is left.
     """
-    path, source, mapping = Path(path), str(path), mapping or {}
+    path, source, mapping = place(path), str(path), mapping or {}
     skipped: list[_Skipped] = []
     remarks: list[str] = []
     parts: list[Columns] = []

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import os
 from collections.abc import Sequence
 from pathlib import Path
@@ -48,7 +49,7 @@ def on_ray(paths: Sequence[Path]) -> list[TraceFile | Fault]:
         raise InputError(Fault("--ray", rule, "install debubble[ray], or leave the option out")) from error
     try:
         if not ray.is_initialized():
-            ray.init(include_dashboard=False, log_to_driver=False, logging_level="error")
+            ray.init(include_dashboard=False, log_to_driver=False, logging_level=logging.ERROR)
         task = ray.remote(read_trace_or_fault)
         found = []
         for path, running in [(path, task.remote(path)) for path in paths]:
