@@ -18,6 +18,8 @@ from importlib import import_module
 from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
+from .picture import MAKERS as _MAKERS
+
 if TYPE_CHECKING:
     from .account import Account, account
     from .costs import Costs, Rates, costs_of
@@ -107,5 +109,13 @@ class _Face(ModuleType):
         if not (name in _HOME and isinstance(value, ModuleType)):
             super().__setattr__(name, value)
 
+
+# How nouns look in a notebook; nothing of it is imported before one is shown.
+_MAKERS.update(
+    {
+        noun: f"debubble.draw.notebook:of_{noun.lower()}"
+        for noun in ("Account", "Observation", "Program", "Schedule", "Timeline", "Window")
+    }
+)
 
 sys.modules[__name__].__class__ = _Face

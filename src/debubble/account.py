@@ -10,12 +10,13 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from .picture import Pictured
 from .program import Sends
 from .timeline import Timeline
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Account:
+class Account(Pictured):
     """Where time went, per rank, in nanoseconds.
 
     Args:

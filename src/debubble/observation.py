@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from .picture import Pictured
 from .timeline import Timeline
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Window:
+class Window(Pictured):
     """One pipeline window: one step of one data-parallel replica.
 
     Args:
@@ -46,7 +47,7 @@ class Link:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Observation:
+class Observation(Pictured):
     """A run as it was measured.
 
     Args:

@@ -8,6 +8,7 @@ from enum import Enum
 import numpy as np
 from numpy.typing import NDArray
 
+from .picture import Pictured
 from .schedule import Schedule
 
 NOTHING = -1
@@ -26,7 +27,7 @@ class Sends(Enum):
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Program:
+class Program(Pictured):
     """A schedule with its dependencies as integers, in an order in which they are all satisfied.
 
     Only ``lower`` makes one, so to hold a program is to hold a proof: every op is there once, where its stage

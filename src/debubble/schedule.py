@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 
 from .errors import Fault, InputError
 from .op import Kind, Op
+from .picture import Pictured
 
 MOST_OPS = 400_000_000  # about 20 GB with program and timeline: refuse before allocating
 BYTES_AN_OP = 52  # schedule 9, program 20, timeline 16, and the working copies of one pass
@@ -72,7 +73,7 @@ class Shape:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Schedule:
+class Schedule(Pictured):
     """The order of ops on each rank, as columns; rank ``r`` owns rows ``offsets[r]`` to ``offsets[r + 1]``.
 
     Args:

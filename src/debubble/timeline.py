@@ -7,11 +7,12 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from .picture import Pictured
 from .program import Program
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Timeline:
+class Timeline(Pictured):
     """Start and end of every op (and explicit transfer) of a program, in the schedule's numbering.
 
     Args:
