@@ -38,8 +38,12 @@ class Layout:
         zero: what data-parallel ranks share out: 0 nothing, 1 the optimizer's state, 2 gradients too, 3 weights too.
         precision: of the matrix products: ``bf16``, ``fp16``, ``fp8`` or ``fp4``.
         sequence_parallel: whether norms and dropout are split over the tensor group too.
-        overlap: whether data-parallel traffic runs beside the last backward and the first forward.
+        overlap: whether gradients are reduced beside the last backward (Megatron's ``--overlap-grad-reduce``).
+        overlap_gather: whether weights are gathered beside the first forward (``--overlap-param-gather``).
         fused_attention: whether the scores of attention stay on the chip (flash attention).
+        bucket: bytes of gradients that data-parallel ranks reduce in one call (Megatron-LM: 40 million in fp32;
+            PyTorch's DDP: 25 MB).
+        fused_kernels: whether element-wise work is fused (Transformer Engine, Megatron's kernels, ``torch.compile``).
         tensor_overlap: whether tensor collectives run beside matrix products (Megatron's ``--tp-comm-overlap``).
     """
 
@@ -60,8 +64,11 @@ class Layout:
     precision: str = "bf16"
     sequence_parallel: bool = True
     overlap: bool = True
+    overlap_gather: bool = False
     fused_attention: bool = True
+    fused_kernels: bool = True
     tensor_overlap: bool = False
+    bucket: float = 160e6
 
     @property
     def gpus(self) -> int:
@@ -116,8 +123,11 @@ class Layouts:
     precision: NDArray[np.float64]
     sequence_parallel: NDArray[np.float64]
     overlap: NDArray[np.float64]
+    overlap_gather: NDArray[np.float64]
     fused_attention: NDArray[np.float64]
+    fused_kernels: NDArray[np.float64]
     tensor_overlap: NDArray[np.float64]
+    bucket: NDArray[np.float64]
     first: NDArray[np.float64]
     most: NDArray[np.float64]
     last: NDArray[np.float64]

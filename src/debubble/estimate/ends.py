@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from .layer import Pass, Setting
+from .layer import Pass, Setting, accumulated_bytes
 from .network import ring_time
 from .products import product_time, stream_time
 
@@ -14,8 +14,10 @@ def embedding_time(at: Setting) -> Pass:
     moved = 4 * at.tokens * at.model.hidden
     gathered = stream_time(at.cluster.device, at.constants, moved, 3)
     tensor = at.layouts.tensor
-    reduced = ring_time(at.cluster, at.constants, tensor, at.near(np.ones_like(tensor), tensor), moved / 2, halves=2)
-    return Pass(gathered + reduced, 2 * gathered, np.zeros_like(gathered))
+    reduced = ring_time(at.network, at.ring(tensor), moved / 2, reduce=True)
+    table = accumulated_bytes(at, at.model.vocab * at.model.hidden / tensor)
+    scattered = 2 * gathered + stream_time(at.cluster.device, at.constants, table, 2)
+    return Pass(gathered + reduced, scattered, np.zeros_like(gathered))
 
 
 def head_time(at: Setting) -> tuple[Pass, Pass]:
@@ -28,10 +30,10 @@ def head_time(at: Setting) -> tuple[Pass, Pass]:
     inputs = product_time(device, constants, at.tokens, (outer, hidden), at.rate16, one)
     weight = product_time(device, constants, hidden, (at.tokens, outer), at.rate16, one)
     logits = at.tokens * outer
-    loss = stream_time(device, constants, 20 * logits, 6)  # cast, largest, exponentials, sum
-    gradient = stream_time(device, constants, 12 * logits, 4)
+    loss = stream_time(device, constants, 36 * logits, 8)  # cast, largest, difference, exponential, sum, quotient
+    summed = accumulated_bytes(at, hidden * outer)
+    gradient = stream_time(device, constants, 22 * logits + summed, 4)  # copy, difference, cast; and its weights
     nothing = np.zeros_like(forward)
-    near = at.near(one, tensor)
-    reduced = ring_time(at.cluster, constants, tensor, near, 2 * at.tokens * at.model.hidden, halves=2)
+    reduced = ring_time(at.network, at.ring(tensor), 2 * at.tokens * at.model.hidden, reduce=True)
     kernels = Pass(heads * (forward + loss), heads * (inputs + weight + gradient), nothing)
     return kernels, Pass(nothing, heads * reduced, nothing)

@@ -22,7 +22,7 @@ from .count import (
 from .factors import GENERIC, Calibration
 from .hardware import Cluster
 from .model import Model
-from .network import exchange_time, hop_time, ring_time
+from .network import Network, Ring, exchange_time, hop_time, ring_time
 from .products import ALIGNED, product_time, stream_time
 
 Column = NDArray[np.float64]
@@ -104,9 +104,14 @@ class Setting:
         """Devices among which norms and dropout are split: the tensor group with sequence parallelism, else 1."""
         return np.where(self.layouts.sequence_parallel > 0, self.layouts.tensor, 1.0)
 
-    def near(self, stride: Column, group: Column) -> Column:
-        """Members of a group, ``stride`` devices apart, that share a node."""
-        return np.clip(np.floor(self.cluster.gpus_per_node / stride), 1, group)
+    @property
+    def network(self) -> Network:
+        """Links and cards."""
+        return Network(self.cluster, self.constants)
+
+    def ring(self, members: Column, stride: Column | float = 1.0) -> Ring:
+        """A group whose members are ``stride`` devices apart."""
+        return Ring(members, np.clip(np.floor(self.cluster.gpus_per_node / stride), 1, members))
 
 
 def layer_time(at: Setting, *, experts: bool = False) -> LayerTime:
@@ -124,7 +129,7 @@ def layer_time(at: Setting, *, experts: bool = False) -> LayerTime:
     tensor, expert = _tensor(at).scaled(group), _expert(at, experts).scaled(group)
     context = _context(at, core).scaled(group)
     data = _gathered(at, kernels, experts).scaled(at.factors.data.value)
-    total = _at_least_host(at, kernels + tensor + context + expert + data)
+    total = _with_host(at, kernels + tensor + context + expert + data)
     weight = weight * at.factors.kernels.value
     return LayerTime(_ideal(at, experts), kernels, tensor, context, expert, data, weight, total)
 
@@ -196,12 +201,28 @@ def _streams(at: Setting, experts: bool) -> Pass:
     width = e.shared + e.width * e.active if experts and e else model.ffn
     inner = at.tokens * width / at.layouts.tensor
     routed = at.tokens * model.hidden * e.active / at.layouts.tensor if experts and e else 0 * inner
+    own = parameters_on_device(at, experts)
     narrow = np.where(at.rate > at.rate16, 4.0, 0.0) * (residual + grouped + inner)  # cast to 8 bits, both ways round
-    forward = 20 * residual + 4 * grouped + (6 if model.gated else 4) * inner + 8 * routed + narrow
-    backward = 24 * residual + 4 * grouped + (10 if model.gated else 6) * inner + 8 * routed + 2 * narrow
+    forward = 20 * residual + 4 * grouped + (6 if model.gated else 4) * inner + 24 * routed
+    backward = 24 * residual + 4 * grouped + (10 if model.gated else 6) * inner + 24 * routed
+    times = np.where(at.layouts.fused_kernels > 0, 1.0, at.constants.eager)
+    forward = forward * times + narrow
+    backward = backward * times + 2 * narrow + accumulated_bytes(at, own)
     kernels = 20 if experts else 10
     streamed = stream_time(device, constants, forward, kernels)
     return Pass(streamed, stream_time(device, constants, backward, 2 * kernels), streamed)
+
+
+def accumulated_bytes(at: Setting, own: Column) -> Column:
+    """Traffic of adding one micro-batch's gradients: 12 bytes a parameter into fp32, 8 into 16 bits."""
+    return np.where(at.layouts.precision == PRECISIONS.index("fp16"), 8.0, 12.0) * own
+
+
+def parameters_on_device(at: Setting, experts: bool) -> Column:
+    """Parameters of one layer that a device of the tensor and expert groups works on."""
+    routed = routed_parameters(at.model) if experts else 0
+    own = layer_parameters(at.model, experts=experts) - routed
+    return (own + routed / at.layouts.expert) / at.layouts.tensor
 
 
 def _recomputed(at: Setting, whole: Column, core: Column) -> Column:
@@ -214,8 +235,7 @@ def _tensor(at: Setting) -> Pass:
     """Two all-reduces of the residual forward and two backward; a full recomputation repeats the forward's."""
     tensor = at.layouts.tensor
     volume = 2 * at.tokens * at.model.hidden
-    near = at.near(np.ones_like(tensor), tensor)
-    once = 2 * ring_time(at.cluster, at.constants, tensor, near, volume, halves=2)
+    once = 2 * ring_time(at.network, at.ring(tensor), volume, reduce=True)
     seen = once * np.where(at.layouts.tensor_overlap > 0, 1 - at.constants.hidden_tensor, 1.0)
     return Pass(seen, seen, np.where(at.layouts.recompute == 2, seen, 0.0))
 
@@ -227,7 +247,7 @@ def _context(at: Setting, core: Pass) -> Pass:
     shared = np.ones_like(context) if model.latent else at.layouts.tensor
     block = 2 * at.tokens * wide / shared
     apart = (at.layouts.tensor * context > at.cluster.gpus_per_node).astype(np.float64)
-    once = (context - 1) * hop_time(at.cluster, at.constants, apart, block)
+    once = (context - 1) * hop_time(at.network, apart, block)
     forward = np.maximum(once - core.forward, 0)
     return Pass(forward, np.maximum(2 * once - core.backward, 0), np.where(at.layouts.recompute == 2, forward, 0.0))
 
@@ -239,7 +259,7 @@ def _expert(at: Setting, experts: bool) -> Pass:
         return Pass(nothing, nothing, nothing)
     group, tensor = at.layouts.expert, at.layouts.tensor
     volume = 2 * at.tokens / tensor * at.model.experts.active * at.model.hidden
-    once = 2 * exchange_time(at.cluster, at.constants, group, at.near(tensor, group), volume)
+    once = 2 * exchange_time(at.network, at.ring(group, tensor), volume)
     return Pass(once, once, np.where(at.layouts.recompute == 2, once, 0.0))
 
 
@@ -247,10 +267,7 @@ def _gathered(at: Setting, kernels: Pass, experts: bool) -> Pass:
     """ZeRO-3: weights gathered in both passes, gradients scattered in the backward, beside the layer's own work."""
     layouts = at.layouts
     group = layouts.data * layouts.context
-    routed = routed_parameters(at.model) if experts else 0
-    own = layer_parameters(at.model, experts=experts) - routed + routed / layouts.expert
-    near = at.near(layouts.tensor, group)
-    once = ring_time(at.cluster, at.constants, group, near, 2 * own / layouts.tensor)
+    once = ring_time(at.network, at.ring(group, layouts.tensor), 2 * parameters_on_device(at, experts))
     on = layouts.zero == 3
     hidden = np.where(layouts.overlap > 0, at.constants.hidden_data, 0.0)
 
@@ -261,8 +278,16 @@ def _gathered(at: Setting, kernels: Pass, experts: bool) -> Pass:
     return Pass(seen(once, kernels.forward), seen(2 * once, kernels.backward + kernels.again), again)
 
 
-def _at_least_host(at: Setting, device: Pass) -> Pass:
-    """A layer takes at least as long as the host needs to issue it, whatever its size."""
-    host = at.constants.host * at.factors.floor.value
-    again = np.where(at.layouts.recompute == 2, host, 0.0)
-    return Pass(np.maximum(device.forward, host), np.maximum(device.backward, host), np.maximum(device.again, again))
+def _with_host(at: Setting, device: Pass) -> Pass:
+    """A layer takes about as long as the slower of its device and the host that issues it, whatever its size."""
+    constants, layouts = at.constants, at.layouts
+    tensor = layouts.tensor
+    calls = np.where(tensor > 1, np.where(layouts.sequence_parallel > 0, 4, 2), 0) * constants.issue
+    host = (constants.host + calls) * (1 + constants.jitter * np.log(tensor)) * at.factors.floor.value
+    power = constants.blend
+
+    def slower(busy: Column) -> Column:
+        return np.maximum(busy, host) * (1 + (np.minimum(busy, host) / np.maximum(busy, host)) ** power) ** (1 / power)
+
+    again = np.where(layouts.recompute == 2, slower(device.again), device.again)
+    return Pass(slower(device.forward), slower(device.backward), again)

@@ -8,8 +8,9 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from .layer import Setting
+from .layer import Setting, parameters_on_device
 from .outside import gradient_bytes
+from .stages import Slice
 
 Column = NDArray[np.float64]
 MASTER = 12  # bytes of fp32 weight and two moments
@@ -74,3 +75,21 @@ def input_bytes(at: Setting) -> Column:
 def logits_bytes(at: Setting) -> Column:
     """Logits of one micro-batch on the last stage: 16 bits, an fp32 copy, and its gradient."""
     return 10 * at.tokens * at.model.vocab / at.layouts.tensor
+
+
+def activation_bytes(at: Setting, held: Slice) -> Column:
+    """What one micro-batch leaves on a stage until its backward, by the layers that are recomputed and those not."""
+    layers = np.maximum(held.dense + held.expert, 1e-9)
+    again = np.where(at.layouts.recompute == 2, np.minimum(held.again, layers) / layers, 0.0)
+    whole = held.dense * layer_bytes(at)
+    if at.model.experts:
+        whole = whole + held.expert * layer_bytes(at, experts=True)
+    return (1 - again) * whole + again * layers * input_bytes(at)
+
+
+def passing_bytes(at: Setting) -> Column:
+    """What is there for a moment: the layer that is recomputed, and two gathered layers under ZeRO-3."""
+    experts = at.model.experts is not None
+    layer = np.where(at.layouts.recompute == 2, layer_bytes(at, experts=experts), 0.0)
+    gathered = np.where(at.layouts.zero == 3, 2 * 2 * parameters_on_device(at, experts), 0.0)
+    return layer + gathered

@@ -18,30 +18,31 @@ def gradient_bytes(at: Setting) -> Column:
     return np.where(at.layouts.precision == PRECISIONS.index("fp16"), 2.0, 4.0)
 
 
-def data_time(at: Setting, shared: Column, routed: Column, hidden_under: Column) -> Column:
+def data_time(at: Setting, shared: Column, routed: Column, beside: tuple[Column, Column]) -> Column:
     """Seconds of gradients reduced and weights gathered that neither the last backward nor the first forward hides.
 
     Args:
         at: the setting.
         shared: parameters of a device that all of data x context reduce.
         routed: parameters of its experts, reduced by the 1/expert of them that hold the same.
-        hidden_under: seconds of work that it can run beside.
+        beside: seconds of one forward and of one backward, beside which it may run.
     """
     layouts = at.layouts
     group = layouts.data * layouts.context
     few = np.maximum(group / layouts.expert, 1)
-    traffic = np.zeros(len(layouts))
-    sharded = layouts.zero >= 1
-    volume = gradient_bytes(at)
+    reduced, gathered = np.zeros(len(layouts)), np.zeros(len(layouts))
+    sharded, wide = layouts.zero >= 1, gradient_bytes(at)
     for own, members, stride in ((shared, group, layouts.tensor), (routed, few, layouts.tensor * layouts.expert)):
-        near = at.near(stride, members)
-        reduced = ring_time(at.cluster, at.constants, members, near, volume * own)
-        gathered = ring_time(at.cluster, at.constants, members, near, np.where(sharded, 2.0, volume) * own)
-        traffic = traffic + reduced + gathered
-    traffic = np.where(layouts.zero == 3, 0.0, traffic)
-    most = np.where(layouts.overlap > 0, at.constants.hidden_data, 0.0)
-    seen: Column = traffic - np.minimum(most * traffic, hidden_under)
-    return seen
+        ring, volume = at.ring(members, stride), wide * own
+        calls = np.ceil(volume / layouts.bucket)
+        scattered = ring_time(at.network, ring, volume, calls=calls)
+        whole = ring_time(at.network, ring, volume, reduce=True, calls=calls)
+        reduced = reduced + np.where(sharded, scattered, whole)
+        gathered = gathered + np.where(sharded, ring_time(at.network, ring, 2 * own, calls=calls), 0.0)
+    most = at.constants.hidden_data
+    seen = reduced - np.where(layouts.overlap > 0, np.minimum(most * reduced, beside[1]), 0.0)
+    seen = seen + gathered - np.where(layouts.overlap_gather > 0, np.minimum(most * gathered, beside[0]), 0.0)
+    return np.where(layouts.zero == 3, 0.0, seen)
 
 
 def optimizer_time(at: Setting, shared: Column, routed: Column) -> Column:
@@ -57,7 +58,6 @@ def tied_time(at: Setting) -> Column:
     """Seconds in which first and last stage add up the gradients of an embedding that they share."""
     layouts = at.layouts
     pair = np.where(layouts.pipeline > 1, 2.0, 1.0) if at.model.tied else np.ones(len(layouts))
-    apart = layouts.gpus / layouts.pipeline >= at.cluster.gpus_per_node
-    near = np.where(apart, 1.0, pair)
-    volume = gradient_bytes(at) * at.model.vocab * at.model.hidden / layouts.tensor
-    return ring_time(at.cluster, at.constants, pair, near, volume, halves=2)
+    ring = at.ring(pair, np.maximum(layouts.gpus * (1 - 1 / layouts.pipeline), 1))
+    table = at.model.vocab * at.model.hidden / layouts.tensor
+    return ring_time(at.network, ring, gradient_bytes(at) * table, reduce=True)

@@ -1,82 +1,192 @@
-"""Judgement: a layout of a model on a cluster becomes a plan, and many layouts become columns of times and bytes."""
+"""Judgement: a layout of a model on a cluster is simulated with its own stage costs and becomes a plan."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, fields, replace
+from functools import lru_cache
 
 import numpy as np
 from numpy.typing import NDArray
 
-from ..estimate.constants import CONSTANTS, Constants
+from ..costs import Costs
+from ..estimate.count import flops_per_token
 from ..estimate.factors import GENERIC, Calibration
 from ..estimate.hardware import Cluster
 from ..estimate.layer import Setting
-from ..estimate.memory import input_bytes, layer_bytes, logits_bytes, state_bytes
+from ..estimate.memory import activation_bytes, logits_bytes, passing_bytes, state_bytes
 from ..estimate.model import Model
 from ..estimate.network import hop_time
 from ..estimate.outside import data_time, optimizer_time, tied_time
-from ..estimate.stages import Blocks, Slice, StageTime, blocks, stage_parameters, stage_time
-from ..plan import Layouts
-from .closed_form import RankTime, bubble, hops, in_flight
+from ..estimate.stages import Slice, StageTime, blocks, stage_parameters, stage_time
+from ..lower import lower
+from ..memory import peak_activations
+from ..op import KINDS, Kind
+from ..plan import Layout, Parts, Plan, columns
+from ..program import Program
+from ..schedule import Shape
+from ..schedules.catalog import build
+from ..simulate import simulate
+from .screen import Screened, screen
+
+__all__ = ["Screened", "judge", "screen"]
 
 Column = NDArray[np.float64]
+SECOND = 1e9  # nanoseconds
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class Screened:
-    """What the closed form says of many layouts.
+def judge(model: Model, cluster: Cluster, layout: Layout, calibration: Calibration | None = None) -> Plan:
+    """Exact simulation of one layout with the estimated cost of each stage, its parts, and the bytes of each rank.
 
-    Args:
-        step: nanoseconds, float64[n].
-        peak_bytes: of the fullest rank, float64[n].
+    Raises:
+        InputError: the schedule does not suit the shape.
     """
+    at = Setting(model, cluster, columns([layout], model.layers), factors=calibration or GENERIC)
+    held = slices(model, layout)
+    stages = stage_time(at, blocks(at), held)
+    program = _program(layout)
+    window, bubble, imbalance, transfer = _windows(at, program, stages)
+    data, update = _outside(at, program, held, stages)
+    busy = layout.microbatches / layout.pipeline * SECOND
+    ideal, recompute, tensor, context, expert, gathered = (
+        busy * float(getattr(stages, n).sum()) for n in ("ideal", "recompute", "tensor", "context", "expert", "data")
+    )
+    parts = Parts(
+        ideal,
+        0.0,
+        recompute,
+        tensor,
+        context,
+        expert,
+        bubble,
+        imbalance,
+        transfer,
+        gathered + data,
+        update,
+        at.constants.step * SECOND,
+    )
+    work = busy * float((stages.forward + stages.backward).sum())
+    parts = replace(parts, kernels=work - ideal - recompute - tensor - context - expert - gathered)
+    memory = _memory(at, program, held)
+    peak = memory.sum(axis=0)
+    fullest = int(peak.argmax())
+    tokens = layout.global_batch * layout.sequence
+    step = parts.step
+    flops = flops_per_token(model, layout.sequence) * tokens
+    return Plan(
+        layout=layout,
+        step=step,
+        parts=parts,
+        idle_share=1 - work / window,
+        peak_bytes=tuple(int(b) for b in peak),
+        memory=dict(zip(NAMES, (int(b) for b in memory[:, fullest]), strict=True)),
+        tokens_per_second_per_gpu=tokens / (step / SECOND) / layout.gpus,
+        mfu=flops / (step / SECOND) / layout.gpus / cluster.device.peak(layout.precision),
+        fits=bool(peak.max() <= cluster.device.memory),
+        reasons=_reasons(model, layout, stages),
+    )
 
-    step: Column
-    peak_bytes: Column
-    parts: dict[str, Column]
+
+def slices(model: Model, layout: Layout) -> Slice:
+    """What each stage of a layout holds, one entry a stage."""
+    split = layout.split(model.layers)
+    first = np.concatenate([[0], np.cumsum(split)])
+    moe = np.array(
+        [sum(map(model.has_experts, range(a, b))) for a, b in zip(first[:-1], first[1:], strict=True)], float
+    )
+    dense = np.array(split, float) - moe
+    stage = np.arange(len(split))
+    again = np.full(len(split), np.inf if layout.recompute_layers is None else layout.recompute_layers)
+    return Slice(dense, moe, again, (stage == 0).astype(float), (stage == len(split) - 1).astype(float))
 
 
-def screen(
-    model: Model, cluster: Cluster, layouts: Layouts, calibration: Calibration | None = None,
-    constants: Constants = CONSTANTS,
-) -> Screened:
-    """Closed form, all layouts at once: even stages but for the ends, the catalog's bubble, evidence ``estimated``."""
-    at = Setting(model, cluster, layouts, constants, calibration or GENERIC)
-    made_of = blocks(at)
-    moe = model.expert_layers / model.layers
-    v, p = layouts.chunks, layouts.pipeline
-    many = layouts.pipeline * v > 1
-
-    def held(layers, first, last, chunks) -> Slice:
-        del chunks
-        return Slice(layers * (1 - moe), layers * moe, layouts.recompute_layers, first, last)
-
-    zero, one = np.zeros_like(p), np.ones_like(p)
-    inner = np.where(p * v > 2, layouts.most, np.maximum(layouts.first, layouts.last))
-    first = stage_time(at, made_of, held(layouts.first, one, np.where(many, 0.0, 1.0), 1))
-    last = stage_time(at, made_of, held(layouts.last, np.where(many, 0.0, 1.0), one, 1))
-    mid = stage_time(at, made_of, held(inner, zero, zero, 1))
-    def rank(one_chunk):
-        return RankTime(*(getattr(one_chunk, n) + (v - 1) * getattr(mid, n) for n in ("forward", "backward", "weight")))
-    ranks = [rank(first), rank(mid), rank(last)]
-    slowest = np.maximum(np.maximum(ranks[0].slot, ranks[2].slot), np.where(p > 2, ranks[1].slot, 0))
-    total = RankTime(*(getattr(ranks[0], n) + np.where(p > 1, getattr(ranks[2], n), 0) + np.maximum(p - 2, 0) * getattr(ranks[1], n) for n in ("forward", "backward", "weight")))
-    mean = RankTime(total.forward / p, total.backward / p, total.weight / p)
-    hop = hop_of(at) * at.factors.transfer.value
-    m = layouts.microbatches
-    window = m * slowest + bubble(layouts, mean) - np.where(p > 1, slowest - mean.slot, 0) * 1.0 + hops(layouts) * hop
-    sh = [stage_parameters(at, h) for h in (held(layouts.first + (v-1)*inner, one, np.where(many, 0.0, 1.0), 1), held(layouts.last + (v-1)*inner, np.where(many, 0.0, 1.0), one, 1))]
-    shared = np.maximum(sh[0][0], sh[1][0]); routed = np.maximum(sh[0][1], sh[1][1])
-    data = data_time(at, shared, routed, slowest) * at.factors.data.value + tied_time(at)
-    opt = optimizer_time(at, shared, routed)
-    step = window + data + opt + constants.step
-    peak = None
-    return Screened(1e9 * step, peak, {"window": window, "data": data, "opt": opt, "slowest": slowest, "mean": mean.slot, "hop": hop, 'first':first,'mid':mid,'last':last})
+@lru_cache(maxsize=64)
+def _lowered(schedule: str, ranks: int, microbatches: int, chunks: int) -> Program:
+    return lower(build(schedule, Shape(ranks, microbatches, chunks)))
 
 
-def hop_of(at: Setting) -> Column:
-    """Seconds of a hop between neighbouring ranks: the residual of a micro-batch, over t with sequence parallelism."""
-    layouts = at.layouts
-    stride = layouts.tensor * layouts.context * layouts.data
-    apart = (stride * layouts.pipeline > at.cluster.gpus_per_node).astype(np.float64)
-    return hop_time(at.cluster, at.constants, apart, 2 * at.tokens * at.model.hidden / at.spread)
+def _program(layout: Layout) -> Program:
+    return _lowered(layout.schedule, layout.pipeline, layout.microbatches, layout.chunks)
+
+
+def _windows(at: Setting, program: Program, stages: StageTime) -> tuple[float, float, float, float]:
+    """The window, and what bubble, imbalance and transfers have in it, nanoseconds.
+
+    Bubble: stages that all take the mean, free transfers. Imbalance: each its own time. Transfer: hops as estimated.
+    """
+    table = _durations(stages)
+    even = np.broadcast_to(np.rint(table.mean(axis=1, keepdims=True)).astype(np.int64), table.shape).copy()
+    free = np.zeros_like(table)
+    spans = [_window(program, *costs) for costs in ((even, free), (table, free), (table, _transfers(at, program)))]
+    work = float(table[Kind.F].sum() + table[Kind.B].sum()) * program.schedule.microbatches / program.schedule.ranks
+    return spans[2], spans[0] - work, spans[1] - spans[0], spans[2] - spans[1]
+
+
+def _window(program: Program, durations: NDArray[np.int64], transfers: NDArray[np.int64]) -> float:
+    first, last = simulate(program, Costs(durations[:, :, None], transfers[:, :, None], "estimated")).window
+    return float(last - first)
+
+
+def _durations(stages: StageTime) -> NDArray[np.int64]:
+    table = np.zeros((KINDS, len(stages.forward)))
+    weight = np.minimum(stages.weight, stages.backward)
+    table[Kind.F], table[Kind.B] = stages.forward, stages.backward
+    table[Kind.I], table[Kind.W] = stages.backward - weight, weight
+    return np.rint(SECOND * table).astype(np.int64)
+
+
+def _transfers(at: Setting, program: Program) -> NDArray[np.int64]:
+    """Delay of each stage's input, nanoseconds: forward from the stage before, backward from the one behind."""
+    place = program.schedule.placement[0].astype(np.int64)
+    stride = int(at.layouts.gpus[0] / at.layouts.pipeline[0])
+    node = place * stride // at.cluster.gpus_per_node
+    apart = (node[1:] != node[:-1]) | (stride >= at.cluster.gpus_per_node)
+    volume = np.full(len(apart), float((2 * at.tokens * at.model.hidden / at.spread)[0]))
+    between = np.where(place[1:] == place[:-1], 0.0, hop_time(at.network, apart.astype(float), volume))
+    table = np.zeros((KINDS, len(place)))
+    table[Kind.F, 1:] = between
+    table[Kind.B, :-1] = table[Kind.I, :-1] = between
+    return np.rint(SECOND * at.factors.transfer.value * table).astype(np.int64)
+
+
+def _by_rank(program: Program, stage: Column) -> Column:
+    """Sums over the stages that each rank holds (both copies where there are two)."""
+    place = program.schedule.placement
+    return np.sum([np.bincount(row, stage, program.schedule.ranks) for row in place], axis=0)
+
+
+def _outside(at: Setting, program: Program, held: Slice, stages: StageTime) -> tuple[float, float]:
+    """Data-parallel traffic that shows, and the update, of the rank that has most of it, nanoseconds."""
+    shared, routed = (_by_rank(program, np.broadcast_to(x, held.dense.shape)) for x in stage_parameters(at, held))
+    beside = (_by_rank(program, stages.forward), _by_rank(program, stages.backward))
+    data = at.factors.data.value * data_time(at, shared, routed, beside) + tied_time(at)
+    return SECOND * float(data.max()), SECOND * float(optimizer_time(at, shared, routed).max())
+
+
+NAMES = ("weights", "gradients", "optimizer", "activations", "logits", "other")
+
+
+def _memory(at: Setting, program: Program, held: Slice) -> Column:
+    """Bytes of each rank by name, float64[names, ranks]."""
+    ranks = program.schedule.ranks
+    shared, routed = (_by_rank(program, np.broadcast_to(x, held.dense.shape)) for x in stage_parameters(at, held))
+    copies = len(program.schedule.placement)
+    kept = _by_rank(program, activation_bytes(at, held)) / copies * peak_activations(program.schedule)
+    other = passing_bytes(at) + at.constants.workspace
+    rows = (*state_bytes(at, shared, routed), kept, _by_rank(program, held.last) * logits_bytes(at), other)
+    return np.stack([np.broadcast_to(row, (ranks,)) for row in rows]) * at.factors.memory.value
+
+
+def _reasons(model: Model, layout: Layout, stages: StageTime) -> tuple[str, ...]:
+    """What to look at, in sentences."""
+    found = []
+    slot = stages.forward + stages.backward
+    worst = int(slot.argmax())
+    if len(slot) > 1 and slot[worst] > 1.1 * slot.mean():
+        ends = {0: " with the embedding", len(slot) - 1: " with the head and the loss"}.get(worst, "")
+        layers = layout.split(model.layers)[worst]
+        found.append(
+            f"stage {worst}{ends} ({layers} layers) takes {slot[worst] / slot.mean():.2f} times the mean stage"
+        )
+    if 1 < layout.pipeline and layout.microbatches < layout.pipeline:
+        found.append(f"{layout.microbatches} micro-batches cannot keep {layout.pipeline} ranks busy")
+    return tuple([*found, *model.warnings])

@@ -105,7 +105,16 @@ def _gpt(cells: Cells, heads: int, vocab: int) -> Model:
     sizes = {name: _whole(cells, name) for name in ("hidden", "ffn")}
     layers = _whole(cells, "n_layers")
     return Model(
-        "gpt", layers, heads=heads, kv_heads=heads, vocab=vocab, gated=False, tied=True, biases=True, dropout=True, **sizes
+        "gpt",
+        layers,
+        heads=heads,
+        kv_heads=heads,
+        vocab=vocab,
+        gated=False,
+        tied=True,
+        biases=True,
+        dropout=True,
+        **sizes,
     )
 
 
@@ -156,10 +165,10 @@ def _ends_counted(layers: int, stages: int) -> tuple[int, ...]:
 
 
 def _ultrascale(cells: Cells) -> Row | None:
-    """nanotron on hosts of 8 H100, 400 GB/s a host."""
+    """nanotron on hosts of 8 H100, 400 GB/s a host; ``ddp_bucket_cap_mb`` is 25 in its configurations."""
     if cells["status"] == "flagged_failed_with_numbers" or _whole(cells, "pp") > _whole(cells, "n_layers"):
         return None
-    layout = _layout(cells, zero=_whole(cells, "zero_stage", 0))
+    layout = _layout(cells, zero=_whole(cells, "zero_stage", 0), bucket=25e6, fused_kernels=False)
     heads = _whole(cells, "n_heads")
     model = Model(
         cells["model"],
@@ -212,7 +221,7 @@ _DGXC = {
     "deepseek": "deepseek-v3",
 }
 # NVIDIA's own recipes hide tensor and data-parallel traffic, keep no scores and use the distributed optimizer.
-_RECIPE = dict(tensor_overlap=True, overlap=True)
+_RECIPE = dict(tensor_overlap=True, overlap=True, overlap_gather=True)
 
 
 def _dgxc(cells: Cells) -> Row | None:
@@ -271,6 +280,7 @@ def _foundry(cells: Cells) -> Row | None:
         sequence=_whole(cells, "SeqLen (T)"),
         recompute="full" if cells["Activation Checkpointing"] == "True" else "none",
         zero=zero,
+        fused_kernels=False,
         precision="fp8" if "fp8" in cells["Precision"] else "bf16",
     )
     if not rate:
@@ -310,6 +320,7 @@ def _misc(cells: Cells) -> Row | None:
         recompute=recompute if recompute in ("full", "selective") else "none",
         fused_attention=not old,
         overlap=tuned,
+        overlap_gather=tuned,
         tensor_overlap=tuned,
         sequence_parallel=recompute != "full" or not old,
     )
