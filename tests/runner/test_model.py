@@ -1,5 +1,6 @@
 """Every cut of the built-in model is the same model, and a user's function is told what is wrong with it."""
 
+import numpy as np
 import pytest
 import torch
 
@@ -71,12 +72,12 @@ def test_a_function_that_makes_something_else_is_refused():
 
 
 def test_gradient_error_is_relative_to_the_largest_element_of_its_parameter():
-    reference = {0: [torch.tensor([4.0, -8.0]), torch.tensor([1e-3])]}
-    found = {0: [torch.tensor([4.0, -7.0]), torch.tensor([1.5e-3])]}
+    reference = {0: [np.array([4.0, -8.0]), np.array([1e-3])]}
+    found = {0: [np.array([4.0, -7.0]), np.array([1.5e-3])]}
     assert gradient_error(found, reference) == pytest.approx(0.5)
     assert gradient_error(reference, reference) == 0
 
 
-@pytest.mark.parametrize("found", [None, torch.tensor([float("nan")])])
+@pytest.mark.parametrize("found", [None, np.array([np.nan])])
 def test_a_gradient_that_is_missing_or_no_number_is_an_infinite_error(found):
-    assert gradient_error({0: [found]}, {0: [torch.tensor([1.0])]}) == float("inf")
+    assert gradient_error({0: [found]}, {0: [np.array([1.0])]}) == float("inf")

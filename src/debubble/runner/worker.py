@@ -24,7 +24,7 @@ from ..lower import lower
 from .engine import Engine
 from .model import Parts, build
 from .recorder import Recorder
-from .reference import RATE, Reference, gradient_error, gradients
+from .reference import RATE, Gradient, Reference, gradient_error, gradients
 from .stamps import Stamps, make_file
 from .task import Task
 from .watch import CpuWatch, CudaWatch, Watch
@@ -214,7 +214,7 @@ class Trainer:
         if self._task.schedule.forward_only:
             return (None, _relative(loss, self._reference.infer(inputs, targets))) if self._reference else None
         mine = {at: gradients(module) for at, module in self._modules.items()}
-        gathered: list[dict[int, list[Tensor | None]]] = [{}] * self._task.schedule.ranks
+        gathered: list[dict[int, list[Gradient | None]]] = [{}] * self._task.schedule.ranks
         dist.gather_object(mine, gathered if self._world.first else None, group_dst=0, group=self._world.pipeline)
         if self._reference is None:
             return None
