@@ -45,3 +45,24 @@ def test_a_full_disk_is_an_input_error_and_leaves_nothing_behind(tmp_path):
     with pytest.raises(InputError, match="No space left"), replacing(tmp_path / "out.bin"):
         raise OSError(28, "No space left on device")
     assert os.listdir(tmp_path) == []
+
+
+def test_a_pipe_is_written_to_and_stays_a_pipe(tmp_path):
+    path = tmp_path / "pipe"
+    os.mkfifo(path)
+    reader = os.open(path, os.O_RDONLY | os.O_NONBLOCK)
+    with replacing(path) as stream:
+        stream.write(b"all")
+    assert os.read(reader, 10) == b"all"
+    os.close(reader)
+    assert path.is_fifo()
+    assert os.listdir(tmp_path) == ["pipe"]
+
+
+def test_a_link_stays_and_what_it_leads_to_is_replaced(tmp_path):
+    (tmp_path / "there").mkdir()
+    (tmp_path / "link").symlink_to("there/out.bin")
+    with replacing(tmp_path / "link") as stream:
+        stream.write(b"all")
+    assert (tmp_path / "link").is_symlink()
+    assert (tmp_path / "there" / "out.bin").read_bytes() == b"all"
