@@ -33,6 +33,7 @@ HEADS = {
         b'[\n {\n "name": "iteration begin", "ph": "i"',
         b'INFO: profiler\n{"traceEvents": [',
     ],
+    "a distilled trace": [b"\x8b\xa6format\xb8debubble distilled trace\xa7version\x01"],
     "a Primus timeline": [b'{"1": {"fwd_start": [1.0], "fwd_end": [2.0]'],
     "a log of steps": [b"microbatches,step_ms\n8,120\n16,210\n"],
     "an op table": [b"PAR1\x15", b"rank,step,op,stage,start_ms,end_ms\n0,1,F", b"op;rank;start_us;end_us\n"],

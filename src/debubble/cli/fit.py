@@ -9,7 +9,7 @@ import click
 
 from ..errors import Fault, InputError
 from .fit_document import Asked, Fitted, document_of
-from .options import COUNT, FACTORS, SIZE, Verb, json_option
+from .options import COUNT, FACTORS, PLACE, SIZE, Verb, json_option
 
 if TYPE_CHECKING:
     import numpy as np
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 
 @click.command(cls=Verb)
-@click.argument("file", type=click.Path(path_type=Path))
+@click.argument("file", type=PLACE)
 @click.option("-p", "--ranks", type=COUNT, required=True, help="Ranks of the pipeline.")
 @click.option("--data", type=COUNT, help="Data-parallel replicas: with --micro-batch turns batches into micro-batches.")
 @click.option("--micro-batch", type=COUNT, help="Samples in one micro-batch.")

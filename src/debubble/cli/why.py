@@ -10,7 +10,7 @@ import click
 
 from ..errors import Fault, InputError
 from .console import Look, say
-from .options import Parsed, Verb, json_option, look_options
+from .options import PLACE, Parsed, Verb, json_option, look_options
 from .pictures import picture_options
 from .report import MILLISECOND, emit
 
@@ -31,7 +31,7 @@ def _share(text: str, name: str) -> float:
 
 
 @click.command(cls=Verb)
-@click.argument("runs", nargs=-1, required=True, type=click.Path(path_type=Path), metavar="A B | SERIES")
+@click.argument("runs", nargs=-1, required=True, type=PLACE, metavar="A B | SERIES")
 @click.option("--gate", type=Parsed("share", _share), help="Exit 1 where B is slower by more than this, as in 3%.")
 @click.option("--markdown", "as_markdown", is_flag=True, help="Print Markdown, for a pull request.")
 @picture_options

@@ -80,8 +80,9 @@ class Remote:
     def rglob(self, pattern: str) -> Iterator[Remote]:
         """Files of the folder and of those in it whose names fit a pattern."""
         system = self._system()
+        folder, here = self.address.rstrip("/"), system._strip_protocol(self.address).rstrip("/")
         for found in system.find(self.address):
-            file = Remote(system.unstrip_protocol(found))
+            file = Remote(folder + found.removeprefix(here))
             if fnmatch(file.name, pattern):
                 yield file
 
