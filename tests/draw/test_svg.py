@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from debubble.account import account
 from debubble.costs import Rates, costs_of
-from debubble.draw.svg import MOST_BOXES, svg
+from debubble.draw.svg import MOST_BOXES, figure, svg
 from debubble.lower import lower
 from debubble.schedule import Shape
 from debubble.schedules.catalog import build
@@ -98,3 +98,13 @@ def test_a_hostile_title_stays_text(title):
 
 def test_nothing_is_fetched():
     assert set(re.findall(r"https?://[^\"]+", svg(run("1f1b", 2, 2)))) == {"http://www.w3.org/2000/svg"}
+
+
+def test_two_timelines_stand_below_each_other_on_one_time_axis():
+    short, long = run("1f1b", 2, 1), run("1f1b", 2, 4)  # 6 ms and 15 ms
+    root = ElementTree.fromstring(figure([("short", short), ("long", long)]))
+    unit = PLOT / 15
+    assert {round(wide / unit, 2) for _, _, wide, _ in boxes(root)} == {1, 2}
+    panel = root.find("svg:g", SPACE)
+    assert {round(wide / unit, 2) for _, _, wide, _ in boxes(panel)} == {1, 2}
+    assert root.find("svg:title", SPACE).text == "short, long"

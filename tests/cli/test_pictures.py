@@ -1,0 +1,99 @@
+"""Picture files of the verbs: each is written whole, said, and shows what the verb found."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+RECORDINGS = Path(__file__).resolve().parents[2] / "examples" / "four-to-eight" / "recordings"
+FOUR, EIGHT = RECORDINGS / "four", RECORDINGS / "eight"
+VERBS = {
+    "show": ("show", "1f1b", "-p", 4, "-m", 8),
+    "diagnose": ("diagnose", EIGHT),
+    "why": ("why", FOUR, EIGHT),
+    "why of jobs": ("why", RECORDINGS.parent / "four.toml", RECORDINGS.parent / "eight.toml"),
+}
+OPENS = {"html": b"<!doctype html>", "svg": b"<svg ", "png": b"\x89PNG", "pdf": b"%PDF"}
+
+
+@pytest.mark.parametrize("kind", OPENS)
+@pytest.mark.parametrize("verb", VERBS)
+def test_every_verb_writes_every_kind_and_says_so(cli, tmp_path, verb, kind):
+    if kind in ("png", "pdf"):
+        pytest.importorskip("matplotlib", reason="matplotlib is not installed")
+    path = tmp_path / f"picture.{kind}"
+    ran = cli(*VERBS[verb], f"--{kind}", path)
+    assert (ran.status, ran.err) == (0, f"wrote {path}\n")
+    assert path.read_bytes().startswith(OPENS[kind])
+
+
+def data(path: Path) -> dict:
+    return json.loads(path.read_text().split('id="data">')[1].split("</script>")[0])
+
+
+def test_the_page_of_show_says_both_numbers_by_name_the_formula_and_the_bound(cli, tmp_path):
+    cli(*VERBS["show"], "--html", tmp_path / "p.html")
+    page = data(tmp_path / "p.html")
+    tiles = {tile["name"]: tile for tile in page["tiles"]}
+    assert tiles["Idle share (bubble ratio)"]["value"] == "27.3 % (37.5 %)"
+    assert "(p-1)/(m+p-1), exact" in tiles["What the schedule itself promises"]["note"]
+    assert tiles["Lower bound"]["value"] == "33 ms"
+    assert page["next"] == "debubble show 1f1b -p 4 -m 19"
+
+
+def test_the_page_of_diagnose_holds_what_json_says(cli, tmp_path):
+    ran = cli(*VERBS["diagnose"], "--html", tmp_path / "p.html", "--json")
+    page = data(tmp_path / "p.html")
+    causes = {row["cause"]: row["cost_ms"] for row in page["causes"][0]["rows"]}
+    assert causes == {row["cause"]: row["cost_ms"] for row in ran.json["causes"]}
+    assert json.loads(page["take"][-1]["text"]) == ran.json
+    assert page["tiles"][3]["value"] == f"{100 * ran.json['resim_ratio']:.1f} %"
+
+
+def test_the_page_of_why_has_two_runs_and_the_verdict(cli, tmp_path):
+    ran = cli(*VERBS["why"], "--html", tmp_path / "p.html", "--json")
+    page = data(tmp_path / "p.html")
+    assert [run["ranks"] for run in page["runs"]] == [2, 4]
+    assert page["verdict"] == ran.json["verdict"]
+    assert page["tiles"][0]["value"] == f"{ran.json['throughput_ratio']:.2f} x"
+
+
+@pytest.mark.parametrize(
+    ("args", "next_command"),
+    [
+        (("--stage-scale", "1,1,1,3"), "debubble show 1f1b -p 4 -m 8"),
+        (("--transfer", "5ms"), "debubble show 1f1b -p 4 -m 8"),
+        (("--forward", "2ms"), "debubble show 1f1b -p 4 -m 19 --forward 2ms"),
+    ],
+)
+def test_the_next_command_leaves_out_what_costs_most(cli, tmp_path, args, next_command):
+    cli(*VERBS["show"], *args, "--html", tmp_path / "p.html")
+    assert data(tmp_path / "p.html")["next"] == next_command
+    assert cli(*next_command.split()[1:]).status == 0
+
+
+@pytest.mark.parametrize("name", ["1f1b", "interleaved", "zb-v", "seq1f1b", "dualpipe"])
+def test_commands_and_configurations_on_the_page_can_be_used(cli, tmp_path, name):
+    extra = {"interleaved": ("-v", 2), "seq1f1b": ("--slices", 2)}.get(name, ())
+    cli("show", name, "-p", 4, "-m", 8, *extra, "--html", tmp_path / "p.html")
+    page = data(tmp_path / "p.html")
+    again = cli(*page["take"][0]["text"].split()[1:], "--json")
+    assert again.json["makespan_ms"] == page["runs"][0]["window"] / 1e6
+    assert cli(*page["next"].split()[1:]).status == 0
+
+
+def test_a_picture_that_cannot_be_written_is_one_line(cli, tmp_path):
+    ran = cli(*VERBS["show"], "--html", tmp_path / "none" / "p.html")
+    assert (ran.status, ran.out) == (2, "")
+    assert "it cannot be written" in ran.err
+
+
+def test_runs_without_a_pipeline_have_a_page_but_no_figure(cli, tmp_path):
+    for name, tokens in (("a", 1000), ("b", 900)):
+        (tmp_path / f"{name}.toml").write_text(f"gpus = 4\npipeline = 4\n[measured]\ntokens_per_second = {tokens}\n")
+    jobs = (tmp_path / "a.toml", tmp_path / "b.toml")
+    assert cli("why", *jobs, "--html", tmp_path / "p.html").status == 0
+    assert data(tmp_path / "p.html")["runs"] == []
+    ran = cli("why", *jobs, "--svg", tmp_path / "p.svg")
+    assert ran.status == 2
+    assert "neither run has a timeline" in ran.err
