@@ -147,5 +147,5 @@ def _hints(shown: Shown) -> list[str]:
             hint += f"; as interleaved -v 2 it is {100 * (p - 1) / (2 * m + p - 1):.1f} %"
         lines.append(f" {hint}.")
     uneven = ",".join(["1"] * (min(schedule.stages, 8) - 1) + ["1.6"])
-    options = (f"--stage-scale {uneven}", "--transfer 100us", "--svg F", "--perfetto F", "--torch-csv F", "--json")
+    options = (f"--stage-scale {uneven}", "--transfer 100us", "--html F", "--json")
     return [*lines, f" More: {'   '.join(options)}"]

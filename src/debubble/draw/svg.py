@@ -190,7 +190,7 @@ def _stacks(panel: _Panel) -> Iterator[str]:
                 outline = _outline(floor, top, (_TOP + rank * panel.row + bar, bar, step))
                 yield f'<path class="{kind.name}" d="{outline}"/>'
                 if kind in _HATCH:
-                    yield f'<path fill="url(#h{kind.name})" d="{outline}"/>'
+                    yield f'<path fill="url(#h{kind.name})" opacity=".4" d="{outline}"/>'
             floor = top
 
 
