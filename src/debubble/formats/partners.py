@@ -13,6 +13,7 @@ from itertools import combinations, permutations
 import numpy as np
 from numpy.typing import NDArray
 
+from ..errors import Fault, InputError
 from ..op import Kind
 from .matching import TOGETHER, match
 from .rank_ops import RankOps, Transfers
@@ -25,31 +26,74 @@ _Side = tuple[NDArray[np.int64], NDArray[np.int64]]
 def chains(devices: Sequence[RankOps]) -> list[list[int]]:
     """Pipelines as lists of indices into ``devices``, each from its first rank to its last; [] where none shows.
 
-    Every device must be in one, and all must be equally long.
+    All are equally long. Devices of a pipeline that lacks a rank are in none.
+
+    Raises:
+        InputError: no pipeline is whole, and it shows whose neighbours are missing.
     """
+    torn: list[list[int]] = []
     for tell in (_named, _in_order, _by_ends):
-        found = _chains_of(tell(devices), devices)
-        if found:
-            return found
+        links = tell(devices)
+        parts = _parts(links, devices)
+        if found := _whole(parts, devices):
+            return sorted(found, key=lambda chain: devices[chain[0]].rank)
+        torn = torn or (parts if links and any(len(part) == 1 for part in parts) else [])
+    if torn:
+        lonely = ", ".join(str(devices[part[0]].rank) for part in torn if len(part) == 1)
+        rule = f"rank {lonely} sends to or receives from ranks whose traces are not here; no pipeline is whole"
+        raise InputError(Fault(devices[0].source, rule, "add the traces of the other ranks, or say --ranks"))
     return []
 
 
-def _chains_of(links: set[tuple[int, int]], devices: Sequence[RankOps]) -> list[list[int]]:
+def _parts(links: set[tuple[int, int]], devices: Sequence[RankOps]) -> list[list[int]]:
+    """Devices that hang together, each part in order; nothing where a device has too many neighbours."""
     neighbours: list[set[int]] = [set() for _ in devices]
     for one, other in links:
         neighbours[one].add(other)
         neighbours[other].add(one)
-    if any(not 1 <= len(near) <= 2 for near in neighbours):
+    if any(len(near) > 2 for near in neighbours):
         return []
     begun = [int(device.start[device.kind == Kind.F].min(initial=np.iinfo(np.int64).max)) for device in devices]
-    found: list[list[int]] = []
+    parts: list[list[int]] = []
     left = set(range(len(devices)))
     while left:
-        found.append(_walk(neighbours, begun, left))
-        left -= set(found[-1])
-    if len({len(chain) for chain in found}) > 1:
-        return []
-    return sorted(found, key=lambda chain: devices[chain[0]].rank)
+        parts.append(_walk(neighbours, begun, left))
+        left -= set(parts[-1])
+    return parts
+
+
+def _whole(parts: list[list[int]], devices: Sequence[RankOps]) -> list[list[int]]:
+    """The parts that are whole pipelines; all of them where directions are not known and they are equally long."""
+    closed = [_closed([devices[i] for i in part]) if len(part) > 1 else False for part in parts]
+    found = [part for part, whole in zip(parts, closed, strict=True) if whole]
+    if not found and all(whole is None for whole in closed):
+        found = parts
+    return found if len({len(part) for part in found}) == 1 else []
+
+
+def _closed(chain: Sequence[RankOps]) -> bool | None:
+    """Whether what a chain sends forward stays inside, and some of its forwards need nothing; None if unknown.
+
+    A pipeline of p ranks and v chunks has at most p v - 1 transfers for its p v forwards of a micro-batch. A piece cut
+    out of a longer one sends more than it receives (its end is missing), or the reverse, or needs as many as it runs.
+    Most steps decide: a cut step, or a transfer that was set aside, spoils its own.
+    """
+    moves = [device.transfers for device in chain if device.transfers is not None]
+    steps = np.array(sorted(set.intersection(*(set(device.step.tolist()) for device in chain))))
+    known = [move.forward[np.isin(move.step, steps)] >= 0 for move in moves]
+    if len(moves) < len(chain) or not len(steps) or not all(rows.all() for rows in known):
+        return None
+    forwards = sum(_by_step(device.step[device.kind == Kind.F], steps) for device in chain)
+    sent, received = (
+        sum(_by_step(move.step[(move.send == way) & (move.forward == 1)], steps) for move in moves) for way in (1, 0)
+    )
+    return bool(np.mean((sent == received) & (received < forwards)) > 0.5)
+
+
+def _by_step(numbers: NDArray[np.int64], steps: NDArray[np.int64]) -> NDArray[np.int64]:
+    """How many rows each step has, int64[steps]."""
+    at = np.searchsorted(steps, numbers[np.isin(numbers, steps)])
+    return np.bincount(at, minlength=len(steps))
 
 
 def _walk(neighbours: list[set[int]], begun: list[int], left: set[int]) -> list[int]:
@@ -104,20 +148,23 @@ def _sides(moves: Transfers, steps: NDArray[np.int64]) -> dict[tuple[bool, int],
 
 def _follows(one: dict[tuple[bool, int], _Side], other: dict[tuple[bool, int], _Side], within: int) -> bool:
     """Whether the second takes all that the first sends forward, and sends it all that comes back."""
-    lags = []
-    for (sent, end), (received, arrived) in (
-        (one[True, 1], other[False, 1]),
-        (other[True, 0], one[False, 0]),
-    ):
-        if not np.array_equal(sent, received):
-            return False
-        lags.append(arrived - end)
-    down, up = lags
-    if not len(down):
+    down, up = _lags(one[True, 1], other[False, 1]), _lags(other[True, 0], one[False, 0])
+    if down is None or up is None or not len(down):
         return False
     lag = np.concatenate([down, -up])
     offset = float(np.median(lag))
     return abs(offset) < within and float(np.median(np.abs(lag - offset))) < TOGETHER
+
+
+def _lags(sent: _Side, received: _Side) -> NDArray[np.int64] | None:
+    """By how much each receive ends behind its send, over the steps in which both are as many; None where few are."""
+    steps, number = np.unique(np.concatenate([sent[0], received[0]]), return_inverse=True)
+    mine, theirs = (np.bincount(part, minlength=len(steps)) for part in np.split(number, [len(sent[0])]))
+    good = steps[mine == theirs]
+    if 2 * len(good) < len(steps):  # a cut step, or a transfer that was set aside, spoils its step only
+        return None
+    ends = [end[np.isin(step, good)] for step, end in (sent, received)]
+    return ends[1] - ends[0]
 
 
 def _by_ends(devices: Sequence[RankOps]) -> set[tuple[int, int]]:

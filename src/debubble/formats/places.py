@@ -12,6 +12,8 @@ from ..op import Kind
 from .partners import chains
 from .rank_ops import RankOps
 
+_NOWHERE = -1  # place of a device that is left out
+
 
 @dataclass(frozen=True, slots=True)
 class Said:
@@ -35,8 +37,8 @@ class Places:
     """Position and replica of each device, in their order.
 
     Args:
-        position: rank in the pipeline.
-        replica: data-parallel replica.
+        position: rank in the pipeline; -1 where a device is left out.
+        replica: data-parallel replica; -1 likewise.
         remarks: how they were found, where that is a guess.
     """
 
@@ -70,7 +72,7 @@ def places(devices: Sequence[RankOps], said: Said) -> Places:
     if len(devices) == 1:
         return Places((0,), (0,))
     if found := chains(devices):
-        return _from_chains(found, len(devices))
+        return _from_chains(found, devices)
     position = _by_warm_up(devices)
     if not any(position) or len({position.count(at) for at in position}) > 1:
         # GPipe runs every forward first on all ranks; 1F1B with m < p does on its first p - m + 1.
@@ -116,17 +118,20 @@ def _with_replicas(devices: Sequence[RankOps], position: tuple[int, ...], said: 
         return Places(position, tuple(nth))
     found = chains(devices)
     if found and all([position[i] for i in chain] == list(range(len(chain))) for chain in found):
-        return _from_chains(found, len(devices))
+        return _from_chains(found, devices)
     guess = f"{most} devices hold the same stage; they were taken for replicas (--data says how many there are)"
     return Places(position, tuple(nth), (guess,))
 
 
-def _from_chains(found: list[list[int]], devices: int) -> Places:
-    position, replica = [0] * devices, [0] * devices
+def _from_chains(found: list[list[int]], devices: Sequence[RankOps]) -> Places:
+    position, replica = [_NOWHERE] * len(devices), [_NOWHERE] * len(devices)
     for number, chain in enumerate(found):
         for at, device in enumerate(chain):
             position[device], replica[device] = at, number
-    return Places(tuple(position), tuple(replica))
+    lost = [device for device, at in zip(devices, position, strict=True) if at == _NOWHERE]
+    ranks = ", ".join(str(device.rank) for device in lost)
+    remark = f"rank {ranks}: their pipeline lacks a rank (the others have {len(found[0])}); they were left out"
+    return Places(tuple(position), tuple(replica), (remark,) if lost else ())
 
 
 def _by_warm_up(devices: Sequence[RankOps]) -> tuple[int, ...]:

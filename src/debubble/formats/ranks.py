@@ -95,7 +95,7 @@ def _windows(devices: Sequence[RankOps], where: Places, said: Said, source: str)
     remarks = [f"{source}: {_counted(count)} left out: {why}" for why, count in faults.most_common(_MOST_REASONS)]
     if more := sum(faults.values()) - sum(count for _, count in faults.most_common(_MOST_REASONS)):
         remarks.append(f"{source}: {_counted(more)} left out for other reasons of that kind")
-    if len(devices) > ranks * (max(where.replica) + 1):
+    if sum(at >= 0 for at in where.position) > ranks * (max(where.replica) + 1):
         spread = np.median(spreads) / 1e6 if spreads else 0.0
         remarks.append(f"devices of one stage were merged; their ends lie {spread:.3f} ms apart (median)")
     return found, remarks
