@@ -44,6 +44,7 @@ class Layout:
         bucket: bytes of gradients that data-parallel ranks reduce in one call (Megatron-LM: 40 million in fp32;
             PyTorch's DDP: 25 MB).
         fused_kernels: whether element-wise work is fused (Transformer Engine, Megatron's kernels, ``torch.compile``).
+        keep_gathered: whether what sequence parallelism gathers is kept whole for the backward; Megatron-LM gathers again.
         tensor_overlap: whether tensor collectives run beside matrix products (Megatron's ``--tp-comm-overlap``).
     """
 
@@ -67,6 +68,7 @@ class Layout:
     overlap_gather: bool = False
     fused_attention: bool = True
     fused_kernels: bool = True
+    keep_gathered: bool = False
     tensor_overlap: bool = False
     bucket: float = 160e6
 
@@ -126,6 +128,7 @@ class Layouts:
     overlap_gather: NDArray[np.float64]
     fused_attention: NDArray[np.float64]
     fused_kernels: NDArray[np.float64]
+    keep_gathered: NDArray[np.float64]
     tensor_overlap: NDArray[np.float64]
     bucket: NDArray[np.float64]
     first: NDArray[np.float64]

@@ -55,7 +55,7 @@ class Constants:
     hidden_data: float = 0.62
     microbatch: float = 0.00045
     step: float = 10e-3
-    workspace: float = 3e9
+    workspace: float = 0.5e9
 
 
 CONSTANTS = Constants()

@@ -45,10 +45,12 @@ def layer_bytes(at: Setting, *, experts: bool = False) -> Column:
     e = model.experts
     tensor, spread = layouts.tensor, at.spread
     mask = 1 if model.dropout else 0
-    whole = (8 + 2 * mask) * model.hidden / spread  # two norms' inputs, their outputs, two dropout masks
+    inputs = np.where(layouts.keep_gathered > 0, 1.0, spread)  # of both column-parallel products
+    whole = (4 + 2 * mask) * model.hidden / spread + 4 * model.hidden / inputs  # norms' inputs, dropout masks
+    gate = np.where(layouts.fused_kernels > 0, 6, 8) if model.gated else 4  # unfused, the activated gate is kept too
     attention = (2 * model.heads + 4 * model.kv_heads) * model.head_width + 2 * model.heads * _value_width(at)
     width = e.shared + e.width * e.active if experts and e else model.ffn
-    inner = width * (6 if model.gated else 4) + (4 * model.hidden * e.active if experts and e else 0)
+    inner = width * gate + (4 * model.hidden * e.active if experts and e else 0)
     kept = at.tokens * (whole + (attention + inner) / tensor)
     if model.latent:
         kept = kept + at.tokens * 2 * (model.latent.query + model.latent.kv + model.latent.rotary)
@@ -73,8 +75,8 @@ def input_bytes(at: Setting) -> Column:
 
 
 def logits_bytes(at: Setting) -> Column:
-    """Logits of one micro-batch on the last stage: 16 bits, an fp32 copy, and its gradient."""
-    return 10 * at.tokens * at.model.vocab / at.layouts.tensor
+    """Logits of one micro-batch on the last stage: 16 bits, an fp32 copy, its gradient; unfused, the softmax too."""
+    return np.where(at.layouts.fused_kernels > 0, 10, 16) * at.tokens * at.model.vocab / at.layouts.tensor
 
 
 def activation_bytes(at: Setting, held: Slice) -> Column:

@@ -118,8 +118,8 @@ def _gpt(cells: Cells, heads: int, vocab: int) -> Model:
     )
 
 
-# Megatron-DeepSpeed of 2021 and 2022: attention by batched products, no sequence parallelism, no overlap of data-parallel
-# traffic with the pipeline (its engine reduces after the last backward).
+# Megatron-DeepSpeed of 2021 and 2022: attention by batched products, no sequence parallelism, no overlap of
+# data-parallel traffic with the pipeline (its engine reduces after the last backward).
 _DEEPSPEED = dict(fused_attention=False, sequence_parallel=False, overlap=False, recompute="full", precision="fp16")
 
 
@@ -164,11 +164,16 @@ def _ends_counted(layers: int, stages: int) -> tuple[int, ...]:
     return tuple(split)
 
 
+# huggingface/nanotron, examples/config_tiny_llama_bench.yaml@67c5ebb, from which scripts/scaling_benchmarks.py makes its
+# runs: ddp_bucket_cap_mb 25, fp32 accumulation, REDUCE_SCATTER, and no tp_recompute_allgather yet.
+_NANOTRON = dict(bucket=25e6, fused_kernels=False, keep_gathered=True)
+
+
 def _ultrascale(cells: Cells) -> Row | None:
-    """nanotron on hosts of 8 H100, 400 GB/s a host; ``ddp_bucket_cap_mb`` is 25 in its configurations."""
+    """Hosts of 8 H100, 400 GB/s a host."""
     if cells["status"] == "flagged_failed_with_numbers" or _whole(cells, "pp") > _whole(cells, "n_layers"):
         return None
-    layout = _layout(cells, zero=_whole(cells, "zero_stage", 0), bucket=25e6, fused_kernels=False)
+    layout = _layout(cells, zero=_whole(cells, "zero_stage", 0), **_NANOTRON)
     heads = _whole(cells, "n_heads")
     model = Model(
         cells["model"],
@@ -190,7 +195,7 @@ def _ultrascale(cells: Cells) -> Row | None:
 
 
 def _by_weights(model: Model, stages: int) -> tuple[int, ...]:
-    """nanotron's split: blocks dealt out in order, a stage closed by the block that passes its share of the weights.
+    """The split of nanotron: blocks dealt out in order, a stage closed by the block that passes its share of the weights.
 
     Read in huggingface/nanotron@01de8d9 ``models/base.py``: the head counts V h, the embedding nothing.
     """
@@ -329,7 +334,8 @@ def _misc(cells: Cells) -> Row | None:
     model = _named(_MISC[cells["model"]])
     model = replace(model, layers=_whole(cells, "n_layers", model.layers), next_heads=0)
     hardware = "A100-80GB" if "A100" in cells["hardware"] else cells["hardware"]
-    return _recipe_row({**cells, "hardware": hardware}, model, layout, _number(cells, "step_time_s"))
+    row = _recipe_row({**cells, "hardware": hardware}, model, layout, _number(cells, "step_time_s"))
+    return row and replace(row, memory=_number(cells, "mem_gb") * 2**30)
 
 
 TABLES = (
