@@ -10,7 +10,8 @@ import pytest
 
 from debubble.formats import torch_csv
 from debubble.schedule import Shape
-from debubble.schedules.catalog import CATALOG, build
+from debubble.schedules.catalog import build
+from debubble.synth.catalog import ENTRIES
 
 KEYS = {
     "schedule", "ranks", "stages", "microbatches", "makespan_ms", "lower_bound_ms", "idle_share", "bubble_ratio",
@@ -105,14 +106,14 @@ def test_a_file_that_deadlocks_is_a_refusal_with_the_circle(cli, tmp_path):
 
 def test_the_list_names_every_schedule(cli):
     lines = cli("show", "--list").out.splitlines()
-    assert [line.split()[0] for line in lines[1:-1]] == list(CATALOG)
-    assert {entry.needs for entry in CATALOG.values()} - {""} <= set(re.split(r"\s{2,}", "  ".join(lines)))
+    assert [line.split()[0] for line in lines[1:-1]] == list(ENTRIES)
+    assert {entry.needs for entry in ENTRIES.values()} - {""} <= set(re.split(r"\s{2,}", "  ".join(lines)))
 
 
 @pytest.mark.parametrize("order", [("--list", "--json"), ("--json", "--list")])
 def test_the_list_is_one_json_object_too(cli, order):
     entries = cli("show", *order).json["schedules"]
-    assert [entry["name"] for entry in entries] == list(CATALOG)
+    assert [entry["name"] for entry in entries] == list(ENTRIES)
     assert {"placement", "needs", "bubble", "activations", "paper"} < set(entries[0])
 
 

@@ -14,6 +14,7 @@ from ..errors import Fault, InputError, nearest
 from .options import COUNT, together
 
 if TYPE_CHECKING:
+    from ..costs import Rates
     from ..exchange import Exchange
     from ..schedule import Schedule, Shape
 
@@ -30,6 +31,21 @@ class Sizes:
     group: int | None = None
     slices: int | None = None
 
+
+@dataclass(frozen=True, slots=True)
+class Memory:
+    """What was said about memory.
+
+    Args:
+        release: when a split backward frees activations: ``w``, ``half`` or ``i``.
+        cap: activations that each rank may hold, which a searched schedule keeps; None for its default.
+    """
+
+    release: str = "w"
+    cap: str | None = None
+
+
+_UNSAID = Memory()
 
 _OPTIONS = (
     (("-p", "--ranks"), "Ranks of the pipeline."),
@@ -53,28 +69,53 @@ def size_options(command: Command) -> Command:
     return with_sizes
 
 
-def schedule_of(name: str, sizes: Sizes) -> Schedule:
+def memory_options(command: Command) -> Command:
+    """Add ``--release`` and ``--memory``; the command takes them as ``memory``, a ``Memory``."""
+
+    @wraps(command)
+    def with_memory(*args: Any, release: str, memory: str | None, **given: Any) -> Any:
+        return command(*args, memory=Memory(release, memory), **given)
+
+    cap = "Most activations on a rank, for zb-auto and zb-v-auto: 6, 1p, 1.5p or one for each rank.  [default: 1p]"
+    with_memory = click.option("--memory", metavar="CAP", help=cap)(with_memory)
+    return click.option(
+        "--release",
+        type=click.Choice(["w", "half", "i"]),
+        default="w",
+        show_default=True,
+        help="When a split backward frees activations: at W, half at I and half at W, or at I.",
+    )(with_memory)
+
+
+def schedule_of(name: str, sizes: Sizes, rates: Rates | None = None, memory: Memory = _UNSAID) -> Schedule:
     """The schedule that a name or a path means.
 
     Args:
         name: as in the catalog, the path of a torch CSV file, or ``module:Class`` of a torch schedule.
         sizes: of the pipeline; a file knows its own.
+        rates: how long ops take, for schedules that are searched; None for the defaults.
+        memory: what such a schedule may hold.
 
     Raises:
-        InputError: no such schedule, or sizes that are missing or do not suit it; all faults at once.
+        InputError: no such schedule, or sizes or a cap that are missing or do not suit it; all faults at once.
     """
-    if name.endswith(".csv") or Path(name).is_file():
+    is_file = name.endswith(".csv") or Path(name).is_file()
+    if memory.cap is not None and (is_file or ":" in name):
+        fault = Fault(f"memory = {memory.cap}", f"{name} is an order already and takes no cap", "leave it out")
+        raise InputError(fault)
+    if is_file:
         return _from_file(name, sizes)
     if ":" in name:
         return _from_class(name, sizes)
-    from ..schedules.catalog import CATALOG, build
+    from ..memory import Release
+    from ..synth.catalog import ENTRIES, build
 
     def known() -> None:
-        if name not in CATALOG:
-            raise nearest(name, CATALOG, "schedule")
+        if name not in ENTRIES:
+            raise nearest(name, ENTRIES, "schedule")
 
     _, shape = together(known, lambda: shape_of(sizes))
-    return build(name, shape)
+    return build(name, shape, rates, cap=memory.cap, release=Release(memory.release))
 
 
 def exchange_of(name: str, schedule: Schedule) -> Exchange | None:

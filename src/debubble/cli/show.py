@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from .console import Look, say, warn, wrote
-from .given import Sizes, exchange_of, schedule_of, size_options
+from .given import Memory, Sizes, exchange_of, memory_options, schedule_of, size_options
 from .options import Verb, json_option, look_options
 from .pictures import KINDS as PICTURES
 from .sending import Speeds, speed_options
@@ -131,13 +131,7 @@ def _list(ctx: click.Context, _: click.Parameter, wanted: bool) -> None:
 @size_options
 @speed_options
 @click.option("--forward-only", is_flag=True, help="Leave the backwards out (inference).")
-@click.option(
-    "--release",
-    type=click.Choice(["w", "half", "i"]),
-    default="w",
-    show_default=True,
-    help="When a split backward frees activations: at W, half at I and half at W, or at I.",
-)
+@memory_options
 @_file_options
 @look_options
 @json_option
@@ -147,7 +141,7 @@ def show(
     sizes: Sizes,
     speeds: Speeds,
     forward_only: bool,
-    release: str,
+    memory: Memory,
     files: dict[str, Path],
     look: Look,
     as_json: bool,
@@ -159,11 +153,12 @@ def show(
 
     \b
     debubble show 1f1b -p 4 -m 8
+    debubble show zb-auto -p 4 -m 8 --input 12ms --weight 6ms --forward 10ms --transfer 1ms --memory 2p
     debubble show interleaved -p 4 -m 8 -v 2 --stage-scale 1,1,1,1,1,1,1,1.6
     """
-    order = _built(schedule, sizes, forward_only)
+    order = _built(schedule_of(schedule, sizes, speeds.rates, memory), forward_only)
     given = None if forward_only or speeds.sends.value == "async" else exchange_of(schedule, order)
-    shown = simulated(order, speeds.rates, release, sends=speeds.sends, given=given)
+    shown = simulated(order, speeds.rates, memory.release, sends=speeds.sends, given=given)
     for sentence in shown.warnings:
         warn(f"warning: {sentence}")
     for option, path in files.items():
@@ -179,8 +174,7 @@ def show(
         say(text(shown, look))
 
 
-def _built(name: str, sizes: Sizes, forward_only: bool) -> Schedule:
-    schedule = schedule_of(name, sizes)
+def _built(schedule: Schedule, forward_only: bool) -> Schedule:
     if forward_only and not schedule.forward_only:
         from ..schedules.forward_only import forward_only as without_backwards
 
@@ -254,11 +248,11 @@ def document(shown: Shown) -> dict[str, Any]:
 
 def _agreed(schedule: Schedule, rates: Rates, spent: Account) -> ClosedForm | None:
     """The closed form of the schedule's catalog entry, if the simulation found the same bubble."""
-    from ..schedules.catalog import CATALOG
+    from ..synth.catalog import ENTRIES
     from .closed_form import closed_form
 
     base = schedule.name.removesuffix(" forward only")
-    if base not in CATALOG or not spent.window:
+    if base not in ENTRIES or not spent.window:
         return None
     forward, gradient, weight, backward = rates.by_kind()
     if schedule.forward_only:
@@ -271,7 +265,7 @@ def _agreed(schedule: Schedule, rates: Rates, spent: Account) -> ClosedForm | No
         "v": schedule.chunks_of().sum(0).max(),
         "s": schedule.slices,
     }
-    closed = closed_form(CATALOG[base].bubble, sizes | times)
+    closed = closed_form(ENTRIES[base].bubble, sizes | times)
     idle = spent.window - spent.compute
     return closed if closed and abs(idle - closed.idle).max() <= _SAME * spent.window else None
 

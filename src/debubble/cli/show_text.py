@@ -11,7 +11,7 @@ from ..draw.tables import duration, table
 from ..draw.terminal import timeline_text
 from ..op import Kind
 from ..program import Sends
-from ..schedules.catalog import CATALOG
+from ..synth.catalog import ENTRIES
 from .console import Look
 from .report import PARTS
 
@@ -41,7 +41,7 @@ def catalog() -> str:
             entry.activations,
             entry.paper or "-",
         )
-        for entry in CATALOG.values()
+        for entry in ENTRIES.values()
     ]
     legend = (
         "p ranks, m micro-batches, v chunks a rank, s slices, N micro-batches in a group (p where none is given); "
@@ -53,7 +53,7 @@ def catalog() -> str:
 def catalog_document() -> dict[str, Any]:
     """The same as one JSON object."""
     told = ("name", "placement", "needs", "bubble", "bubble_holds", "activations", "paper", "chunks", "not_on_torch")
-    return {"schedules": [{name: getattr(entry, name) for name in told} for entry in CATALOG.values()]}
+    return {"schedules": [{name: getattr(entry, name) for name in told} for entry in ENTRIES.values()]}
 
 
 def title(shown: Shown) -> str:

@@ -78,14 +78,8 @@ SEARCHED = {
 }
 
 
-def entries() -> tuple[Entry, ...]:
-    """Every schedule that has a name, generated and searched."""
-    return (*CATALOG.values(), *(line.entry for line in SEARCHED.values()))
-
-
-def names() -> tuple[str, ...]:
-    """The names of all of them."""
-    return tuple(entry.name for entry in entries())
+# Every schedule that has a name, generated and searched.
+ENTRIES = CATALOG | {name: line.entry for name, line in SEARCHED.items()}
 
 
 def build(
@@ -114,7 +108,7 @@ def build(
         wanted = replace(shape, chunks=line.entry.chunks) if shape.chunks == 1 else shape
         return line.search(wanted, speed or Rates(), cap=line.cap if cap is None else cap, release=release)
     if name not in CATALOG:
-        raise nearest(name, names(), "schedule")
+        raise nearest(name, ENTRIES, "schedule")
     if cap is not None:
         rule = f"{name} holds what its order holds and takes no cap"
         raise InputError(Fault(f"memory = {cap}", rule, f"leave it out, or take {' or '.join(SEARCHED)}"))
