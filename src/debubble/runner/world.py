@@ -61,10 +61,8 @@ def connect(processes: int, *, device: str = "cpu", timeout_s: float = 300) -> I
     mine = _device(device)
     backend = "nccl" if mine.type == "cuda" else "gloo"
     dist.init_process_group(backend, timeout=timedelta(seconds=timeout_s))
-    try:
-        yield mine
-    finally:
-        dist.destroy_process_group()
+    yield mine
+    dist.destroy_process_group()  # not after an error: it would wait for peers that may be gone
 
 
 def seat(ranks: int, replicas: int, device: torch.device, *, timeout_s: float = 300) -> World:
