@@ -32,6 +32,7 @@ if TYPE_CHECKING:
     from .observation import Observation, Window
     from .op import Kind, Op
     from .program import Program, Sends
+    from .runner.annotate import annotate
     from .schedule import Schedule, Shape, from_rows
     from .schedules.catalog import build
     from .simulate import simulate
@@ -50,6 +51,7 @@ _HOMES = {
     "observation": ("Observation", "Window"),
     "op": ("Kind", "Op"),
     "program": ("Program", "Sends"),
+    "runner.annotate": ("annotate",),
     "schedule": ("Schedule", "Shape", "from_rows"),
     "schedules.catalog": ("build",),
     "simulate": ("simulate",),
@@ -82,6 +84,7 @@ __all__ = [
     "Violation",
     "Window",
     "account",
+    "annotate",
     "build",
     "costs_of",
     "exchange",
