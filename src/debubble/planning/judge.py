@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, fields, replace
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from functools import lru_cache
+from itertools import pairwise
 
 import numpy as np
 from numpy.typing import NDArray
 
-from ..costs import Costs
 from ..estimate.count import flops_per_token
 from ..estimate.factors import GENERIC, Calibration
 from ..estimate.hardware import Cluster
@@ -25,13 +26,29 @@ from ..plan import Layout, Parts, Plan, columns
 from ..program import Program
 from ..schedule import Shape
 from ..schedules.catalog import build
-from ..simulate import simulate
+from .many import windows
 from .screen import Screened, screen
 
-__all__ = ["Screened", "judge", "screen"]
+__all__ = ["Screened", "judge", "judge_all", "screen"]
 
 Column = NDArray[np.float64]
 SECOND = 1e9  # nanoseconds
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _Case:
+    """One layout ready for simulation: what its stages hold and take, and three sets of costs.
+
+    Costs are those of stages that all take the mean with free transfers, of each stage's own time, and with hops.
+    """
+
+    layout: Layout
+    at: Setting
+    held: Slice
+    stages: StageTime
+    program: Program
+    durations: NDArray[np.int64]
+    transfers: NDArray[np.int64]
 
 
 def judge(model: Model, cluster: Cluster, layout: Layout, calibration: Calibration | None = None) -> Plan:
@@ -40,11 +57,52 @@ def judge(model: Model, cluster: Cluster, layout: Layout, calibration: Calibrati
     Raises:
         InputError: the schedule does not suit the shape.
     """
+    return judge_all(model, cluster, [layout], calibration)[0]
+
+
+def judge_all(
+    model: Model, cluster: Cluster, layouts: Sequence[Layout], calibration: Calibration | None = None
+) -> list[Plan]:
+    """``judge`` for many layouts; those that run the same schedule on the same shape share one sweep.
+
+    Raises:
+        InputError: a schedule does not suit its shape.
+    """
+    plans: dict[int, Plan] = {}
+    alike: dict[tuple[object, ...], list[int]] = {}
+    for number, layout in enumerate(layouts):
+        shape = (layout.schedule, layout.pipeline, layout.microbatches, layout.chunks)
+        alike.setdefault(shape, []).append(number)
+    for numbers in alike.values():
+        cases = [_case(model, cluster, layouts[number], calibration) for number in numbers]
+        spans = windows(
+            cases[0].program,
+            np.concatenate([case.durations for case in cases]),
+            np.concatenate([case.transfers for case in cases]),
+        )
+        for place, (number, case) in enumerate(zip(numbers, cases, strict=True)):
+            plans[number] = _plan(model, cluster, case, spans[3 * place : 3 * place + 3].astype(float))
+    return [plans[number] for number in range(len(layouts))]
+
+
+def _case(model: Model, cluster: Cluster, layout: Layout, calibration: Calibration | None) -> _Case:
     at = Setting(model, cluster, columns([layout], model.layers), factors=calibration or GENERIC)
     held = slices(model, layout)
     stages = stage_time(at, blocks(at), held)
     program = _program(layout)
-    window, bubble, imbalance, transfer = _windows(at, program, stages)
+    table = _durations(stages)
+    even = np.broadcast_to(np.rint(table.mean(axis=1, keepdims=True)).astype(np.int64), table.shape)
+    free = np.zeros_like(table)
+    durations, transfers = np.stack([even, table, table]), np.stack([free, free, _transfers(at, program)])
+    return _Case(layout, at, held, stages, program, durations, transfers)
+
+
+def _plan(model: Model, cluster: Cluster, case: _Case, spans: Column) -> Plan:
+    """The plan of a case, from its windows: even stages and free transfers, its own stages, its own stages and hops."""
+    layout, at, held, stages, program = case.layout, case.at, case.held, case.stages, case.program
+    table = case.durations[1]
+    own = float(table[Kind.F].sum() + table[Kind.B].sum()) * program.schedule.microbatches / program.schedule.ranks
+    window, bubble, imbalance, transfer = spans[2], spans[0] - own, spans[1] - spans[0], spans[2] - spans[1]
     data, update = _outside(at, program, held, stages)
     busy = layout.microbatches / layout.pipeline * SECOND
     ideal, recompute, tensor, context, expert, gathered = (
@@ -57,9 +115,9 @@ def judge(model: Model, cluster: Cluster, layout: Layout, calibration: Calibrati
         tensor,
         context,
         expert,
-        bubble,
-        imbalance,
-        transfer,
+        float(bubble),
+        float(imbalance),
+        float(transfer),
         gathered + data,
         update,
         at.constants.step * SECOND,
@@ -76,7 +134,7 @@ def judge(model: Model, cluster: Cluster, layout: Layout, calibration: Calibrati
         layout=layout,
         step=step,
         parts=parts,
-        idle_share=1 - work / window,
+        idle_share=float(1 - work / window),
         peak_bytes=tuple(int(b) for b in peak),
         memory=dict(zip(NAMES, (int(b) for b in memory[:, fullest]), strict=True)),
         tokens_per_second_per_gpu=tokens / (step / SECOND) / layout.gpus,
@@ -90,9 +148,7 @@ def slices(model: Model, layout: Layout) -> Slice:
     """What each stage of a layout holds, one entry a stage."""
     split = layout.split(model.layers)
     first = np.concatenate([[0], np.cumsum(split)])
-    moe = np.array(
-        [sum(map(model.has_experts, range(a, b))) for a, b in zip(first[:-1], first[1:], strict=True)], float
-    )
+    moe = np.array([sum(map(model.has_experts, range(a, b))) for a, b in pairwise(first)], float)
     dense = np.array(split, float) - moe
     stage = np.arange(len(split))
     again = np.full(len(split), np.inf if layout.recompute_layers is None else layout.recompute_layers)
@@ -106,24 +162,6 @@ def _lowered(schedule: str, ranks: int, microbatches: int, chunks: int) -> Progr
 
 def _program(layout: Layout) -> Program:
     return _lowered(layout.schedule, layout.pipeline, layout.microbatches, layout.chunks)
-
-
-def _windows(at: Setting, program: Program, stages: StageTime) -> tuple[float, float, float, float]:
-    """The window, and what bubble, imbalance and transfers have in it, nanoseconds.
-
-    Bubble: stages that all take the mean, free transfers. Imbalance: each its own time. Transfer: hops as estimated.
-    """
-    table = _durations(stages)
-    even = np.broadcast_to(np.rint(table.mean(axis=1, keepdims=True)).astype(np.int64), table.shape).copy()
-    free = np.zeros_like(table)
-    spans = [_window(program, *costs) for costs in ((even, free), (table, free), (table, _transfers(at, program)))]
-    work = float(table[Kind.F].sum() + table[Kind.B].sum()) * program.schedule.microbatches / program.schedule.ranks
-    return spans[2], spans[0] - work, spans[1] - spans[0], spans[2] - spans[1]
-
-
-def _window(program: Program, durations: NDArray[np.int64], transfers: NDArray[np.int64]) -> float:
-    first, last = simulate(program, Costs(durations[:, :, None], transfers[:, :, None], "estimated")).window
-    return float(last - first)
 
 
 def _durations(stages: StageTime) -> NDArray[np.int64]:
@@ -151,7 +189,8 @@ def _transfers(at: Setting, program: Program) -> NDArray[np.int64]:
 def _by_rank(program: Program, stage: Column) -> Column:
     """Sums over the stages that each rank holds (both copies where there are two)."""
     place = program.schedule.placement
-    return np.sum([np.bincount(row, stage, program.schedule.ranks) for row in place], axis=0)
+    summed: Column = np.sum([np.bincount(row, stage, program.schedule.ranks) for row in place], axis=0)
+    return summed
 
 
 def _outside(at: Setting, program: Program, held: Slice, stages: StageTime) -> tuple[float, float]:
@@ -187,6 +226,6 @@ def _reasons(model: Model, layout: Layout, stages: StageTime) -> tuple[str, ...]
         found.append(
             f"stage {worst}{ends} ({layers} layers) takes {slot[worst] / slot.mean():.2f} times the mean stage"
         )
-    if 1 < layout.pipeline and layout.microbatches < layout.pipeline:
+    if layout.pipeline > 1 and layout.microbatches < layout.pipeline:
         found.append(f"{layout.microbatches} micro-batches cannot keep {layout.pipeline} ranks busy")
-    return tuple([*found, *model.warnings])
+    return (*found, *model.warnings)

@@ -1,0 +1,122 @@
+"""The search: screen every legal layout by closed forms, simulate the most promising exactly, rank what fits."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ..estimate.factors import GENERIC, Calibration
+from ..estimate.hardware import Cluster
+from ..estimate.model import Model
+from ..plan import Layouts, Plan
+from .judge import judge_all
+from .rejected import Rejected
+from .screen import Screened, screen
+from .space import Choice, Space, space
+
+SIMULATED = 200
+NEAR = 1.05  # the screen's bytes over the device's, up to which a layout is judged exactly before it is ruled out
+AT_ONCE = 20_000  # layouts a screen takes in one go: some 100 columns of them stay in a few hundred megabytes
+
+
+@dataclass(frozen=True, slots=True)
+class Found:
+    """What a search found.
+
+    Args:
+        plans: that fit, fastest first.
+        legal: layouts that the screen looked at.
+        simulated: of them, how many were simulated.
+        rejected: why others were ruled out, and how many.
+        band: relative error of a prediction, one standard deviation, 0 to 1.
+        closest: bytes that the fullest rank of the smallest layout needs; what to say where nothing fits.
+    """
+
+    plans: tuple[Plan, ...]
+    legal: int
+    simulated: int
+    rejected: tuple[Rejected, ...]
+    band: float
+    closest: float
+
+
+def search(
+    model: Model,
+    cluster: Cluster,
+    choice: Choice,
+    calibration: Calibration | None = None,
+    *,
+    simulated: int = SIMULATED,
+) -> Found:
+    """Find the fastest layouts that fit.
+
+    Args:
+        model: what is trained.
+        cluster: on what.
+        choice: what is fixed and what may be chosen.
+        calibration: of the cost model; None for the generic one.
+        simulated: how many layouts to simulate.
+
+    Raises:
+        InputError: nothing can be enumerated (see ``space``).
+    """
+    legal = space(model, cluster, choice)
+    seen = _screened(model, cluster, legal, calibration)
+    memory = cluster.device.memory
+    refused = list(legal.rejected)
+    layouts = [legal.layout(row) for row in promising(legal, seen, memory, simulated)]
+    plans = judge_all(model, cluster, layouts, calibration)
+    fitting = [plan for plan in plans if plan.fits]
+    too_big = int((seen.peak_bytes > memory).sum()) if len(legal) else 0
+    if too_big:
+        refused.append(Rejected("memory", f"the fullest rank needs more than {memory / 1e9:.0f} GB", {}, too_big))
+    return Found(
+        plans=tuple(sorted(fitting, key=lambda plan: plan.step)),
+        legal=len(legal),
+        simulated=len(plans),
+        rejected=_together(refused),
+        band=(calibration or GENERIC).band,
+        closest=float(seen.peak_bytes.min()) if len(legal) else 0.0,
+    )
+
+
+def _screened(model: Model, cluster: Cluster, legal: Space, calibration: Calibration | None) -> Screened:
+    parts = [
+        screen(model, cluster, _rows(legal, slice(start, start + AT_ONCE)), calibration)
+        for start in range(0, len(legal), AT_ONCE)
+    ]
+    if not parts:
+        return Screened(np.zeros(0), np.zeros(0))
+    return Screened(np.concatenate([p.step for p in parts]), np.concatenate([p.peak_bytes for p in parts]))
+
+
+def _rows(legal: Space, which: slice) -> Layouts:
+    columns = {name: getattr(legal.layouts, name)[which] for name in type(legal.layouts).__slots__}
+    return replace(legal.layouts, **columns)
+
+
+def promising(legal: Space, seen: Screened, memory: float, many: int) -> NDArray[np.int64]:
+    """Rows to simulate, fastest first: of each family the least recomputation that fits, and the next, to be sure.
+
+    Args:
+        legal: the space.
+        seen: its screen.
+        memory: bytes of a device.
+        many: rows at most.
+    """
+    fits = np.flatnonzero(seen.peak_bytes <= NEAR * memory)
+    family = legal.family[fits]
+    place = np.arange(len(fits)) - np.searchsorted(family, family)  # the rows of a family lie together
+    short = fits[(place < 2)]
+    return short[np.argsort(seen.step[short], kind="stable")][:many]
+
+
+def _together(refused: list[Rejected]) -> tuple[Rejected, ...]:
+    """Equal reasons counted, the most frequent first."""
+    counts: dict[tuple[str, str], int] = {}
+    for one in refused:
+        counts[one.cause, one.reason] = counts.get((one.cause, one.reason), 0) + one.count
+    ranked = sorted(counts.items(), key=lambda item: -item[1])
+    return tuple(Rejected(cause, reason, {}, count) for (cause, reason), count in ranked)

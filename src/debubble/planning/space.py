@@ -1,0 +1,284 @@
+"""The space: every legal layout of a model on so many devices, as columns, and how many fell out for which reason."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import dataclass, field, fields, replace
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ..errors import Fault, InputError
+from ..estimate.count import layer_flops
+from ..estimate.hardware import Cluster
+from ..estimate.model import Model
+from ..plan import RECOMPUTE, SCHEDULES, Layout, Layouts, columns, even_split
+from ..schedules.catalog import CATALOG
+from .rejected import Rejected
+
+USUAL = ("1f1b", "interleaved", "zb-h1", "zb-v")
+MOST_CHUNKS = 12
+MOST_RANKS = 128
+LARGEST_MICRO_BATCH = 8
+SHORTEST_SLICE = 4096  # tokens of a sequence on one device of a context group, unless the user asks for less
+MOST_LAYOUTS = 400_000
+MOST_OPS = 400_000  # of a schedule that is simulated
+
+
+@dataclass(frozen=True, slots=True)
+class Choice:
+    """What is fixed and what may be chosen; an empty tuple leaves all usual values to the search.
+
+    Args:
+        gpus: devices of the whole job.
+        global_batch: samples of all replicas in a step.
+        tensor: to try; likewise ``pipeline``, ``context``, ``expert``, ``chunks``, ``micro_batch``.
+        schedules: names of the catalog.
+        base: everything else of a layout: sequence, precision, ZeRO, what is overlapped.
+    """
+
+    gpus: int
+    global_batch: int
+    tensor: tuple[int, ...] = ()
+    pipeline: tuple[int, ...] = ()
+    context: tuple[int, ...] = ()
+    expert: tuple[int, ...] = ()
+    chunks: tuple[int, ...] = ()
+    micro_batch: tuple[int, ...] = ()
+    schedules: tuple[str, ...] = USUAL
+    base: Layout = field(default_factory=Layout)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Space:
+    """All legal layouts.
+
+    Args:
+        layouts: as columns.
+        family: which rows differ in recomputation alone, int64[n]; in each family the least comes first.
+        split: which of ``splits`` each row has, int64[n].
+        splits: layers of each stage.
+        base: what all share.
+        rejected: why others fell out, and how many.
+    """
+
+    layouts: Layouts
+    family: NDArray[np.int64]
+    split: NDArray[np.int64]
+    splits: tuple[tuple[int, ...], ...]
+    base: Layout
+    rejected: tuple[Rejected, ...]
+
+    def __len__(self) -> int:
+        return len(self.family)
+
+    def layout(self, row: int) -> Layout:
+        """One row as a layout."""
+        numbers = {name: int(getattr(self.layouts, name)[row]) for name in _VARIED if name not in _WORDS}
+        limit = float(self.layouts.recompute_layers[row])
+        return replace(
+            self.base,
+            **numbers,  # type: ignore[arg-type]  # the whole numbers of a layout
+            schedule=SCHEDULES[int(self.layouts.schedule[row])],
+            recompute=RECOMPUTE[int(self.layouts.recompute[row])],
+            recompute_layers=None if np.isinf(limit) else int(limit),
+            layers=self.splits[int(self.split[row])],
+        )
+
+
+_WORDS = ("schedule", "recompute", "recompute_layers")
+_VARIED = ("tensor", "pipeline", "data", "context", "expert", "chunks", "micro_batch", "microbatches", *_WORDS)
+Row = tuple[float, ...]
+
+
+def space(model: Model, cluster: Cluster, choice: Choice) -> Space:
+    """Enumerate.
+
+    Raises:
+        InputError: a schedule that does not exist, or more layouts than a search can look at.
+    """
+    builder = _Builder(model, cluster, choice, Counter(), {})
+    rows = list(_bounded(builder.rows()))
+    table = np.array(rows, np.float64).reshape(len(rows), len(_VARIED) + 2)
+    one = columns([choice.base], model.layers)
+    splits = tuple(builder.splits)
+    number = table[:, -1].astype(np.int64)
+    ends = np.array([(s[0], max(s[1:-1], default=0), s[-1]) for s in splits], np.float64).reshape(-1, 3)
+    filled = {f.name: np.full(len(rows), getattr(one, f.name)[0]) for f in fields(Layouts)}
+    filled |= {name: table[:, column] for column, name in enumerate(_VARIED)}
+    filled |= {name: ends[number, column] for column, name in enumerate(("first", "most", "last"))}
+    rejected = tuple(Rejected(cause, reason, {}, count) for (cause, reason), count in builder.refused.items())
+    return Space(Layouts(**filled), table[:, -2].astype(np.int64), number, splits, choice.base, rejected)
+
+
+def _bounded(rows: Iterator[Row]) -> Iterator[Row]:
+    for number, row in enumerate(rows):
+        if number >= MOST_LAYOUTS:
+            rule = f"there are more than {MOST_LAYOUTS:,} layouts"
+            raise InputError(Fault("plan", rule, "fix some of --tensor, --pipeline, --micro-batch, --schedule"))
+        yield row
+
+
+@dataclass(frozen=True, slots=True)
+class _Builder:
+    model: Model
+    cluster: Cluster
+    choice: Choice
+    refused: Counter[tuple[str, str]]
+    splits: dict[tuple[int, ...], int]
+
+    def rows(self) -> Iterator[Row]:
+        """All rows, family after family."""
+        family = 0
+        for degrees in self._degrees():
+            for schedule, chunks, split in self._pipelines(*degrees):
+                number = self.splits.setdefault(split, len(self.splits))
+                for mode, limit in self._recompute(split):
+                    t, c, p, d, e, b, m = degrees
+                    yield (t, p, d, c, e, chunks, b, m, SCHEDULES.index(schedule), mode, limit, family, number)
+                family += 1
+
+    def _degrees(self) -> Iterator[tuple[int, int, int, int, int, int, int]]:
+        gpus = self.choice.gpus
+        for t in self._tensors():
+            for c in self._contexts(gpus // t):
+                for p in self._ranks(gpus // (t * c)):
+                    d = gpus // (t * c * p)
+                    for e in self._experts(c * d):
+                        for b in self._sizes(d):
+                            yield t, c, p, d, e, b, self.choice.global_batch // (d * b)
+
+    def _refuse(self, cause: str, reason: str) -> None:
+        self.refused[cause, reason] += 1
+
+    def _tensors(self) -> Iterator[int]:
+        model, gpus = self.model, self.choice.gpus
+        for t in self.choice.tensor or _divisors(gpus, self.cluster.gpus_per_node):
+            if gpus % t:
+                self._refuse("devices", f"tensor {t} does not divide {gpus} GPUs")
+            elif model.heads % t:
+                self._refuse("heads", f"tensor {t} does not share {model.heads} heads without rest")
+            elif model.kv_heads % t and t % model.kv_heads:
+                self._refuse("heads", f"tensor {t} is no multiple or divisor of {model.kv_heads} key-value heads")
+            else:
+                yield t
+
+    def _contexts(self, rest: int) -> Iterator[int]:
+        sequence = self.choice.base.sequence
+        longest = max(sequence // SHORTEST_SLICE, 1)
+        for c in self.choice.context or _powers(min(rest, longest)):
+            if rest % c:
+                self._refuse("devices", "context does not divide the GPUs that tensor leaves")
+            elif c > 1 and sequence % (2 * c):
+                self._refuse("sequence", f"a sequence of {sequence} is not cut into 2 x {c} pieces")
+            else:
+                yield c
+
+    def _ranks(self, rest: int) -> Iterator[int]:
+        for p in self.choice.pipeline or _divisors(rest, MOST_RANKS):
+            if rest % p:
+                self._refuse("devices", f"pipeline {p} does not divide the GPUs that tensor and context leave")
+            elif p > self.model.layers:
+                self._refuse("layers", f"{self.model.layers} layers cannot fill {p} ranks")
+            else:
+                yield p
+
+    def _experts(self, group: int) -> Iterator[int]:
+        e = self.model.experts
+        if e is None:
+            yield 1
+            return
+        for n in self.choice.expert or _powers(min(group, e.count)):
+            if group % n or e.count % n:
+                self._refuse("experts", f"expert {n} does not divide data x context, or {e.count} experts")
+            else:
+                yield n
+
+    def _sizes(self, data: int) -> Iterator[int]:
+        batch = self.choice.global_batch
+        if batch % data:
+            self._refuse("batch", f"a global batch of {batch} does not divide over {data} replicas")
+            return
+        for b in self.choice.micro_batch or _divisors(batch // data, LARGEST_MICRO_BATCH):
+            if batch % (data * b):
+                self._refuse("batch", f"micro-batches of {b} do not fill the {batch // data} samples of a replica")
+            else:
+                yield b
+
+    def _pipelines(
+        self, t: int, c: int, p: int, d: int, e: int, b: int, m: int
+    ) -> Iterator[tuple[str, int, tuple[int, ...]]]:
+        """Schedule, chunks and split of layers for the degrees of a layout."""
+        del t, c, d, e, b
+        if p == 1:
+            if not self.choice.chunks or 1 in self.choice.chunks:
+                yield "1f1b", 1, (self.model.layers,)
+            return
+        for name in self.choice.schedules:
+            for v in self._chunks(name, p):
+                if name == "interleaved" and m % p:
+                    self._refuse("schedule", f"interleaved takes micro-batches in groups of {p}, which {m} is not")
+                elif name.startswith("dualpipe") and m < 2 * p:
+                    self._refuse("schedule", f"{name} needs {2 * p} micro-batches at {p} ranks")
+                elif 2 * p * v * m > MOST_OPS:
+                    self._refuse("schedule", f"more than {MOST_OPS:,} ops in a step")
+                else:
+                    for split in self._splits(p * v):
+                        yield name, v, split
+
+    def _chunks(self, name: str, p: int) -> Iterator[int]:
+        most = self.model.layers // p
+        if name == "interleaved":
+            wanted = self.choice.chunks or tuple(
+                v for v in range(2, MOST_CHUNKS + 1) if self.model.layers % (p * v) == 0
+            )
+            yield from (v for v in wanted if 2 <= v <= most)
+            return
+        own = CATALOG[name].chunks
+        if (not self.choice.chunks or own in self.choice.chunks) and own <= most:
+            yield own
+
+    def _splits(self, stages: int) -> Iterator[tuple[int, ...]]:
+        """As even as can be; and with fewer layers beside the head, where that evens the work out."""
+        even = even_split(self.model.layers, stages)
+        yield even
+        lighter = lighter_end(self.model.layers, stages, head_in_layers(self.model, self.choice.base.sequence))
+        if lighter != even:
+            yield lighter
+
+    def _recompute(self, split: tuple[int, ...]) -> Iterator[tuple[int, float]]:
+        """Mode and layers of each stage, the least first."""
+        yield 0, np.inf
+        if not self.choice.base.fused_attention:
+            yield 1, np.inf
+        most = max(split)
+        for layers in sorted({-(-most * quarter // 4) for quarter in (1, 2, 3)} - {most}):
+            yield 2, layers
+        yield 2, np.inf
+
+
+def head_in_layers(model: Model, sequence: int) -> float:
+    """Work of the head and loss in times of the model's last layer: 1.1 for Llama 3 70B at 8,192 tokens."""
+    layer = layer_flops(model, sequence, experts=model.has_experts(model.layers - 1))
+    return 2.0 * model.hidden * model.vocab / layer
+
+
+def lighter_end(layers: int, stages: int, head: float) -> tuple[int, ...]:
+    """Fewer layers on the last stage, so that with a head of ``head`` layers the heaviest stage is lightest."""
+    if stages == 1:
+        return (layers,)
+
+    def heaviest(last: int) -> tuple[float, int]:
+        return max(-(-(layers - last) // (stages - 1)), last + head), -last
+
+    last = min(range(layers // stages + 1), key=heaviest)
+    return (*even_split(layers - last, stages - 1), last)
+
+
+def _divisors(of: int, most: int) -> tuple[int, ...]:
+    return tuple(n for n in range(1, min(of, most) + 1) if of % n == 0)
+
+
+def _powers(most: int) -> tuple[int, ...]:
+    return tuple(2**n for n in range(most.bit_length()) if 2**n <= most)

@@ -1,0 +1,31 @@
+"""Many costs in one sweep: the windows that simulation gives, one by one."""
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from debubble.costs import Costs
+from debubble.lower import lower
+from debubble.op import KINDS
+from debubble.planning.many import windows
+from debubble.schedule import Shape
+from debubble.schedules.catalog import build
+from debubble.simulate import simulate
+
+SHAPES = [("1f1b", 4, 6, 1), ("interleaved", 3, 6, 2), ("zb-h1", 4, 8, 1), ("zb-v", 3, 6, 2), ("dualpipe-v", 2, 6, 2)]
+
+
+@settings(deadline=None, max_examples=20)
+@given(seed=st.integers(0, 2**32 - 1), sets=st.integers(1, 5))
+@pytest.mark.parametrize("shape", SHAPES, ids=lambda s: s[0])
+def test_a_sweep_of_many_costs_gives_the_windows_of_each_alone(shape, seed, sets):
+    name, ranks, microbatches, chunks = shape
+    program = lower(build(name, Shape(ranks, microbatches, chunks)))
+    random = np.random.default_rng(seed)
+    durations, transfers = random.integers(0, 100, (2, sets, KINDS, ranks * chunks))
+    alone = [
+        simulate(program, Costs(d[:, :, None], t[:, :, None])).makespan
+        for d, t in zip(durations, transfers, strict=True)
+    ]
+    assert windows(program, durations, transfers).tolist() == alone
