@@ -1,46 +1,10 @@
-"""Drawings: a schedule as people draw it, and the same drawing as it stands in the docstring of its file."""
+"""The drawings of a generated schedule."""
 
-import sys
-
-import numpy as np
 import pytest
 
-from debubble import Costs, build, lower, simulate
-from debubble.op import KINDS, Kind
+from debubble import build
 from debubble.schedules.catalog import CATALOG
-
-
-def draw(schedule, backward):
-    """One line a rank; a slot is a forward of one chunk, small letters are odd chunks, a dot is an idle slot."""
-    durations = np.ones((KINDS, schedule.stages, 1), np.int64)
-    durations[Kind.B] = backward
-    timeline = simulate(lower(schedule), Costs(durations, np.zeros_like(durations)))
-    width = 3 if schedule.slices == 1 else 4  # characters a slot
-    lines = []
-    for rank, (first, last) in enumerate(zip(schedule.offsets[:-1], schedule.offsets[1:], strict=True)):
-        line = list(" . ".ljust(width) * timeline.makespan)
-        for row in range(first, last):
-            begin, end = timeline.start[row] * width, timeline.end[row] * width
-            mate = schedule.joined is not None and row + 1 < last and schedule.joined[row + 1]
-            if schedule.joined is None or not schedule.joined[row]:
-                text = cell(schedule, row) + ("&" + cell(schedule, row + 1) if mate else "")
-                line[begin:end] = text.ljust(end - begin - 1, "-") + " "
-        lines.append(f"rank {rank}  {''.join(line).rstrip()}")
-    return lines
-
-
-def cell(schedule, row):
-    op = schedule.op(row)
-    odd = schedule.placement.shape[0] == 1 and op.stage // schedule.ranks % 2
-    letter = op.kind.name.lower() if odd else op.kind.name
-    unit = divmod(op.microbatch, schedule.slices)
-    return letter + (f"{unit[0]}" if schedule.slices == 1 else f"{unit[0]}{'abcdefgh'[unit[1]]}")
-
-
-def written(name):
-    """The drawing in the docstring of the file that builds this schedule."""
-    text = sys.modules[CATALOG[name].build.__module__].__doc__
-    return [line.strip() for line in text.splitlines() if line.strip().startswith("rank ") and "  " in line.strip()]
+from drawn import draw, written
 
 
 @pytest.fixture
@@ -48,6 +12,6 @@ def drawings():
     """Both drawings of a schedule: what its file shows, and what it is; the tests ask that they are the same."""
 
     def both(name, shape, backward=2):
-        return written(name), draw(build(name, shape), backward)
+        return written(CATALOG[name].build), draw(build(name, shape), backward)
 
     return both

@@ -56,10 +56,10 @@ def lower_bound(schedule: Schedule, costs: Costs) -> int:
 def _least(schedule: Schedule, costs: Costs) -> NDArray[np.int64]:
     """The least time that each op can take, int64[ops]: its own, or its share of a pair that runs faster together."""
     unit = schedule.unit if costs.durations.shape[2] > 1 else 0
-    alone = costs.durations[schedule.kind, schedule.stage, unit]
-    if schedule.joined is None or costs.pair_scale >= 1:
-        return alone
-    return np.floor(alone * costs.pair_scale).astype(np.int64)
+    alone: NDArray[np.int64] = costs.durations[schedule.kind, schedule.stage, unit]
+    if schedule.joined is not None and costs.pair_scale < 1:
+        alone = np.floor(alone * costs.pair_scale).astype(np.int64)
+    return alone
 
 
 def _ways(schedule: Schedule, costs: Costs, spent: NDArray[np.int64], copy: int) -> _Ways:
