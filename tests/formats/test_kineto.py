@@ -327,3 +327,78 @@ def test_roles(category, name, role):
 
 def test_step_numbers():
     assert [step_of("ProfilerStep#23"), step_of("ProfilerStep# 5"), step_of("x")] == [23, 5, -1]
+
+
+# What would be misread
+
+
+def test_an_absurd_last_kernel_is_set_aside(tmp_path):
+    """TraceLens 972: one event was 99 % of GPU time, and "idle .04 %" the answer."""
+    runs, paths = simulated(), poured(tmp_path, simulated(), GPU)
+
+    def longer(document):
+        last = max((e for e in document["traceEvents"] if e["name"] == "ampere_gemm_kernel"), key=lambda e: e["ts"])
+        last["dur"] = 100e6
+        return document
+
+    rewrite(paths[0], longer)
+    observation = observe(read_traces(paths))
+    assert any("rank0" in remark and "more than a second" in remark for remark in observation.remarks)
+    assert max(window.timeline.makespan for window in observation.windows) <= runs[0].makespan
+
+
+def test_a_run_on_a_device_without_kernels_is_not_read_from_the_cpu(tmp_path):
+    """Kineto 996: all kernels out of range, and none in the file."""
+    paths = poured(tmp_path, simulated(), GPU)
+    for path in paths[:2]:
+        without(path, lambda e: e["cat"] == "kernel")
+    reading = read_traces(paths)
+    assert [device.rank for device in reading.devices] == [2, 3]
+    assert sum("no kernel is in the file" in remark for remark in reading.remarks) == 2
+
+
+def test_merged_ranks_are_left_out(tmp_path):
+    """TraceLens 581: correlation ids of merged files collide."""
+    paths = poured(tmp_path, simulated(), GPU)
+    other = json.loads(gzip.decompress(paths[1].read_bytes()))["traceEvents"]
+
+    def merge(document):
+        moved = [{**e, "pid": 1} if e["pid"] == 0 else e for e in other]
+        return {**document, "traceEvents": [*document["traceEvents"], *moved]}
+
+    rewrite(paths[0], merge)
+    assert any("kernels of 2 devices" in remark for remark in read_traces(paths).remarks)
+
+
+def test_ranks_of_the_job_that_are_not_here_are_counted(tmp_path):
+    """Megatron-LM 3273, slime 2397: people keep some ranks only."""
+    paths = poured(tmp_path, simulated(), GPU, distributedInfo=None)
+    for rank, path in enumerate(paths):
+        rewrite(path, lambda d, rank=rank: {**d, "distributedInfo": {"rank": rank, "world_size": 4}})
+    assert read_traces(paths).remarks == ()
+    assert any("3 of 4 ranks are here" in remark for remark in read_traces(paths[:3]).remarks)
+
+
+def test_work_without_a_direction_is_refused_with_the_reason(tmp_path):
+    paths = poured(tmp_path, simulated(), Style(kernels=2, labels=False, engine=False))
+    with pytest.raises(Refusal, match="nothing tells its forward work from its backward"):
+        read_traces(paths)
+
+
+def test_a_replica_that_lacks_a_rank_is_left_out_the_other_answers(tmp_path):
+    runs = simulated(rates=replace(RATES, microbatch_scale=(1.0, 1.13, 0.9, 1.21, 0.97, 1.07)))
+    style = Style(kernels=3, labels=False)
+    late = [run_of(runs[0].program.schedule, costs_of(RATES, runs[0].program.schedule))[0]] * 2
+    both = {2 * p + q: rows for q, some in enumerate((runs, late)) for p, rows in pour(some, style).items()}
+    paths = write(tmp_path, both)
+    assert {w.replica for w in observe(read_traces(paths)).windows} == {0, 1}
+    observation = observe(read_traces([path for path in paths if "rank2_" not in path.name]))
+    assert len(observation.windows) == 2
+    assert observation.windows[0].timeline.makespan == pytest.approx(late[0].makespan, abs=2 * HOST)
+    assert any("rank 0, 4, 6: their pipeline lacks a rank" in remark for remark in observation.remarks)
+
+
+def test_a_pipeline_that_lacks_a_rank_is_no_shorter_pipeline(tmp_path):
+    paths = poured(tmp_path, simulated(), Style(kernels=3, labels=False))
+    with pytest.raises(InputError, match="rank 0 sends to or receives from ranks whose traces are not here"):
+        observe(read_traces([paths[0], *paths[2:]]))

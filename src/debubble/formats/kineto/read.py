@@ -8,21 +8,21 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from ...errors import Fault, InputError, Refusal
 from ..chrome import Words, read_events
-from ..rank_ops import RankOps, Reading, Transfers
+from ..rank_ops import RankOps, Reading
 from ..stream import blocks
 from .identity import identity, place_in_groups, settle
 from .labelled import labelled
 from .names import SKIPPED
-from .ops import Found, column
+from .ops import column
 from .p2p import transfers_of
 from .pieces import pieces_of
-from .steps import Steps, steps_of
-from .tables import Collector, Ints, Tables
+from .steps import steps_of
+from .tables import Collector, Tables
 from .told import told
+from .unfit import unfit, untold
 from .unlabelled import unlabelled
 
 _DAY = 86_400_000_000_000  # nanoseconds
@@ -38,6 +38,7 @@ class TraceFile:
         devices: one for each device; their rank is 0 until files are settled among each other, where there is one.
         many: whether the file tells its devices' ranks itself.
         remarks: what was lost or repaired, a sentence each.
+        unusable: why it yields no device although it might hold a pipeline, or an empty string.
     """
 
     path: Path
@@ -45,6 +46,7 @@ class TraceFile:
     devices: tuple[RankOps, ...]
     many: bool
     remarks: tuple[str, ...]
+    unusable: str = ""
 
 
 def read_traces(paths: Sequence[Path], *, each: Callable[[Sequence[Path]], Sequence[object]] | None = None) -> Reading:
@@ -73,10 +75,12 @@ def read_traces(paths: Sequence[Path], *, each: Callable[[Sequence[Path]], Seque
         if rank is not None and file.devices:
             devices.append(_placed(file, rank, base))
         elif rank is not None:
-            remarks.append(f"{file.path}: rank {rank} shows no forward and no backward of a pipeline")
+            why = file.unusable or f"{file.path}: rank {rank} shows no forward and no backward of a pipeline"
+            remarks.append(f"{why}; it was left out")
     if not any(map(len, devices)):
         raise _no_pipeline(files)
-    return Reading(_source(paths), tuple(devices), (*remarks, *doubts, *guessed))
+    missing = _missing(single, len(devices)) if single else []
+    return Reading(_source(paths), tuple(devices), (*remarks, *doubts, *guessed, *missing))
 
 
 def read_trace_or_fault(path: Path) -> TraceFile | Fault:
@@ -107,9 +111,14 @@ def read_trace(path: Path) -> TraceFile:
         devices, clauses = told(tables, str(path))
         if devices:
             return TraceFile(path, said.header, tuple(devices), True, (*remarks, *(f"{path}: {c}" for c in clauses)))
+    if why := unfit(tables, said.header):
+        return TraceFile(path, said.header, (), False, tuple(remarks), f"{path}: {why}")
     device, clauses = device_of(tables, str(path))
     remarks += [f"{path}: {clause}" for clause in clauses]
-    return TraceFile(path, said.header, (device,) if len(device) else (), False, tuple(remarks))
+    if not len(device):
+        why = untold(tables, pieces_of(tables))
+        return TraceFile(path, said.header, (), False, tuple(remarks), why and f"{path}: {why}")
+    return TraceFile(path, said.header, (device,), False, tuple(remarks))
 
 
 def device_of(tables: Tables, source: str) -> tuple[RankOps, list[str]]:
@@ -126,13 +135,7 @@ def device_of(tables: Tables, source: str) -> tuple[RankOps, list[str]]:
         clauses.append(f"{int((~keep).sum()):,} ops outside every step were left out")
     if pieces.unlaunched:
         clauses.append(f"{pieces.unlaunched:,} kernels whose launch is not in the file were left out")
-    return _columns(found, keep, step, steps, transfers_of(tables, pieces, steps), source), clauses
-
-
-def _columns(
-    found: Found, keep: NDArray[np.bool_], step: Ints, steps: Steps, transfers: Transfers | None, source: str
-) -> RankOps:
-    return RankOps(
+    device = RankOps(
         rank=0,
         source=source,
         step=step[keep],
@@ -142,8 +145,9 @@ def _columns(
         stage=column(found.stage[keep]),
         unit=column(found.unit[keep]),
         step_ns=steps.lengths(),
-        transfers=transfers,
+        transfers=transfers_of(tables, pieces, steps),
     )
+    return device, clauses
 
 
 def _placed(file: TraceFile, rank: int, base: int) -> RankOps:
@@ -186,7 +190,18 @@ def _middle(file: TraceFile) -> float:
     return float(np.median(file.devices[0].start)) if file.devices and len(file.devices[0]) else float("inf")
 
 
+def _missing(files: Sequence[TraceFile], here: int) -> list[str]:
+    """That some ranks of the job have no trace, as far as headers tell its size."""
+    infos = [info for file in files if isinstance(info := file.header.get("distributedInfo"), dict)]
+    sizes = [size for info in infos if isinstance(size := info.get("world_size"), int)]
+    world = max(sizes, default=here)
+    return [f"{here} of {world} ranks are here: what the others did is not known"] if world > here else []
+
+
 def _no_pipeline(files: Sequence[TraceFile]) -> Refusal:
+    why = [file.unusable for file in files if file.unusable]
+    if why:
+        return Refusal(f"there is no pipeline to be seen here; {why[0]}")
     names = f"{files[0].path}" if len(files) == 1 else f"{len(files)} files, {files[0].path.name} and others"
     return Refusal(
         f"{names}: there is no pipeline here: no range names a forward or backward of a stage and micro-batch, "

@@ -20,7 +20,8 @@ from .names import Role, role_of, way_of
 
 Ints = NDArray[np.int64]
 UNLINKED = (1 << 32) - 1  # a correlation that is not there
-HOUR = 3_600_000_000_000  # nanoseconds
+SECOND = 1_000_000_000  # nanoseconds
+HOUR = 3600 * SECOND
 
 
 class CommArgs(msgspec.Struct, gc=False):
@@ -259,4 +260,7 @@ def _plausible(table: dict[str, NDArray[Any]], zero: bool, aside: dict[str, int]
     if "end" in table and "phase" not in table:
         leave(np.asarray(table["end"] < start), "with a negative duration")
         leave(np.asarray(table["end"] - start > 24 * HOUR), "of more than a day")
+    if "correlation" in table and "end" in table and good.any():
+        spent = table["end"] - start
+        leave(spent > max(SECOND, 1000 * float(np.median(spent[good]))), "of more than a second, far more than most")
     return good
