@@ -204,7 +204,7 @@ def _report(task: Task, outcome: Outcome, look: Look, *, as_json: bool, pictures
 
 def _document(task: Task, outcome: Outcome, found: Diagnosis) -> dict[str, Any]:
     """What ``--json`` prints: all that ``diagnose`` does, and what only the run knows."""
-    from .diagnose import document
+    from .diagnose_document import document
 
     predicted = task.predicted_ns if task.predicted_ns is not None else _afterwards(found.summary, task.hop_ns)
     return document(found) | {
