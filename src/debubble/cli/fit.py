@@ -32,24 +32,28 @@ def fit(file: Path, *, as_json: bool, **given: Any) -> None:
 
     step = fixed + (m + p - 1) x slot. A column gb (peak memory) is fitted to the micro-batches in flight.
     """
+    from ..formats.steplog import read_steps
     from .fit_text import show_fit
     from .report import emit
 
-    fitted = _fitted(file, Asked(constant=given.pop("constant_batch"), **given))
+    found = fitted(read_steps(file), Asked(constant=given.pop("constant_batch"), **given))
     if as_json:
-        emit(document_of(fitted))
+        emit(document_of(found))
     else:
-        show_fit(fitted, document_of(fitted))
+        show_fit(found, document_of(found))
 
 
-def _fitted(file: Path, asked: Asked) -> Fitted:
+def fitted(log: StepLog, asked: Asked) -> Fitted:
+    """The fits of a log's step times and of its peak memory.
+
+    Raises:
+        InputError: its rows do not say how many micro-batches they hold.
+    """
     import numpy as np
 
     from ..diagnose.fit_memory import fit_memory
     from ..diagnose.fit_steps import StepTimes, fit_steps
-    from ..formats.steplog import read_steps
 
-    log = read_steps(file)
     microbatches = _microbatches(log, asked)
     timed, sized = ~np.isnan(log.seconds), ~np.isnan(log.memory)
     steps = memory = None

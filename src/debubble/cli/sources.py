@@ -1,8 +1,9 @@
-"""Sources: what a path given on the command line holds, read as jobs or as a measurement."""
+"""Sources: what a path given on the command line holds, read as jobs, as a measurement, or as a log of steps."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -12,43 +13,60 @@ if TYPE_CHECKING:
     from ..formats.source import Ask
     from ..job import Job
     from ..observation import Observation
+    from .fit_document import Fitted
 
 
-def read_runs(paths: Sequence[Path]) -> list[Job | Observation]:
+@dataclass(frozen=True, slots=True, eq=False)
+class Run:
+    """One run that a path holds.
+
+    Args:
+        what: stated or measured.
+        fit: of its step times, where it is a log of several.
+    """
+
+    what: Job | Observation
+    fit: Fitted | None = None
+
+
+def read_runs(paths: Sequence[Path], ask: Ask | None = None, micro_batch: int | None = None) -> list[Run]:
     """Every run that the paths hold, in their order: a job file may hold a series, a folder holds one measured run.
+
+    Args:
+        paths: job files, recordings, traces, logs of steps.
+        ask: what traces and logs do not tell.
+        micro_batch: samples in one, which logs do not tell either.
 
     Raises:
         InputError: what is wrong with any of them, all at once.
     """
-    runs: list[Job | Observation] = []
+    from .progress import reading
+
+    runs: list[Run] = []
     faults: list[Fault] = []
-    for path in paths:
-        try:
-            runs += _read(path)
-        except InputError as error:
-            faults += error.faults
+    with reading(paths):
+        for path in paths:
+            try:
+                runs += _read(path, ask, micro_batch)
+            except InputError as error:
+                faults += error.faults
     if faults:
         raise InputError(*faults)
     return runs
 
 
-def read_observation(paths: Sequence[Path], ask: Ask | None = None) -> Observation:
-    """A measurement of one run: a recording, or traces in any format that is known.
-
-    Raises:
-        InputError: nothing is there, or it cannot be read.
-        Refusal: there is no pipeline in it.
-    """
-    from ..formats.source import read
-
-    return read(paths, ask)
-
-
-def _read(path: Path) -> Sequence[Job | Observation]:
+def _read(path: Path, ask: Ask | None, micro_batch: int | None) -> Sequence[Run]:
     if path.suffix.lower() == ".toml":
         from ..formats.job import read_jobs
 
         if not path.is_file():
             raise InputError(Fault(str(path), "no such file", "give a job TOML, a recording or traces"))
-        return read_jobs(path)
-    return [read_observation([path])]
+        return [Run(job) for job in read_jobs(path)]
+    from ..formats.source import Ask, is_log, read
+
+    ask = ask or Ask()
+    if path.is_file() and is_log(path, ask):
+        from .logs import job_of_log
+
+        return [Run(*job_of_log(path, ask.said, micro_batch))]
+    return [Run(read([path], ask))]

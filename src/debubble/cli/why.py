@@ -9,14 +9,17 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from ..errors import Fault, InputError
+from .asking import measurement_options
 from .console import Look, say
-from .options import PLACE, Parsed, Verb, json_option, look_options
+from .options import COUNT, PLACE, Parsed, Verb, json_option, look_options
 from .pictures import picture_options
 from .report import MILLISECOND, emit
 
 if TYPE_CHECKING:
     from ..diagnose.sides import Side
     from ..diagnose.why import Comparison
+    from ..formats.source import Ask
+    from .sources import Run
 
 
 def _share(text: str, name: str) -> float:
@@ -32,39 +35,35 @@ def _share(text: str, name: str) -> float:
 
 @click.command(cls=Verb)
 @click.argument("runs", nargs=-1, required=True, type=PLACE, metavar="A B | SERIES")
+@measurement_options
+@click.option("--micro-batch", type=COUNT, help="Samples in one micro-batch, which logs do not tell.")
 @click.option("--gate", type=Parsed("share", _share), help="Exit 1 where B is slower by more than this, as in 3%.")
 @click.option("--markdown", "as_markdown", is_flag=True, help="Print Markdown, for a pull request.")
 @picture_options
 @look_options
 @json_option
-def why(
-    runs: tuple[Path, ...],
-    gate: float | None,
-    as_markdown: bool,
-    pictures: dict[str, Path],
-    look: Look,
-    as_json: bool,
-) -> int:
+def why(runs: tuple[Path, ...], ask: Ask, pictures: dict[str, Path], look: Look, *, as_json: bool, **given: Any) -> int:
     """Say why run B is slower (or faster) than run A, and what to change.
 
-    Each run is a job TOML (what you know of it) or a recording (the folder that `run --out` wrote). A TOML with
-    [[run]] tables is a series; each run of it is compared with the first.
+    Each run is a job TOML (what you know of it), a recording (the folder that `run --out` wrote), a trace or a folder
+    of traces, or a log of steps (Megatron-LM, DeepSpeed, CSV). A TOML with [[run]] tables is a series; each run of it
+    is compared with the first. What traces and logs do not tell is taken from the options, for all of them.
     """
     from ..diagnose.why import series
     from .sources import read_runs
 
-    both = read_runs(runs)
+    both = read_runs(runs, ask, given["micro_batch"])
     if len(both) < 2:
         rule = "one run alone is neither slower nor faster"
         raise InputError(Fault(" ".join(map(str, runs)), rule, "give a second one, or a series of [[run]] tables"))
-    comparisons = series(both)
-    status = _status(comparisons, gate)
+    comparisons = series([run.what for run in both])
+    status = _status(comparisons, given["gate"])
     if pictures:
         _draw(comparisons[-1], runs, pictures)
     if as_json:
-        emit(_document(comparisons))
+        emit(_document(comparisons) | _fits(both))
     else:
-        _tell(comparisons, look, as_markdown=as_markdown)
+        _tell(comparisons, both, look, as_markdown=given["as_markdown"])
     return status
 
 
@@ -75,12 +74,21 @@ def _draw(last: Comparison, runs: Sequence[Path], pictures: dict[str, Path]) -> 
     write_all(pictures, figures_of_comparison(last), lambda: page_of_comparison(last, _comparison(last), runs))
 
 
-def _tell(comparisons: Sequence[Comparison], look: Look, *, as_markdown: bool) -> None:
+def _tell(comparisons: Sequence[Comparison], runs: Sequence[Run], look: Look, *, as_markdown: bool) -> None:
     from .blocks import markdown, text
-    from .why_blocks import blocks, series_blocks
+    from .why_blocks import blocks, fit_blocks, series_blocks
 
     found = blocks(comparisons[0], look) if len(comparisons) == 1 else series_blocks(comparisons, look)
+    found += fit_blocks([run.fit for run in runs if run.fit is not None])
     say(markdown(found) if as_markdown else text(found, look.width))
+
+
+def _fits(runs: Sequence[Run]) -> dict[str, Any]:
+    """The fits of the logs among the runs."""
+    from .fit_document import document_of
+
+    found = [document_of(run.fit) for run in runs if run.fit is not None]
+    return {"fits": found} if found else {}
 
 
 def _status(comparisons: Sequence[Comparison], gate: float | None) -> int:
@@ -120,6 +128,7 @@ def _comparison(c: Comparison) -> dict[str, Any]:
         "verdict": verdict(c),
         "check": checks(c),
         "next": [_way_out(answer) for answer in c.next],
+        "causes": _causes(c),
         "missing": [{"side": ask.side, "key": ask.key, "reason": ask.reason} for ask in c.asks],
     }
 
@@ -158,6 +167,23 @@ def _side(run: Side) -> dict[str, Any]:
         "ceiling_barrier_ratio": run.ceiling_barrier_ratio,
         "causes": [{"cause": name, "cost_ms": cost / MILLISECOND} for name, cost in run.causes or ()],
     }
+
+
+def _causes(c: Comparison) -> list[dict[str, Any]]:
+    """Why each window takes as long as it does, side by side; empty where one of them has no timeline."""
+    if c.a.causes is None or c.b.causes is None:
+        return []
+    return [
+        {
+            "cause": name,
+            "a_ms": here / MILLISECOND,
+            "b_ms": there / MILLISECOND,
+            "a_share": here / c.a.causes.window if c.a.causes.window else 0.0,
+            "b_share": there / c.b.causes.window if c.b.causes.window else 0.0,
+            "difference_ms": (there - here) / MILLISECOND,
+        }
+        for (name, here), (_, there) in zip(c.a.causes, c.b.causes, strict=True)
+    ]
 
 
 def _way_out(answer: Any) -> dict[str, Any]:

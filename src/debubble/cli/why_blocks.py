@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
+from pathlib import PurePath
 
 from ..diagnose.sides import Side
 from ..diagnose.verdict import checks, percent, times, verdict
@@ -11,6 +12,7 @@ from ..draw.tables import duration
 from .answers import granted, legend, letters, memory
 from .blocks import Block, Picture, Sentences, Table
 from .console import Look
+from .fit_document import Fitted
 
 NONE = "-"
 
@@ -55,6 +57,23 @@ def series_blocks(comparisons: Sequence[Comparison], look: Look) -> list[Block]:
     unit = comparisons[-1].unit or "schedules only"
     top = Table(f"Against {first.name} ({unit}): throughput = by the bubble x left over", headers, rows)
     return [top, *blocks(comparisons[-1], look)]
+
+
+def fit_blocks(fits: Sequence[Fitted]) -> list[Block]:
+    """What the step times of logs say: what scales with micro-batches, and what does not."""
+    rows = [
+        [
+            PurePath(fit.log.source).name,
+            duration(1e9 * fit.steps.slot),
+            NONE if fit.steps.bubble is None else duration(1e9 * fit.steps.bubble),
+            duration(1e9 * fit.steps.fixed),
+            fit.steps.evidence,
+        ]
+        for fit in fits
+        if fit.steps is not None
+    ]
+    headers = ["", "a micro-batch", "bubble", "fixed", ""]
+    return [Table("Steps of the logs: fixed + bubble + micro-batches x slot", headers, rows)] if rows else []
 
 
 def _pictures(c: Comparison, look: Look) -> Iterator[Block]:

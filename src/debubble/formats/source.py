@@ -107,6 +107,12 @@ def recognised(path: Path, ask: Ask | None = None) -> Format | None:
     return next((known for known in FORMATS if known.holds(head)), None)
 
 
+def is_log(path: Path, ask: Ask | None = None) -> bool:
+    """Whether a file holds step times only, which ``fit`` reads, and no ops."""
+    known = recognised(path, ask)
+    return known is not None and known.read is _read_log
+
+
 def _files(paths: Sequence[Path], ask: Ask) -> tuple[list[tuple[Path, Format]], list[str]]:
     """The files of one run with their format, and what was passed over."""
     faults: list[Fault] = []
@@ -243,7 +249,7 @@ def _read_nsight(paths: Sequence[Path], ask: Ask) -> Reading:  # noqa: ARG001 - 
     return read_nsight(paths, str(paths[0]) if len(paths) == 1 else str(paths[0].parent))
 
 
-def _is_log(head: bytes) -> bool:
+def _is_steps(head: bytes) -> bool:
     from .steplog import is_log, is_step_table
 
     return is_log(head) or is_step_table(head)
@@ -263,6 +269,6 @@ FORMATS = (
     Format("a Kineto or Chrome trace", _is_chrome, _read_traces),
     Format("an Nsight Systems export", _is_sqlite, _read_nsight),
     Format("an op table", _is_table, _read_table),
-    Format("a log of steps", _is_log, _read_log),
+    Format("a log of steps", _is_steps, _read_log),
 )
 _NAMES = [known.name for known in FORMATS]
