@@ -109,6 +109,15 @@ def _remarks(d: Diagnosis) -> Iterator[str]:
         yield f"no known schedule; nearest {d.order.nearest}, departs at {d.order.departure}"
 
 
+def _receives(d: Diagnosis) -> Iterator[str]:
+    """What receives were: a kernel that waits counts as busy elsewhere."""
+    waiting, transfer = (sum(getattr(link, name) for link in d.run.links) for name in ("waiting_ns", "transfer_ns"))
+    if waiting + transfer:
+        share = waiting / (waiting + transfer)
+        said = f"{100 * share:.3g} % waiting for the sender's compute, at most {100 * (1 - share):.3g} % transfer"
+        yield f"Receives were {said} (measured)."
+
+
 def _verdict(d: Diagnosis) -> Iterator[str]:
     summary = d.summary
     step = summary.step_ns
@@ -124,6 +133,7 @@ def _verdict(d: Diagnosis) -> Iterator[str]:
         first = d.findings[0]
         share = first.cost_ns / (step or summary.makespan_ns)
         yield f"Most costs {first.cause}, {100 * share:.0f} % of a {whole} ({first.evidence}): {first.sentence}."
+    yield from _receives(d)
     better = [answer for answer in d.what_ifs if answer.speedup > 1 and not answer.bound]
     if better:
         best = better[0]
