@@ -82,6 +82,13 @@ def test_commands_and_configurations_on_the_page_can_be_used(cli, tmp_path, name
     assert cli(*page["next"].split()[1:]).status == 0
 
 
+def test_the_next_command_of_two_jobs_can_be_used(cli, tmp_path):
+    cli(*VERBS["why of jobs"], "--html", tmp_path / "p.html")
+    command = data(tmp_path / "p.html")["next"]
+    assert command == "debubble show 1f1b -p 4 -m 8"
+    assert cli(*command.split()[1:]).status == 0
+
+
 def test_a_picture_that_cannot_be_written_is_one_line(cli, tmp_path):
     ran = cli(*VERBS["show"], "--html", tmp_path / "none" / "p.html")
     assert (ran.status, ran.out) == (2, "")

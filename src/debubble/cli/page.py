@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path, PurePath
@@ -14,7 +15,7 @@ from ..account import Account, account
 from ..costs import Costs, Rates, costs_of
 from ..diagnose.causes import Causes, causes
 from ..diagnose.fit import fitted, present, stage_means
-from ..diagnose.own import closed_form
+from ..diagnose.own import closed_form, rates
 from ..diagnose.recognise import recognise
 from ..diagnose.report import REMEDIES, Diagnosis
 from ..diagnose.sides import Side
@@ -221,7 +222,7 @@ def page_of_comparison(c: Comparison, document: dict[str, Any], paths: Sequence[
     return Page(
         title=f"{c.a.name} against {c.b.name}: why",
         verdict=verdict(c),
-        next=f"debubble diagnose {_quoted(paths[-1])}" if c.b.measured else "",
+        next=_next_of(c.b, paths[-1]),
         tiles=_comparison_tiles(c),
         runs=runs,
         causes=[_causes(side.causes, _evidence(side), side.name) for side, _ in sides if side.causes is not None],
@@ -239,10 +240,14 @@ def figures_of_comparison(c: Comparison) -> list[tuple[str, Timeline]]:
     ]
 
 
-def _quoted(path: Path) -> str:
-    import shlex
-
-    return shlex.quote(str(path))
+def _next_of(side: Side, path: Path) -> str:
+    """A measured run alone, in full; a stated one with twice the micro-batches."""
+    if side.measured:
+        return shlex.join(["debubble", "diagnose", str(path)])
+    if side.replay is None:
+        return ""
+    schedule = side.replay.schedule
+    return show_command(schedule, rates(side.job), microbatches=2 * schedule.microbatches)
 
 
 def _comparison_what_if(last: tuple[Side, Timeline] | None, number: int) -> dict[str, Any] | None:
