@@ -9,7 +9,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..costs import Costs, Rates, costs_of
-from ..errors import Refusal
 from ..memory import Release, changes
 from ..op import Kind, Op
 from ..schedule import Shape, from_rows
@@ -38,8 +37,8 @@ class Task:
     caps: list[int]
 
 
-class Stuck(Refusal):
-    """The rules of a heuristic ask for an op that cannot run: its rank is full, or its input is never made."""
+class Stuck(Exception):
+    """Inside a search: its rules ask for an op that cannot run, because its rank is full or its input is never made."""
 
 
 def task_of(
