@@ -128,6 +128,15 @@ def test_an_empty_list_has_no_rows(text):
     assert read(text)[0] == []
 
 
+@pytest.mark.parametrize(
+    ("tail", "said"), [(b'], "a": [1], "b": {}}', ()), (b"]}\n", ()), (b"]", ()), (b'], "a": oh}', 1)]
+)
+def test_what_stands_behind_the_list_is_read_or_said_to_be_lost(tail, said):
+    rows, told = read(trace(event())[: -len(b"]}")] + tail)
+    assert len(rows) == 1
+    assert told.remarks == (() if said == () else ("what stands behind the list of events could not be read",))
+
+
 def test_log_lines_and_a_byte_order_mark_before_the_root():
     rows, _ = read(b"\xef\xbb\xbfINFO: profiler started {\n" + trace(event()))
     assert len(rows) == 1

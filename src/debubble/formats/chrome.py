@@ -25,6 +25,7 @@ _MOST_HEADER = 8 << 20  # bytes before the first event; the largest seen holds 1
 _PATIENCE = 3 << 20  # bytes to wait for the end of an event: past it a quote is missing, or this is no trace
 _MOST_NAMES = 1_000_000
 _RETRIES = 6
+_GAP = b", \r\n\t"
 _FAR = 4e18  # nanoseconds; times beyond it are nonsense, and must not overflow on their way to being set aside
 _TOKEN = re.compile(rb'"[^"\\]*(?:\\.[^"\\]*)*"|[\[\]{}]', re.DOTALL)
 _OPENS = re.compile(rb"\s*:\s*\[")
@@ -105,7 +106,7 @@ class _Tally:
     def __init__(self) -> None:
         self.header, self.trailer = b"", b""
         self.rows = self.lost = self.mended = 0
-        self.closed = False
+        self.closed = self.unread = False
 
     def remarks(self) -> Iterator[str]:
         if self.lost:
@@ -114,6 +115,8 @@ class _Tally:
             yield f"{self.mended:,} stretches of broken JSON were mended (NaN, control characters, bad escapes)"
         if not self.closed:
             yield "the list of events has no end: the file is cut off, and its tail is missing"
+        if self.unread:
+            yield "what stands behind the list of events could not be read"
 
 
 def read_events(
@@ -136,8 +139,9 @@ def read_events(
         kept = [event for event in batch if event.cat not in skip] if skip else batch
         if kept:
             take(_columns(kept, words))
-    header = _keys(b"{" + tally.header.rstrip(b", \r\n\t") + b"}") | _keys(b"{" + tally.trailer.lstrip(b", \r\n\t"))
-    return Told(header, tuple(tally.remarks()), tally.rows)
+    front, back = (_keys(text) for text in (tally.header.rstrip(_GAP) + b"}", tally.trailer.lstrip(_GAP)))
+    tally.unread = not back and bool(tally.trailer.strip(_GAP + b"}"))
+    return Told(front | back, tuple(tally.remarks()), tally.rows)
 
 
 def arguments(raws: list[msgspec.Raw], decoder: msgspec.json.Decoder[Any]) -> list[Any]:
@@ -317,8 +321,9 @@ def _salvaged(text: bytes, tally: _Tally) -> list[Event]:
     return events
 
 
-def _keys(text: bytes) -> dict[str, Any]:
-    """The keys of an object; an empty dictionary where it cannot be read."""
+def _keys(inside: bytes) -> dict[str, Any]:
+    """The keys of an object without its opening brace; an empty dictionary where it cannot be read."""
+    text = b"{" + inside
     for attempt in (bytes, mended):
         try:
             keys = msgspec.json.decode(attempt(text))
