@@ -1,0 +1,95 @@
+"""Calibration: measured rows correct the generic model through few named factors, each with its uncertainty.
+
+The factors f are those that minimise
+
+    sum over rows   (log predicted(f) - log measured)^2 / NOISE^2
+  + sum over f      (log f)^2 / PRIOR^2
+
+so that three rows cannot bend what they say nothing about: a factor that no row depends on stays at 1 with the
+uncertainty of its prior. Found by Gauss-Newton on finite differences; errors are those of the curvature at the end.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ..errors import Fault, InputError
+from ..estimate.factors import GENERIC, Calibration, Factor
+from .measured import Row
+from .predict import predict
+
+Column = NDArray[np.float64]
+
+# How far each factor is expected from 1 before anything is measured, in e-folds: how well vendors' figures and the
+# public data that the generic model rests on pin it down.
+PRIOR = {"kernels": 0.2, "tensor": 0.5, "data": 0.7, "transfer": 0.7, "floor": 0.5}
+NOISE = 0.05  # of a measured step: repeats of one layout lie 2 to 9 % apart
+MEMORY_PRIOR = 0.3
+STEPS = 8
+NUDGE = 0.02
+
+
+def calibrate(rows: Sequence[Row], source: str = "") -> Calibration:
+    """Fit the factors to measured steps, and one factor to measured memory where rows have it.
+
+    Args:
+        rows: measured runs; three to five of different layouts are enough.
+        source: what they are, for reports.
+
+    Raises:
+        InputError: no row has a step time.
+    """
+    timed = [row for row in rows if row.seconds > 0]
+    if not timed:
+        raise InputError(Fault(source or "calibration", "no row has a step time", "add a column step_time_s"))
+    names = list(PRIOR)
+    spread = np.array([PRIOR[name] for name in names])
+    target = np.log([row.seconds for row in timed])
+    at = np.zeros(len(names))
+    for _ in range(STEPS):
+        off, slope = _linear(timed, names, at, target)
+        curve = slope.T @ slope / NOISE**2 + np.diag(spread**-2)
+        step = np.linalg.solve(curve, -(slope.T @ off / NOISE**2 + at / spread**2))
+        at = at + np.clip(step, -0.5, 0.5)
+        if np.abs(step).max() < 1e-3:
+            break
+    off, slope = _linear(timed, names, at, target)
+    covariance = np.linalg.inv(slope.T @ slope / NOISE**2 + np.diag(spread**-2))
+    found = _with(names, at, np.sqrt(np.diag(covariance)))
+    band = float(np.sqrt(NOISE**2 + max(np.mean(off**2), np.mean(np.einsum("ij,jk,ik->i", slope, covariance, slope)))))
+    return replace(found, memory=_memory(rows), rows=len(timed), source=source, band=band)
+
+
+def _linear(rows: Sequence[Row], names: Sequence[str], at: Column, target: Column) -> tuple[Column, Column]:
+    """Log of predicted over measured, and its change with each factor."""
+    base = np.log(predict(rows, _with(names, at))[0])
+    slope = np.empty((len(rows), len(names)))
+    for position in range(len(names)):
+        nudged = at.copy()
+        nudged[position] += NUDGE
+        slope[:, position] = (np.log(predict(rows, _with(names, nudged))[0]) - base) / NUDGE
+    return base - target, slope
+
+
+def _with(names: Sequence[str], at: Column, errors: Column | None = None) -> Calibration:
+    spread = np.zeros(len(at)) if errors is None else errors
+    factors = {
+        name: Factor(float(np.exp(log)), float(np.exp(log) * error))
+        for name, log, error in zip(names, at, spread, strict=True)
+    }
+    return replace(GENERIC, **factors)
+
+
+def _memory(rows: Sequence[Row]) -> Factor:
+    """One factor on peak bytes: the median of the rows that print it, with the error of a median."""
+    sized = [row for row in rows if row.memory > 0]
+    if not sized:
+        return Factor(1.0, MEMORY_PRIOR)
+    ratio = np.log([row.memory for row in sized]) - np.log(predict(sized)[1])
+    error = float(1.25 * max(ratio.std(), 0.03) / np.sqrt(len(sized)))
+    middle = float(np.exp(np.median(ratio)))
+    return Factor(middle, middle * error)
