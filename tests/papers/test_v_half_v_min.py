@@ -24,29 +24,12 @@ def compared(row):
     return [ours.makespan, ours.span, ours.peak.max()], published
 
 
-def overlaps(row):
-    """Where there are so few micro-batches that the cool-down begins before the warm-up ends.
-
-    What the published tool does then, its description does not say. Ours is never longer and peaks alike.
-    """
-    return (row["schedule"], row["p"], row["m"]) == ("V-half", "8", "8")
-
-
 @pytest.mark.parametrize("name", NAMES)
 def test_makespan_span_and_peak_of_uniform_costs(shared, name):
-    seen = [compared(row) for row in rows(shared, name) if not overlaps(row)]
-    assert len(seen) in (42, 48)
+    seen = [compared(row) for row in rows(shared, name)]
+    assert len(seen) == 48
     for ours, published in seen:
         assert ours == pytest.approx(published, abs=1e-4)
-
-
-def test_v_half_is_no_longer_than_published_where_warm_up_and_cool_down_overlap(shared):
-    seen = [compared(row) for row in rows(shared, "V-half") if overlaps(row)]
-    assert len(seen) == 6
-    for ours, published in seen:
-        assert ours[0] <= published[0] + 1e-4
-        assert ours[1] <= published[1] + 1e-4
-        assert ours[2] == published[2]
 
 
 @pytest.mark.parametrize(("name", "peaks"), [("v-half", {4: 3, 8: 5, 16: 9}), ("v-min", {4: 2, 8: 4, 16: 6})])

@@ -8,8 +8,9 @@ of a chunk. Steps:
     (1) repeat the block every 6 slots, for 0F, 1F, 1I, 0I and two W; the W of finished I take the first free slots,
         first in, first out
     (2) reorder: in the order of slots (and of ranks within a slot), move each op of the warm-up (before rank 0's first
-        0I) and of the cool-down (after rank 0's last 0F) to the first free slot behind its input and behind the same
-        op of the micro-batch before; an F only as far as its rank stays within the worst peak of (1)
+        0I) and of the cool-down (after the next last 0F of a rank, mostly rank 0's) to the first free slot behind its
+        input and behind the same op of the micro-batch before; an F only as far as its rank stays within the worst
+        peak of (1)
     (3) squeeze: run the ops in this order, each as soon as it can
     (4) take W out and reorder the cool-down again; the peak is counted as if W took the free slots
     (5) put W back into the first free slots, those of chunk 1 first
@@ -58,10 +59,10 @@ def packed(p: int, m: int, block: Block) -> list[bytes]:
     grid = _Grid(p, m)
     grid.repeat(block)  # (1)
     peak = grid.peak()
-    _reorder(grid, _Held(grid, peak).move, grid.slot[grid.first_0i] * p, grid.slot[grid.last_0f] * p)  # (2)
+    _reorder(grid, _Held(grid, peak).move, *grid.phases())  # (2)
     grid.squeeze()  # (3)
     grid.take_w_out()
-    _reorder(grid, _Promised(grid, peak).move, 0, grid.slot[grid.last_0f] * p)  # (4)
+    _reorder(grid, _Promised(grid, peak).move, 0, grid.phases()[1])  # (4)
     grid.put_w(chunk_1_first=True)  # (5)
     return grid.codes()
 
@@ -80,17 +81,22 @@ class _Grid:
     the same op of the micro-batch before.
     """
 
-    __slots__ = ("first_0i", "last_0f", "m", "p", "rows", "slot")
+    __slots__ = ("m", "p", "rows", "slot")
 
     def __init__(self, p: int, m: int) -> None:
         self.p, self.m = p, m
-        self.first_0i, self.last_0f = 2 * p * m, m - 1
         self.slot = [_FREE] * (6 * p * m)  # of each op
         self.rows: list[list[int]] = [[] for _ in range(p)]  # the op of each slot
 
     def kind(self, op: int) -> int:
         """F, I or W."""
         return op // (2 * self.p * self.m)
+
+    def phases(self) -> tuple[int, int]:
+        """Where the warm-up ends and behind which place the cool-down begins."""
+        steady = self.slot[2 * self.p * self.m] * self.p  # rank 0's first 0I
+        last = (self.slot[rank * self.m + self.m - 1] * self.p + rank for rank in range(self.p))  # last 0F of each rank
+        return steady, min((place for place in last if place > steady), default=len(self.slot) * self.p)
 
     def rank(self, op: int) -> int:
         """Where the stage of an op lives."""

@@ -10,10 +10,10 @@ Steps:
 
 p = 4, m = 4, F = I = W; small letters are chunk 1:
 
-    rank 0  F0 F1 F2 F3  .  .  . f0 i0 f1 i1 w0 f2 i2 w1 w2 I0 W0  . f3 i3 I1 w3 I2 W1 W2  . I3 W3
-    rank 1   . F0 F1 F2 F3  . f0  . f1 i0 w0 f2 i1 w1 i2 I0 w2 W0 f3  . I1 i3 I2 w3 W1 W2 I3 W3  .
-    rank 2   .  . F0 F1 F2 f0  . f1  . f2 i0 w0 F3 i1 I0 i2 w1 f3 w2 I1 W0 I2 i3 w3 W1 I3 W2 W3  .
-    rank 3   .  .  . F0 f0 F1 f1 F2 f2  .  . i0 I0 w0 F3 W0 f3 i1 I1 i2 I2 w1 w2 i3 I3 w3 W1 W2 W3
+    rank 0  F0 F1 F2 F3  .  .  . f0 i0 w0 f1 i1 w1 f2  .  . I0 i2 w2 f3 W0  . I1 i3 w3 W1  . I2 W2  .  .  . I3 W3
+    rank 1   . F0 F1 F2 F3  . f0  . f1 i0 w0 f2 i1 w1  . I0 W0  . f3 i2 w2 I1 W1  . i3 w3 I2 W2  .  .  . I3 W3  .
+    rank 2   .  . F0 F1 F2 f0  . f1  . f2 i0 w0 F3 i1 I0 w1 W0 f3  .  . I1 i2 w2 W1  . I2 i3 w3 W2  . I3 W3  .  .
+    rank 3   .  .  . F0 f0 F1 f1 F2 f2  .  . i0 w0 I0 W0 F3 f3 i1 w1 I1 W1  . i2 w2 I2 W2  . i3 w3 I3 W3  .  .  .
 """
 
 from __future__ import annotations
