@@ -19,12 +19,13 @@ from __future__ import annotations
 from collections.abc import Callable
 from functools import wraps
 from inspect import signature
-from typing import Any, ParamSpec, Self, TypeVar
-
-from torch.profiler import record_function
+from typing import TYPE_CHECKING, Any, ParamSpec, Self, TypeVar
 
 from ..errors import Fault, InputError
 from ..op import Kind, Op
+
+if TYPE_CHECKING:
+    from torch.profiler import record_function
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -80,6 +81,8 @@ class annotate:  # noqa: N801 - used as a verb, like contextlib's suppress
         return named
 
     def _range(self, microbatch: int) -> record_function:
+        from torch.profiler import record_function  # here, so that every name of debubble loads without torch
+
         return record_function(f"PP:{Op(self._kind, self._stage, microbatch)}")
 
     def _reader(self, function: Callable[..., Any]) -> Callable[..., int]:
