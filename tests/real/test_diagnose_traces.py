@@ -87,7 +87,7 @@ def test_slow_first_steps_are_left_out_and_said(ran, name, steps):
 
 @pytest.mark.parametrize("name", ["bytedance-st/trace.parquet", "bytedance-st/st-kineto"])
 def test_first_finding_of_st_behind_the_schedule_is_the_last_stage_with_the_layers_to_move(ran, name):
-    """By hand, step 23: 1.3282 s against .8127, .8068, .8082; .39 s more than the mean, which is .48 of another stage."""
+    """By hand, step 23: 1.3282 s against .8127, .8068, .8082: .39 s above the mean, .48 of another stage."""
     first, second = ran(name).json["findings"][:2]
     assert first["cause"] == "schedule"
     assert second["finding"].startswith("unequal stages: rank 3 works 1.6")

@@ -36,7 +36,7 @@ def document(d: Diagnosis) -> dict[str, Any]:
         "causes": _causes(d),
         "resim_ratio": d.causes.resim_ratio,
         "resim_without_transfer_ratio": d.causes.resim_without_transfer_ratio,
-        "matched_share": d.run.matched_share,
+        "matched_share": d.run.matched_share if d.run.links or d.run.matched_share < 1 else None,
         "transfers": [_link(each) for each in d.run.links],
         "receive_waiting_share": _waiting_share(d.run.links),
         "clock_uncertainty_ms": d.run.clock_uncertainty_ns / MILLISECOND,

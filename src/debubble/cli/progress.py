@@ -13,8 +13,7 @@ _WORTH = 16 << 20  # bytes; less is read before a bar is drawn
 @contextmanager
 def reading(paths: Sequence[Path]) -> Iterator[None]:
     """Show a bar while files are read."""
-    total = _bytes(paths) if sys.stderr.isatty() else 0
-    if total < _WORTH:
+    if not sys.stderr.isatty() or (total := _bytes(paths)) < _WORTH:
         yield
         return
     from rich.console import Console

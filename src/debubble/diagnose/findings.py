@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from math import ceil
 
 import numpy as np
 
@@ -19,6 +20,7 @@ from .evidence.replicas import tail
 from .evidence.slow import Slow
 from .recognise import Recognised
 from .replay import Replay, WhatIf
+from .ways_out import GOOD_IDLE_SHARE
 from .what_if import HEAVY, SMALL, heaviest, work_of_ranks
 from .windows import Summary
 
@@ -80,13 +82,15 @@ def findings(case: Case) -> list[Finding]:
 
 def _schedule(case: Case) -> Iterator[Finding]:
     p, m = case.replay.schedule.ranks, case.replay.schedule.microbatches
-    busy = f"{100 * case.causes.most_busy:.0f} %"
+    causes, busy = case.causes, f"{100 * case.causes.most_busy:.0f} %"
+    enough = ceil(m * causes.schedule / causes.ideal * (1 - GOOD_IDLE_SHARE) / GOOD_IDLE_SHARE) if causes.ideal else m
+    more = f"; {enough} micro-batches bring its own idle share to a tenth" if enough > m else ""
     yield Finding(
         "schedule",
         f"fill and drain: {m} micro-batches for {p} ranks keep a rank busy for {busy} at best",
-        case.causes.schedule,
+        causes.schedule,
         "simulated",
-        REMEDIES["schedule"],
+        f"{REMEDIES['schedule']}{more}",
         gain_ratio=case.gain(f"{2 * m} micro-batches"),
     )
 
@@ -191,6 +195,9 @@ def _transfer(case: Case) -> Iterator[Finding]:
     if link is not None and link.usual_ns < hop.usual_ns / 2:
         sentence += f"; a matched transfer takes at most {link.usual_ns / 1e6:.2f} ms of it, the rest is a late launch"
         remedy = "post receives earlier, and look at the host: the link itself is fast enough"
+    if not case.run.links and not case.run.hop_ns:
+        sentence += "; no transfer was measured, so a slow link and a late host cannot be told apart"
+        remedy = f"trace the sends and receives too; then {remedy}"
     spans = (_span(case.timeline, hop.row, hop.receiver),)
     yield Finding("transfer", sentence, case.causes.transfer, "simulated", remedy, spans, case.gain(FREE))
 

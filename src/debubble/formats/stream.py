@@ -39,11 +39,14 @@ def blocks(path: Path, remarks: list[str]) -> Iterator[bytes]:
 
 def first_bytes(path: Path, size: int = 4096) -> bytes:
     """The first ``size`` bytes of the text of a file, for telling formats apart."""
-    text = b""
-    for block in blocks(path, []):
-        text += block
-        if len(text) >= size:
-            break
+    text, token = b"", progress.set(int)  # a look is no reading
+    try:
+        for block in blocks(path, []):
+            text += block
+            if len(text) >= size:
+                break
+    finally:
+        progress.reset(token)
     return text[:size]
 
 

@@ -21,6 +21,7 @@ from ..windows import Summary
 SLOWER = 1.05  # times the same stage elsewhere, and times what the rest of its replica shows
 FITFUL = 1.1  # the same for single steps of one replica, which noise reaches sooner
 MOST_STEPS = 0.9  # share of the steps in which a rank that is slow all the time must be slower
+MANY = 32  # replicas, beyond which one more or less does not move their median
 FEW_STEPS = 4  # below it, steps are too few to say what is usual
 
 
@@ -56,27 +57,29 @@ def _places(found: list[Slow]) -> set[tuple[int, int]]:
 def _work(summary: Summary) -> tuple[NDArray[np.float64], list[int]]:
     """Work of every rank, float64[steps, replicas, ranks], NaN where a window is missing; and the steps' numbers."""
     steps = sorted({window.step for window in summary.windows})
+    line = {step: i for i, step in enumerate(steps)}
     replicas = max(window.replica for window in summary.windows) + 1
     work = np.full((len(steps), replicas, len(summary.account.compute)), np.nan)
     for window, account in zip(summary.windows, summary.accounts, strict=True):
-        work[steps.index(window.step), window.replica] = account.compute
+        work[line[window.step], window.replica] = account.compute
     return work, steps
 
 
 def _against_replicas(work: NDArray[np.float64]) -> list[Slow]:
     """Ranks that are slower than the same stage of the other replicas, in nearly every step."""
-    found = []
-    for q in range(work.shape[1]):
-        others = _median(np.delete(work, q, axis=1), axis=1)
-        ratio = _beyond_the_rest(work[:, q] / np.where(others > 0, others, np.nan))
-        for rank in range(work.shape[2]):
-            mine = ratio[:, rank][np.isfinite(ratio[:, rank])]
-            if not mine.size:
-                continue
-            factor = float(np.median(mine))
-            if factor > SLOWER and (mine > 1 + (SLOWER - 1) / 2).mean() >= MOST_STEPS:
-                found.append(Slow(q, rank, factor))
-    return found
+    others = _of_others(work)
+    ratio = _beyond_the_rest(work / np.where(others > 0, others, np.nan))
+    factor = _median(ratio, axis=0)
+    seen = np.isfinite(ratio)
+    slower = (np.where(seen, ratio, 0) > 1 + (SLOWER - 1) / 2).sum(axis=0) >= MOST_STEPS * seen.sum(axis=0)
+    return [Slow(int(q), int(rank), float(factor[q, rank])) for q, rank in np.argwhere((factor > SLOWER) & slower)]
+
+
+def _of_others(work: NDArray[np.float64]) -> NDArray[np.float64]:
+    """The median work of the same stage in the other replicas, float64[steps, replicas, ranks]."""
+    if work.shape[1] > MANY:
+        return np.broadcast_to(_median(work, axis=1)[:, None], work.shape)
+    return np.stack([_median(np.delete(work, q, axis=1), axis=1) for q in range(work.shape[1])], axis=1)
 
 
 def _against_steps(work: NDArray[np.float64], steps: list[int]) -> list[Slow]:
@@ -84,23 +87,24 @@ def _against_steps(work: NDArray[np.float64], steps: list[int]) -> list[Slow]:
     if len(steps) < FEW_STEPS:
         return []
     usual = _median(work, axis=0)
-    ratio = work / np.where(usual > 0, usual, np.nan)
-    found = []
-    for q in range(work.shape[1]):
-        beyond = _beyond_the_rest(ratio[:, q])
-        for rank in range(work.shape[2]):
-            rows = np.flatnonzero(beyond[:, rank] > FITFUL)
-            if 1 < len(rows) < len(steps) / 2:
-                factor = float(np.median(beyond[rows, rank]))
-                found.append(Slow(q, rank, factor, tuple(steps[row] for row in rows)))
-    return found
+    beyond = _beyond_the_rest(work / np.where(usual > 0, usual, np.nan))
+    slower = np.where(np.isfinite(beyond), beyond, 0) > FITFUL
+    count = slower.sum(axis=0)
+    return [_fitful(int(q), int(r), beyond, steps) for q, r in np.argwhere((count > 1) & (count < len(steps) / 2))]
+
+
+def _fitful(replica: int, rank: int, beyond: NDArray[np.float64], steps: list[int]) -> Slow:
+    rows = np.flatnonzero(beyond[:, replica, rank] > FITFUL)
+    return Slow(replica, rank, float(np.median(beyond[rows, replica, rank])), tuple(steps[row] for row in rows))
 
 
 def _beyond_the_rest(ratio: NDArray[np.float64]) -> NDArray[np.float64]:
-    """Each rank's ratio over the median of the other ranks of its replica in the same step, float64[steps, ranks]."""
-    if ratio.shape[1] == 1:
+    """Each rank's ratio over the median of the other ranks of its replica in that step; ranks along the last axis."""
+    ranks = ratio.shape[-1]
+    if ranks == 1:
         return ratio
-    return np.stack([ratio[:, r] / _median(np.delete(ratio, r, axis=1), axis=1) for r in range(ratio.shape[1])], axis=1)
+    rest = [_median(np.delete(ratio, rank, axis=-1), axis=-1) for rank in range(ranks)]
+    return ratio / np.stack(rest, axis=-1)
 
 
 def _median(table: NDArray[np.float64], axis: int) -> NDArray[np.float64]:
