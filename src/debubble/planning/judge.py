@@ -134,7 +134,7 @@ def _plan(model: Model, cluster: Cluster, case: _Case, spans: Column) -> Plan:
         layout=layout,
         step=step,
         parts=parts,
-        idle_share=float(1 - work / window),
+        idle_share=max(0.0, float(1 - work / window)),
         peak_bytes=tuple(int(b) for b in peak),
         memory=dict(zip(NAMES, (int(b) for b in memory[:, fullest]), strict=True)),
         tokens_per_second_per_gpu=tokens / (step / SECOND) / layout.gpus,

@@ -71,14 +71,14 @@ def _ends(at: Setting) -> _Ends:
     inner = np.where(few, np.maximum(layouts.first, layouts.last), layouts.most)
     none, one, more = np.zeros_like(inner), np.ones_like(inner), (layouts.chunks - 1) * inner
 
-    def held(layers: Column, first: Column, last: Column) -> Slice:
-        return Slice(layers * (1 - moe), layers * moe, layouts.recompute_layers, first, last)
+    def held(layers: Column, first: Column, last: Column, stages: Column | float = 1.0) -> Slice:
+        return Slice(layers * (1 - moe), layers * moe, layouts.recompute_layers * stages, first, last)
 
     single = np.where(layouts.pipeline > 1, 0.0, 1.0)  # one rank has both ends, if on different chunks
     return _Ends(
-        (held(layouts.first, one, alone), held(layouts.first + more, one, single)),
-        (held(inner, none, none), held(inner + more, none, none)),
-        (held(layouts.last, alone, one), held(layouts.last + more, single, one)),
+        (held(layouts.first, one, alone), held(layouts.first + more, one, single, layouts.chunks)),
+        (held(inner, none, none), held(inner + more, none, none, layouts.chunks)),
+        (held(layouts.last, alone, one), held(layouts.last + more, single, one, layouts.chunks)),
         np.maximum(layouts.pipeline - 2, 0),
     )
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -17,7 +18,8 @@ from .screen import Screened, screen
 from .space import Choice, Space, space
 
 SIMULATED = 200
-NEAR = 1.05  # the screen's bytes over the device's, up to which a layout is judged exactly before it is ruled out
+NEAR = 1.1  # the screen's bytes over the device's, up to which a layout is judged exactly before it is ruled out
+SAME = 0.002  # of a step: less than any difference that could be measured
 AT_ONCE = 20_000  # layouts a screen takes in one go: some 100 columns of them stay in a few hundred megabytes
 
 
@@ -73,7 +75,7 @@ def search(
     if too_big:
         refused.append(Rejected("memory", f"the fullest rank needs more than {memory / 1e9:.0f} GB", {}, too_big))
     return Found(
-        plans=tuple(sorted(fitting, key=lambda plan: plan.step)),
+        plans=without_twins(sorted(fitting, key=lambda plan: (plan.step, plan.layout.context))),
         legal=len(legal),
         simulated=len(plans),
         rejected=_together(refused),
@@ -98,7 +100,7 @@ def _rows(legal: Space, which: slice) -> Layouts:
 
 
 def promising(legal: Space, seen: Screened, memory: float, many: int) -> NDArray[np.int64]:
-    """Rows to simulate, fastest first: of each family the least recomputation that fits, and the next, to be sure.
+    """Rows to simulate, fastest first: of each family those near the limit, and the two that recompute least below it.
 
     Args:
         legal: the space.
@@ -106,11 +108,31 @@ def promising(legal: Space, seen: Screened, memory: float, many: int) -> NDArray
         memory: bytes of a device.
         many: rows at most.
     """
-    fits = np.flatnonzero(seen.peak_bytes <= NEAR * memory)
-    family = legal.family[fits]
-    place = np.arange(len(fits)) - np.searchsorted(family, family)  # the rows of a family lie together
-    short = fits[(place < 2)]
+    near = np.flatnonzero(seen.peak_bytes <= NEAR * memory)
+    family, below = legal.family[near], (seen.peak_bytes[near] <= memory).astype(np.int64)
+    first = np.searchsorted(family, family)  # the rows of a family lie together
+    before = np.cumsum(below) - below
+    short = near[before - before[first] < 2]
     return short[np.argsort(seen.step[short], kind="stable")][:many]
+
+
+def without_twins(plans: Sequence[Plan]) -> tuple[Plan, ...]:
+    """One of each set of layouts that the estimate cannot tell apart, the one with the fewest devices a sequence.
+
+    A micro-batch of two samples on two devices of a context group, and of one sample on one, are the same work.
+
+    Args:
+        plans: fastest first.
+    """
+    kept: dict[tuple[object, ...], Plan] = {}
+    for plan in plans:
+        alone = replace(plan.layout, context=1, data=1, micro_batch=1)
+        share = plan.layout.micro_batch / plan.layout.context
+        key = (alone, share)
+        other = kept.get(key)
+        if other is None or (plan.step <= other.step * (1 + SAME) and plan.layout.context < other.layout.context):
+            kept[key] = plan
+    return tuple(sorted(kept.values(), key=lambda plan: plan.step))
 
 
 def _together(refused: list[Rejected]) -> tuple[Rejected, ...]:
