@@ -43,6 +43,22 @@ def test_jitter_and_unequal_stages_blame_nobody():
     assert slow_ranks(summary(*steps(stage_scale=(1.2, 1, 1, 1.6)))) == []
 
 
+@pytest.mark.parametrize("seed", range(20))
+def test_noisy_steps_blame_nobody(seed):
+    """Whole ranks that are 5 % faster or slower from step to step, for no reason."""
+    luck = np.random.default_rng(seed)
+    some = [window(s, q, rank_scale=tuple(luck.normal(1, 0.05, 4))) for s in range(20) for q in range(2)]
+    assert slow_ranks(summary(*some)) == []
+
+
+def test_one_step_must_show_more_than_many_do():
+    def once(factor):
+        return slow_ranks(summary(window(0, 0), window(0, 1, rank_scale=(1, factor, 1, 1))))
+
+    assert once(1.1) == []
+    assert [(slow.replica, slow.rank) for slow in once(1.3)] == [(1, 1)]
+
+
 def test_a_rank_slower_than_its_stage_elsewhere_is_blamed_with_its_factor():
     jitter = np.random.default_rng(1)
     scales = ((1, 1, 1, 1.5), (1, 1.3, 1, 1.5))

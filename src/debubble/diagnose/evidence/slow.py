@@ -19,10 +19,13 @@ from numpy.typing import NDArray
 from ..windows import Summary
 
 SLOWER = 1.05  # times the same stage elsewhere, and times what the rest of its replica shows
+SLOWER_ONCE = 1.2  # the same where there are too few steps to tell it from luck
 FITFUL = 1.1  # the same for single steps of one replica, which noise reaches sooner
+CLEAR = 5  # standard deviations of a rank's own usual steps by which such a step must stand out
 MOST_STEPS = 0.9  # share of the steps in which a rank that is slow all the time must be slower
 MANY = 32  # replicas, beyond which one more or less does not move their median
 FEW_STEPS = 4  # below it, steps are too few to say what is usual
+_SIGMA = 1.4826  # standard deviation over the median distance from the median, of normal noise
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,7 +75,8 @@ def _against_replicas(work: NDArray[np.float64]) -> list[Slow]:
     factor = _median(ratio, axis=0)
     seen = np.isfinite(ratio)
     slower = (np.where(seen, ratio, 0) > 1 + (SLOWER - 1) / 2).sum(axis=0) >= MOST_STEPS * seen.sum(axis=0)
-    return [Slow(int(q), int(rank), float(factor[q, rank])) for q, rank in np.argwhere((factor > SLOWER) & slower)]
+    least = np.where(seen.sum(axis=0) < FEW_STEPS, SLOWER_ONCE, SLOWER)
+    return [Slow(int(q), int(rank), float(factor[q, rank])) for q, rank in np.argwhere((factor > least) & slower)]
 
 
 def _of_others(work: NDArray[np.float64]) -> NDArray[np.float64]:
@@ -88,14 +92,15 @@ def _against_steps(work: NDArray[np.float64], steps: list[int]) -> list[Slow]:
         return []
     usual = _median(work, axis=0)
     beyond = _beyond_the_rest(work / np.where(usual > 0, usual, np.nan))
-    slower = np.where(np.isfinite(beyond), beyond, 0) > FITFUL
+    noise = _SIGMA * _median(np.abs(beyond - 1), axis=0)
+    slower = np.where(np.isfinite(beyond), beyond, 0) > np.maximum(FITFUL, 1 + CLEAR * noise)
     count = slower.sum(axis=0)
-    return [_fitful(int(q), int(r), beyond, steps) for q, r in np.argwhere((count > 1) & (count < len(steps) / 2))]
-
-
-def _fitful(replica: int, rank: int, beyond: NDArray[np.float64], steps: list[int]) -> Slow:
-    rows = np.flatnonzero(beyond[:, replica, rank] > FITFUL)
-    return Slow(replica, rank, float(np.median(beyond[rows, replica, rank])), tuple(steps[row] for row in rows))
+    found = []
+    for q, rank in np.argwhere((count > 1) & (count < len(steps) / 2)):
+        rows = np.flatnonzero(slower[:, q, rank])
+        factor = float(np.median(beyond[rows, q, rank]))
+        found.append(Slow(int(q), int(rank), factor, tuple(steps[row] for row in rows)))
+    return found
 
 
 def _beyond_the_rest(ratio: NDArray[np.float64]) -> NDArray[np.float64]:
