@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from debubble.account import account
 from debubble.cli.page import page_of_shown
-from debubble.cli.show import document, simulated
+from debubble.cli.shown import document, simulated
 from debubble.costs import Costs, Rates, costs_of
 from debubble.draw.html import html
 from debubble.errors import InputError

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from ..runner.task import Task
     from ..runner.worker import Outcome, Step
     from ..schedule import Schedule
-    from .show import Shown
+    from .shown import Shown
 
 GOOD_GRADIENT = 1e-5  # in 32 bits a right pipeline stays below 1e-6, and a wrong one is far above
 _PACES = {"F": "forward", "B": "backward", "I": "input", "W": "weight"}
@@ -102,7 +102,7 @@ def run(
         raise InputError(Fault("torch", "run needs it and it is not installed", "pip install 'debubble[torch]'"))
     from ..costs import Rates
     from ..formats.recording import is_recording
-    from .show import simulated
+    from .shown import simulated
 
     made: list[Any] = together(
         lambda: schedule_of(schedule, sizes),

@@ -16,7 +16,7 @@ from .console import Look
 from .report import PARTS
 
 if TYPE_CHECKING:
-    from .show import Shown
+    from .shown import Shown
 
 MOST_RANKS = 32  # with a line of their own in the table
 

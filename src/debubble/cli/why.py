@@ -68,7 +68,7 @@ def why(runs: tuple[Path, ...], ask: Ask, pictures: dict[str, Path], look: Look,
 
 
 def _draw(last: Comparison, runs: Sequence[Path], pictures: dict[str, Path]) -> None:
-    from .page import figures_of_comparison, page_of_comparison
+    from .page_why import figures_of_comparison, page_of_comparison
     from .pictures import write_all
 
     write_all(pictures, figures_of_comparison(last), lambda: page_of_comparison(last, _comparison(last), runs))
