@@ -15,6 +15,7 @@ from ..errors import InputError, Refusal, nearest
 
 VERBS = {
     "show": ("debubble.cli.show:show", "Draw a schedule, its two bubble numbers and where each rank's time goes."),
+    "plan": ("debubble.cli.plan:plan", "Find the layout to launch: time, memory, bubble, and what was ruled out."),
     "check": ("debubble.cli.check:check", "Prove a schedule or a configuration legal, or list every fault."),
     "run": ("debubble.cli.run:run", "Train through a schedule on torch.distributed.pipelining and record it."),
     "diagnose": ("debubble.cli.diagnose:diagnose", "Read a recording or a trace: how big is the bubble, and why."),
@@ -77,7 +78,7 @@ def main(args: Sequence[str] | None = None) -> int:
 
 
 def _refuse(status: int, *lines: str) -> int:
-    for line in lines:
+    for line in lines if sys.stderr is not None else ():  # else print would take stdout
         print("debubble:", _printable(line), file=sys.stderr)
     return status
 

@@ -83,6 +83,7 @@ def emit(layout: Layout, sizes: Sizes) -> str:
         del document["pipeline"]
     split = ", ".join(map(str, layout.split(sizes.layers)))
     note = f"PipelineModule(num_stages={layout.pipeline}, partition_method='uniform'): layers {split}"
+    note += f"; tensor {layout.tensor} and context {layout.context} are the model's own"
     return json.dumps({"_in_code": note, **document} if layout.pipeline > 1 else document, indent=2)
 
 

@@ -75,6 +75,7 @@ def emit(layout: Layout, sizes: Sizes) -> str:
     engine = "afab" if layout.schedule == "gpipe" else "1f1b"
     return "\n".join(
         [
+            "# nanotron deals layers to stages by their weights; it does not take a split",
             "parallelism:",
             f"  dp: {layout.data}",
             f"  pp: {layout.pipeline}",

@@ -1,0 +1,254 @@
+"""``plan`` without a model: micro-batches, bubbles and how many GPUs' worth of work is done, by arithmetic alone."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from ..errors import Fault, InputError
+from .console import say
+from .plan import needed, unused
+
+if TYPE_CHECKING:
+    from ..planning.arithmetic import Bubbled, Growth, Wish
+    from ..planning.placement import Placed
+    from ..planning.rejected import Rejected
+
+ENOUGH = 0.1  # idle share that counts as small
+_OF_MODELS = ("calibrate", "save_calibration", "emit", "price", "precision", "expert", "nic", "zero")
+
+
+def plan_batch(said: dict[str, Any], *, as_json: bool) -> int:
+    """Print the table; exit status 1 where no combination comes out whole."""
+    from ..planning.arithmetic import batch_table
+
+    unused(said, *_OF_MODELS, "split", why="it needs --model and --gpu")
+    wishes = [_wish(said, gpus) for gpus in said["gpus"] or (None,)]
+    if said["rampup"] is not None:
+        return _plan_growth(said, wishes[0], as_json=as_json)
+    found: list[Bubbled] = []
+    refused: list[Rejected] = []
+    for wish in wishes:
+        some, others = batch_table(wish)
+        found += some
+        refused += others
+    if not wishes[0].pipeline:
+        found.sort(key=lambda one: (one.layout.gpus, one.layout.global_batch, one.idle_share))
+    orders = _orders(said, found)
+    if as_json:
+        from .report import emit
+
+        emit(document(found, refused, orders))
+    else:
+        say(text(found, refused, orders))
+    return 0 if found else 1
+
+
+def _wish(said: dict[str, Any], gpus: int | None) -> Wish:
+    from ..planning.arithmetic import Wish
+
+    for name in ("tensor", "context"):
+        if said[name] is not None and len(said[name]) > 1:
+            raise InputError(Fault(f"{name} = {said[name]}", "without a model one value will do", "give one"))
+    return Wish(
+        gpus=gpus,
+        tensor=(said["tensor"] or (1,))[0],
+        context=(said["context"] or (1,))[0],
+        pipeline=said["pipeline"] or (),
+        data=said["data"],
+        chunks=said["chunks"] or (1,),
+        micro_batch=said["micro_batch"] or (1,),
+        global_batch=said["global_batch"] or (),
+        microbatches=said["microbatches"] or (),
+        schedule=said["schedule"],
+    )
+
+
+def candidate(one: Bubbled) -> dict[str, Any]:
+    """A row of ``candidates``; what needs a model is null."""
+    layout = one.layout
+    return {
+        "gpus": layout.gpus,
+        "tensor": layout.tensor,
+        "pipeline": layout.pipeline,
+        "data": layout.data,
+        "context": layout.context,
+        "expert": layout.expert,
+        "chunks": layout.chunks,
+        "micro_batch": layout.micro_batch,
+        "microbatches": layout.microbatches,
+        "global_batch": layout.global_batch,
+        "schedule": layout.schedule,
+        "recompute": None,
+        "step_ms": None,
+        "tokens_per_second_per_gpu": None,
+        "idle_share": one.idle_share,
+        "busy_share": one.busy_share,
+        "bubble_ratio": one.bubble_ratio,
+        "effective_gpus": one.effective_gpus,
+        "slots": one.slots,
+        "full_from_global_batch": one.full_batch,
+        "microbatches_for_10_percent": one.enough(ENOUGH),
+        "peak_bytes": None,
+        "parts": {},
+        "evidence": one.evidence,
+    }
+
+
+def _refusal(one: Rejected) -> dict[str, Any]:
+    return {**one.sizes, "cause": one.cause, "reason": one.reason, "count": one.count}
+
+
+def document(found: list[Bubbled], refused: list[Rejected], orders: list[Placed]) -> dict[str, Any]:
+    """What ``--json`` prints."""
+    document: dict[str, Any] = {
+        "candidates": [candidate(one) for one in found],
+        "rejected": [_refusal(one) for one in refused],
+        "evidence": "exact" if all(one.evidence == "exact" for one in found) else "simulated",
+        "verdict": verdict(found),
+    }
+    if orders:
+        document["placement"] = [
+            {"order": one.order, "cross_node": one.crossing, "first_groups": one.first_groups} for one in orders
+        ]
+    return document
+
+
+def verdict(found: list[Bubbled]) -> list[str]:
+    """What the table says, in sentences."""
+    sentences = []
+    sizes = sorted({(one.layout.pipeline, one.layout.micro_batch, one.layout.data, one.full_batch) for one in found})
+    if len(sizes) == 1 and sizes[0][0] > 1:
+        p, b, d, full = sizes[0]
+        sentences.append(f"the pipe is first full at a global batch of {full} = p {p} x micro-batch {b} x data {d}")
+    batches = {(one.layout.gpus, one.layout.global_batch, one.layout.pipeline, one.layout.chunks) for one in found}
+    if len(batches) == 1 and len({one.layout.micro_batch for one in found}) > 1:
+        sentences.append("a larger micro-batch at the same global batch enlarges the bubble")
+    for one in found:
+        if one.layout.pipeline > 1 and one.layout.microbatches < one.layout.pipeline:
+            sentences.append(
+                f"{one.layout.gpus} GPUs do the work of {one.effective_gpus:.4g} at m = {one.layout.microbatches}: "
+                f"raise accumulation, {one.enough(ENOUGH)} micro-batches idle for 10 % or less"
+            )
+    return sentences[:5]
+
+
+def text(found: list[Bubbled], refused: list[Rejected], orders: list[Placed]) -> str:
+    """What people read."""
+    from ..draw.tables import table
+
+    headers = (
+        "GPUs",
+        "TP",
+        "PP",
+        "DP",
+        "chunks",
+        "mbs",
+        "m",
+        "batch",
+        "schedule",
+        "idle",
+        "ratio",
+        "GPUs' worth",
+        "m for 10 %",
+    )
+    lines = []
+    if found:
+        lines += [
+            "Even stages, B = 2 F, free transfers (exact unless marked ~)",
+            table(headers, [_cells(o) for o in found[:60]]),
+        ]
+    if len(found) > 60:
+        lines.append(f".. and {len(found) - 60} more: --json")
+    lines += [f"  {sentence}" for sentence in verdict(found)]
+    lines += [f"  ruled out: {one.reason}" for one in refused[:8]]
+    if len(refused) > 8:
+        lines.append(f"  .. and {len(refused) - 8} more: --json")
+    for place in orders:
+        groups = "; ".join(f"{axis} {','.join(map(str, group[:4]))}" for axis, group in place.first_groups.items())
+        crossing = " and ".join(place.crossing) or "nothing"
+        lines.append(f"  order {' > '.join(place.order)}: {crossing} crosses nodes; first groups: {groups}")
+    if orders:
+        lines.append("  the outermost axis crosses nodes: put the pipeline outermost, it sends the least")
+    return "\n".join(lines)
+
+
+def _cells(one: Bubbled) -> list[str]:
+    layout = one.layout
+    numbers = (layout.gpus, layout.tensor, layout.pipeline, layout.data, layout.chunks, layout.micro_batch)
+    mark = "" if one.evidence == "exact" else "~"
+    return [
+        *map(str, (*numbers, layout.microbatches, layout.global_batch)),
+        layout.schedule,
+        f"{mark}{100 * one.idle_share:.1f} %",
+        f"{mark}{100 * one.bubble_ratio:.1f} %",
+        f"{one.effective_gpus:.4g}",
+        str(one.enough(ENOUGH)),
+    ]
+
+
+def _orders(said: dict[str, Any], found: list[Bubbled]) -> list[Placed]:
+    """Which axes cross nodes, where nodes are given and one layout is asked for."""
+    if said["nodes"] is None or not found:
+        return []
+    from ..planning.placement import orders
+
+    layout = found[0].layout
+    if layout.gpus % said["nodes"]:
+        rule = f"it does not divide {layout.gpus} GPUs"
+        raise InputError(Fault(f"nodes = {said['nodes']}", rule, "give hosts with equally many devices"))
+    sizes = {"pipeline": layout.pipeline, "data": layout.data, "context": layout.context, "tensor": layout.tensor}
+    return orders(sizes, layout.gpus // said["nodes"])
+
+
+def _plan_growth(said: dict[str, Any], wish: Wish, *, as_json: bool) -> int:
+    from ..planning.arithmetic import growth_table
+
+    needed(said, "global_batch", "pipeline")
+    if len(said["rampup"]) != 3 or len(said["global_batch"]) != 1:
+        value = ",".join(map(str, said["rampup"]))
+        raise InputError(
+            Fault(f"rampup = {value}", "it is start,increment,samples up to one global batch", "give three")
+        )
+    rows = growth_table(wish, *said["rampup"])
+    if as_json:
+        from .report import emit
+
+        emit(_growth_document(rows))
+    else:
+        say(_growth_text(rows))
+    return 1 if any(row.bubbled is None for row in rows) else 0
+
+
+def _growth_document(rows: list[Growth]) -> dict[str, Any]:
+    return {
+        "candidates": [{**candidate(row.bubbled), "samples": row.samples} for row in rows if row.bubbled],
+        "rejected": [{"global_batch": r.global_batch, "reason": r.reason} for r in rows if not r.bubbled],
+        "idle_share_of_growth": _mean_idle(rows),
+        "evidence": "exact",
+    }
+
+
+def _mean_idle(rows: list[Growth]) -> float | None:
+    """Idle share over all samples while the batch grows: time is in steps, so small batches weigh most."""
+    whole = [(row.samples / row.global_batch, row.bubbled) for row in rows if row.bubbled and row.samples]
+    slots = sum(steps * one.slots for steps, one in whole)
+    return 1 - sum(steps * one.layout.microbatches for steps, one in whole) / slots if slots else None
+
+
+def _growth_text(rows: list[Growth]) -> str:
+    from ..draw.tables import table
+
+    cells = []
+    for row in rows:
+        one = row.bubbled
+        known = (
+            ["-", "-", row.reason]
+            if one is None
+            else [str(one.layout.microbatches), f"{100 * one.idle_share:.1f} %", ""]
+        )
+        cells.append([str(row.global_batch), f"{row.samples:,.0f}", *known])
+    lines = [table(("batch", "samples", "m", "idle", ""), cells)]
+    mean = _mean_idle(rows)
+    if mean is not None:
+        lines.append(f"Over all steps while the batch grows: {100 * mean:.1f} % idle.")
+    return "\n".join(lines)

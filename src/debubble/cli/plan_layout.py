@@ -1,0 +1,148 @@
+"""``plan`` with a model and devices: every legal layout, ranked, with where its time and memory go."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from ..errors import Fault, InputError, Refusal, nearest
+from .console import say, warn, wrote
+from .options import together
+from .plan import needed, unused
+
+if TYPE_CHECKING:
+    from ..estimate.factors import Calibration
+    from ..estimate.hardware import Cluster
+    from ..estimate.model import Model
+    from ..frameworks.setup import Backend
+    from ..planning.search import Found
+    from ..planning.space import Choice
+
+TOP = 10
+
+
+def plan_layout(said: dict[str, Any], *, as_json: bool) -> int:
+    """Search, and print what was found.
+
+    Raises:
+        InputError: what is missing or wrong on the command line.
+        Refusal: no layout is legal, or none fits.
+    """
+    from ..estimate.read_model import read_model
+    from ..planning.search import search
+    from .plan_text import document, text
+
+    needed(said, "model", "gpu", "gpus", "global_batch")
+    unused(said, "microbatches", "rampup", "weights", "split", why="with a model the global batch says it")
+    backend = _backend(said)
+    model, *made = together(
+        lambda: read_model(said["model"]), *(partial(_cluster, said, gpus) for gpus in said["gpus"])
+    )
+    clusters = dict(zip(said["gpus"], made, strict=True))
+    calibration = _calibration(said, model, next(iter(clusters.values())))
+    found: dict[int, Found] = {}
+    for gpus, cluster in clusters.items():
+        if len(clusters) > 1:
+            warn(f"planning {gpus} GPUs ..")
+        found[gpus] = search(model, cluster, _choice(said, gpus, backend), calibration)
+    if not any(one.plans for one in found.values()):
+        raise Refusal(_nothing(found, clusters))
+    if as_json:
+        from .report import emit
+
+        emit(document(model, clusters, found, said, backend))
+    else:
+        say(text(model, clusters, found, said, backend, calibration))
+    return 0
+
+
+def _cluster(said: dict[str, Any], gpus: int) -> Cluster:
+    from ..estimate.hardware import cluster_of
+    from ..estimate.read_hardware import read_hardware
+
+    device, nodes = read_hardware(said["gpu"]), said["nodes"]
+    if nodes is not None and gpus % nodes:
+        raise InputError(
+            Fault(f"nodes = {nodes}", f"it does not divide {gpus} GPUs", "give hosts of equally many devices")
+        )
+    nic = float(said["nic"]) if said["nic"] else None
+    cluster = cluster_of(device, gpus, gpus_per_node=gpus // nodes if nodes else None, nic=nic)
+    return replace(cluster, price=said["price"] or 0.0)
+
+
+def _backend(said: dict[str, Any]) -> Backend | None:
+    if said["price"] is not None and not 0 < said["price"] < 1e6:
+        raise InputError(Fault(f"price = {said['price']}", "it is above 0", "give the price of one device for an hour"))
+    if said["emit"] is None:
+        return None
+    from ..frameworks.backends import backend_of
+
+    return backend_of(said["emit"])
+
+
+def _base(said: dict[str, Any]) -> Any:
+    from ..plan import Layout
+
+    zero = 1 if said["zero"] is None else said["zero"]
+    return Layout(sequence=said["sequence"] or 4096, precision=said["precision"] or "bf16", zero=zero)
+
+
+def _choice(said: dict[str, Any], gpus: int, backend: Backend | None) -> Choice:
+    from ..planning.space import USUAL, Choice
+    from ..schedules.catalog import CATALOG
+
+    names = tuple(said["schedule"].split(",")) if said["schedule"] else None
+    for name in names or ():
+        if name not in CATALOG or name == "forward-only":
+            raise nearest(name, [known for known in CATALOG if known != "forward-only"], "schedule")
+    able = backend.schedules if backend else USUAL
+    strange = [name for name in names or () if backend and name not in able]
+    if backend and strange:
+        rule = f"{backend.title} runs {', '.join(able)}"
+        raise InputError(Fault(f"schedule = {','.join(strange)}", rule, "choose one of them, or --emit torch"))
+    lists = ("tensor", "pipeline", "context", "expert", "chunks", "micro_batch")
+    if len(said["global_batch"]) > 1:
+        raise InputError(Fault("global-batch", "with a model one value will do", "give one"))
+    return Choice(
+        gpus=gpus,
+        global_batch=said["global_batch"][0],
+        schedules=names or able,
+        data=(said["data"],) if said["data"] else (),
+        base=_base(said),
+        **{name: said[name] or () for name in lists},
+    )
+
+
+def _calibration(said: dict[str, Any], model: Model, cluster: Cluster) -> Calibration | None:
+    if said["calibrate"] is None:
+        unused(said, "save_calibration", why="there is none without --calibrate")
+        return None
+    from ..planning.calibration_file import read_calibration, written
+
+    found = read_calibration(Path(said["calibrate"]), model, cluster, _base(said))
+    if said["save_calibration"]:
+        from ..formats.atomic import replacing
+
+        with replacing(said["save_calibration"]) as stream:
+            stream.write(written(found).encode())
+        wrote(said["save_calibration"])
+    return found
+
+
+def _nothing(found: dict[int, Found], clusters: dict[int, Cluster]) -> str:
+    """Why there is no layout at all."""
+    lines = []
+    for gpus, one in found.items():
+        device = clusters[gpus].device
+        if one.legal:
+            lines.append(
+                f"{gpus} x {device.name}: none of {one.legal:,} legal layouts fits: the smallest needs "
+                f"{one.closest / 1e9:.0f} GB of {device.memory / 1e9:.0f} on its fullest rank; "
+                "give more devices, --zero 3, or a shorter --sequence"
+            )
+        else:
+            reasons = "; ".join(refused.reason for refused in one.rejected[:3])
+            lines.append(f"{gpus} x {device.name}: no layout is legal: {reasons}")
+    return "\n".join(lines)

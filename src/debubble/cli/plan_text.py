@@ -1,0 +1,277 @@
+"""What ``plan`` prints of a search: the table, the waterfall, memory by rank, what was ruled out, and the documents."""
+
+from __future__ import annotations
+
+from dataclasses import fields
+from typing import TYPE_CHECKING, Any
+
+from ..draw.tables import duration, table
+from .console import look
+
+if TYPE_CHECKING:
+    from ..estimate.factors import Calibration
+    from ..estimate.hardware import Cluster
+    from ..estimate.model import Model
+    from ..frameworks.setup import Backend
+    from ..plan import Plan
+    from ..planning.search import Found
+    from ..planning.verdict import Scaled
+
+MILLISECOND = 1e6  # nanoseconds
+TOP = 10
+BAR = 40  # columns of the waterfall
+_PARTS = {
+    "ideal": "model FLOPs at peak",
+    "kernels": "kernels below peak",
+    "recompute": "recomputation",
+    "tensor": "tensor collectives",
+    "context": "context ring",
+    "expert": "expert all-to-all",
+    "bubble": "bubble of even stages",
+    "imbalance": "uneven stages",
+    "transfer": "hops",
+    "data": "data-parallel traffic",
+    "optimizer": "optimizer",
+    "fixed": "fixed",
+}
+
+
+def candidate(plan: Plan) -> dict[str, Any]:
+    """A row of ``candidates``."""
+    layout = plan.layout
+    return {
+        "gpus": layout.gpus,
+        "tensor": layout.tensor,
+        "pipeline": layout.pipeline,
+        "data": layout.data,
+        "context": layout.context,
+        "expert": layout.expert,
+        "chunks": layout.chunks,
+        "micro_batch": layout.micro_batch,
+        "microbatches": layout.microbatches,
+        "global_batch": layout.global_batch,
+        "schedule": layout.schedule,
+        "recompute": layout.recompute,
+        "recompute_layers": layout.recompute_layers,
+        "layers": layout.layers,
+        "step_ms": plan.step / MILLISECOND,
+        "tokens_per_second_per_gpu": plan.tokens_per_second_per_gpu,
+        "mfu_share": plan.mfu,
+        "idle_share": plan.idle_share,
+        "peak_bytes": max(plan.peak_bytes),
+        "peak_bytes_by_rank": plan.peak_bytes,
+        "memory_bytes": plan.memory,
+        "parts": {f"{f.name}_ms": getattr(plan.parts, f.name) / MILLISECOND for f in fields(plan.parts)},
+        "reasons": plan.reasons,
+    }
+
+
+def document(
+    model: Model, clusters: dict[int, Cluster], found: dict[int, Found], said: dict[str, Any], backend: Backend | None
+) -> dict[str, Any]:
+    """What ``--json`` prints."""
+    from ..planning.verdict import about, more_devices, scaled
+
+    rows = scaled(found, said["price"])
+    best = _best(found)
+    whole: dict[str, Any] = {
+        "model": model.name,
+        "gpu": next(iter(clusters.values())).device.name,
+        "candidates": [candidate(plan) for one in found.values() for plan in one.plans[: said["top"] or TOP]],
+        "rejected": [
+            {"gpus": gpus, "cause": r.cause, "reason": r.reason, "count": r.count}
+            for gpus, one in found.items()
+            for r in one.rejected
+        ],
+        "legal": {str(gpus): one.legal for gpus, one in found.items()},
+        "simulated": {str(gpus): one.simulated for gpus, one in found.items()},
+        "error_band_share": best.band,
+        "verdict": [*about(model, best), *(more_devices(rows) if len(rows) > 1 else [])],
+        "evidence": "estimated",
+    }
+    if len(rows) > 1:
+        whole["scaling"] = [_scaling(row) for row in rows]
+    if backend:
+        whole["emit"] = _emitted(backend, best.plans[0], model)
+    return whole
+
+
+def _best(found: dict[int, Found]) -> Found:
+    """The search at the largest number of devices at which a layout fits."""
+    return next(found[gpus] for gpus in sorted(found, reverse=True) if found[gpus].plans)
+
+
+def _scaling(row: Scaled) -> dict[str, Any]:
+    return {
+        "gpus": row.gpus,
+        "fits": row.plan is not None,
+        "tokens_per_second": row.tokens_per_second,
+        "speedup": row.speedup,
+        "efficiency": row.efficiency,
+        "cost_per_billion_tokens": row.cost,
+        "global_batch_for_10_percent_idle": row.efficient_batch,
+    }
+
+
+def _emitted(backend: Backend, plan: Plan, model: Model) -> str:
+    from ..frameworks.setup import Sizes
+
+    return backend.emit(plan.layout, Sizes(model.layers, plan.layout.sequence))
+
+
+def text(
+    model: Model,
+    clusters: dict[int, Cluster],
+    found: dict[int, Found],
+    said: dict[str, Any],
+    backend: Backend | None,
+    calibration: Calibration | None,
+) -> str:
+    """What people read."""
+    from ..planning.verdict import about, more_devices, scaled
+
+    rows = scaled(found, said["price"])
+    lines = [_title(model, clusters, calibration)]
+    if len(rows) > 1:
+        lines += ["", "Should I add GPUs? The best layout at each number, the same global batch", _scaling_table(rows)]
+        lines += [f"  {sentence}" for sentence in more_devices(rows)]
+    best = _best(found)
+    lines += ["", f"{best.plans[0].layout.gpus} GPUs", _ranked(best, said["top"] or TOP), _ruled_out(best)]
+    lines += [f"  {sentence}" for sentence in about(model, best)]
+    lines += ["", "Where the step of the first goes", _waterfall(best.plans[0])]
+    lines += ["", "Memory of the first", _memory(best.plans[0], next(iter(clusters.values())))]
+    if backend:
+        lines += ["", f"{backend.title}:", _emitted(backend, best.plans[0], model)]
+    else:
+        lines += ["", _next(best.plans[0])]
+    return "\n".join(lines)
+
+
+def _title(model: Model, clusters: dict[int, Cluster], calibration: Calibration | None) -> str:
+    from ..estimate.count import parameters
+
+    cluster = next(iter(clusters.values()))
+    device, band = cluster.device, _band(calibration)
+    counts = ", ".join(map(str, clusters))
+    name = f"{model.name}  {model.layers} layers, {parameters(model) / 1e9:.1f} B parameters"
+    lines = [f"{name}, {counts} x {device.name} {device.memory / 1e9:.0f} GB, {cluster.gpus_per_node} a node ({band})"]
+    if calibration is not None:
+        factors = ("kernels", "tensor", "data", "transfer", "floor", "memory")
+        shown = (f"{n} {float((f := getattr(calibration, n)).value):.2f} ± {float(f.error):.2f}" for n in factors)
+        lines.append(f"calibrated on {calibration.rows} rows of {calibration.source}: {', '.join(shown)}")
+    return "\n".join(lines)
+
+
+def _band(calibration: Calibration | None) -> str:
+    from ..estimate.factors import GENERIC
+
+    return f"estimated ±{100 * (calibration or GENERIC).band:.0f} %"
+
+
+def _ranked(found: Found, top: int) -> str:
+    """The table; columns in which all rows are alike and usual are left out."""
+    columns: dict[str, list[str]] = {"#": [], "TP": [], "PP": [], "DP": [], "CP": [], "EP": [], "chunks": []}
+    headers = (*columns, "mbs", "m", "schedule", "last", "recompute", "idle", "MFU", "peak", "step", "tok/s/GPU")
+    rows = []
+    for number, plan in enumerate(found.plans[:top], start=1):
+        layout = plan.layout
+        fullest = max(range(len(plan.peak_bytes)), key=plan.peak_bytes.__getitem__)
+        split = layout.layers
+        rows.append(
+            [
+                f"> {number}" if number == 1 else f"  {number}",
+                *map(str, (layout.tensor, layout.pipeline, layout.data, layout.context, layout.expert, layout.chunks)),
+                str(layout.micro_batch),
+                str(layout.microbatches),
+                layout.schedule,
+                f"{split[-1]}/{max(split)}" if split and len(set(split)) > 1 else "even",
+                layout.recompute if layout.recompute_layers is None else f"{layout.recompute_layers} layers",
+                f"{100 * plan.idle_share:.1f} %",
+                f"{100 * plan.mfu:.1f} %",
+                f"{plan.peak_bytes[fullest] / 1e9:.1f} GB (r{fullest})",
+                duration(plan.step),
+                f"{plan.tokens_per_second_per_gpu:,.0f}",
+            ]
+        )
+    plain = {"CP": "1", "EP": "1", "chunks": "1", "last": "even", "recompute": "none"}
+    kept = [n for n, head in enumerate(headers) if any(row[n] != plain.get(head, "") for row in rows)]
+    return table([headers[n] for n in kept], [[row[n] for n in kept] for row in rows])
+
+
+def _ruled_out(found: Found) -> str:
+    causes: dict[str, int] = {}
+    for one in found.rejected:
+        causes[one.cause] = causes.get(one.cause, 0) + one.count
+    reasons = ", ".join(f"{count:,} for {cause}" for cause, count in sorted(causes.items(), key=lambda i: -i[1]))
+    more = len(found.plans)
+    text = f"{found.legal:,} legal layouts screened, {found.simulated} simulated, {more} of them fit."
+    return f"{text} Ruled out: {reasons} (reasons: --json)." if reasons else text
+
+
+def _scaling_table(rows: list[Scaled]) -> str:
+    priced = any(row.cost for row in rows)
+    headers = [
+        "GPUs",
+        "TP",
+        "PP",
+        "DP",
+        "m",
+        "schedule",
+        "step",
+        "tokens/s",
+        "speed-up",
+        "efficiency",
+        "idle",
+        "batch for 10 %",
+    ]
+    headers += ["per billion tokens"] if priced else []
+    body = []
+    for row in rows:
+        if row.plan is None:
+            body.append([str(row.gpus), *["-"] * (len(headers) - 2), "does not fit"])
+            continue
+        layout = row.plan.layout
+        body.append(
+            [
+                *map(str, (row.gpus, layout.tensor, layout.pipeline, layout.data, layout.microbatches)),
+                layout.schedule,
+                duration(row.plan.step),
+                f"{row.tokens_per_second:,.0f}",
+                f"{row.speedup:.2f}x",
+                f"{100 * row.efficiency:.0f} %",
+                f"{100 * row.plan.idle_share:.1f} %",
+                str(row.efficient_batch),
+                *([f"{row.cost:,.0f}"] if row.cost else []),
+            ]
+        )
+    return table(headers, body)
+
+
+def _waterfall(plan: Plan) -> str:
+    """Parts of the step in order, each a bar where the one before ended."""
+    rows, start, full = [], 0.0, "█" if look().utf8 else "#"
+    for name, words in _PARTS.items():
+        part = getattr(plan.parts, name)
+        if abs(part) < 5e-4 * plan.step:
+            start += part
+            continue
+        left, right = round(BAR * start / plan.step), round(BAR * (start + part) / plan.step)
+        bar = " " * min(left, right) + full * max(abs(right - left), 1)
+        rows.append([words, duration(part), f"{100 * part / plan.step:.1f} %", bar])
+        start += part
+    rows.append(["step", duration(plan.step), "100 %", ""])
+    return table((), [[f"  {row[0]}", row[1].rjust(10), row[2].rjust(7), row[3]] for row in rows], left=4)
+
+
+def _memory(plan: Plan, cluster: Cluster) -> str:
+    held = ", ".join(f"{name} {size / 1e9:.1f}" for name, size in plan.memory.items() if size > 5e7)
+    ranks = " ".join(f"{size / 1e9:.1f}" for size in plan.peak_bytes[:16])
+    more = " .." if len(plan.peak_bytes) > 16 else ""
+    return f"  fullest rank, GB of {cluster.device.memory / 1e9:.0f}: {held}\n  peak of each rank, GB: {ranks}{more}"
+
+
+def _next(plan: Plan) -> str:
+    layout = plan.layout
+    sizes = f"-p {layout.pipeline} -m {layout.microbatches}" + (f" -v {layout.chunks}" if layout.chunks > 1 else "")
+    names = "megatron|torchtitan|torch|deepspeed|nemo|nanotron"
+    return f"Use it: --emit {names}\nNext:   debubble show {layout.schedule} {sizes}"

@@ -1,0 +1,151 @@
+"""The verdict: what a search means in sentences, and whether more devices are worth their price."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+from math import erf, exp, pi, sqrt
+
+from ..estimate.model import Model
+from ..plan import Plan
+from .idle import least_microbatches
+from .search import Found
+from .space import head_in_layers
+
+ENOUGH = 0.10  # idle share that a batch should stay under
+SECOND = 1e9  # nanoseconds
+BILLION = 1e9
+
+
+@dataclass(frozen=True, slots=True)
+class Scaled:
+    """The best layout at one number of devices.
+
+    Args:
+        gpus: devices.
+        plan: the best layout, or None where none fits.
+        closest: bytes that the fullest rank of the smallest layout needs, for where none fits.
+        tokens_per_second: of the whole job; 0 where none fits.
+        speedup: over the first number of devices at which a layout fits.
+        efficiency: speed-up over the growth in devices.
+        cost: of a billion tokens, in the currency of the price; None without a price.
+        efficient_batch: least global batch that keeps this pipeline's idle share at 10 % or below.
+    """
+
+    gpus: int
+    plan: Plan | None
+    closest: float
+    tokens_per_second: float
+    speedup: float
+    efficiency: float
+    cost: float | None
+    efficient_batch: int
+
+
+def scaled(found: dict[int, Found], price: float | None) -> list[Scaled]:
+    """Hold the best layouts at several numbers of devices against each other.
+
+    Args:
+        found: by number of devices.
+        price: of one device for an hour, or None.
+    """
+    rows: list[Scaled] = []
+    first: Plan | None = None
+    for gpus, one in sorted(found.items()):
+        plan = one.plans[0] if one.plans else None
+        first = first or plan
+        rows.append(_scaled(gpus, plan, one.closest, first, price))
+    return rows
+
+
+def _scaled(gpus: int, plan: Plan | None, closest: float, first: Plan | None, price: float | None) -> Scaled:
+    if plan is None or first is None:
+        return Scaled(gpus, None, closest, 0.0, 0.0, 0.0, None, 0)
+    rate = plan.tokens_per_second_per_gpu * gpus
+    growth = gpus / first.layout.gpus
+    speedup = rate / (first.tokens_per_second_per_gpu * first.layout.gpus)
+    cost = None if price is None else price * gpus / 3600 / rate * BILLION
+    return Scaled(gpus, plan, closest, rate, speedup, speedup / growth, cost, efficient_batch(plan))
+
+
+def efficient_batch(plan: Plan) -> int:
+    """Least global batch at which the idle share of even 1F1B (interleaved: of its chunks) is 10 % or less."""
+    layout = plan.layout
+    many = least_microbatches(layout.pipeline, ENOUGH, layout.chunks if layout.schedule == "interleaved" else 1)
+    return many * layout.micro_batch * layout.data
+
+
+def more_devices(rows: Sequence[Scaled]) -> list[str]:
+    """Sentences: what each step up in devices brings."""
+    sentences = []
+    fitting = [row for row in rows if row.plan is not None]
+    sentences += [
+        f"{row.gpus} GPUs: no layout fits; the smallest needs {row.closest / 1e9:.0f} GB on its fullest rank"
+        for row in rows
+        if row.plan is None
+    ]
+    for less, more in pairwise(fitting):
+        gain = more.tokens_per_second / less.tokens_per_second
+        times = more.gpus / less.gpus
+        word = "slower" if gain < 1 else f"{gain:.2f} times the throughput"
+        text = f"{less.gpus} -> {more.gpus} GPUs ({times:g}x): {word}, {100 * gain / times:.0f} % of what was added"
+        if less.cost and more.cost:
+            text += f"; a billion tokens cost {more.cost / less.cost - 1:+.0%}"
+        sentences.append(text)
+    worst = [row for row in fitting if row.plan and row.plan.layout.global_batch < row.efficient_batch]
+    sentences += [
+        f"{row.gpus} GPUs idle {100 * row.plan.idle_share:.0f} % of the pipeline window at this batch; "
+        f"a global batch of {row.efficient_batch} keeps them at {100 * ENOUGH:.0f} % or less"
+        for row in worst
+        if row.plan and row.plan.idle_share > ENOUGH
+    ]
+    return sentences
+
+
+def about(model: Model, found: Found) -> list[str]:
+    """Sentences about a search: the error band, ties, the head, what was assumed."""
+    if not found.plans:
+        return []
+    best, band = found.plans[0], found.band
+    sentences = [*_ties(found), *best.reasons]
+    if best.layout.pipeline > 1:
+        head = head_in_layers(model, best.layout.sequence)
+        if head >= 0.5:
+            last = best.layout.split(model.layers)
+            sentences.append(
+                f"the loss head weighs {head:.1f} layers; the last stage has {last[-1]} layers, the fullest {max(last)}"
+            )
+    if band >= 0.1:
+        sentences.append(
+            f"estimates are off by ±{100 * band:.0f} % (one standard deviation) until calibrated: --calibrate"
+        )
+    return sentences
+
+
+def _ties(found: Found) -> list[str]:
+    """Whether the first layouts can be told apart, and what picking the first may cost."""
+    if len(found.plans) < 2:
+        return []
+    best, second = found.plans[:2]
+    behind = second.step / best.step - 1
+    alike = sum(plan.step <= best.step * (1 + found.band) for plan in found.plans)
+    if behind > found.band:
+        return [f"the first layout is {100 * behind:.0f} % ahead, more than the error of ±{100 * found.band:.0f} %"]
+    regret = expected_regret(behind, found.band)
+    return [
+        f"{alike} layouts lie within ±{100 * found.band:.0f} % of the first: no winner among them; picking the first "
+        f"costs {100 * regret:.1f} % on average against the second, so measure both"
+    ]
+
+
+def expected_regret(behind: float, band: float) -> float:
+    """Mean loss from picking the first of two, as a share of its step.
+
+    The true difference is normal with mean ``behind`` and standard deviation ``band`` (two estimates of one model share
+    half of their variance): s phi(d/s) - d (1 - Phi(d/s)).
+    """
+    if band <= 0:
+        return 0.0
+    at = behind / band
+    return band * exp(-at * at / 2) / sqrt(2 * pi) - behind * (1 - (1 + erf(at / sqrt(2))) / 2)

@@ -1,0 +1,219 @@
+"""``plan``: what it prints and how it exits, with a model and without."""
+
+from pathlib import Path
+
+import pytest
+
+MODEL = (
+    "--model",
+    "llama3-8b",
+    "--gpu",
+    "h100",
+    "--global-batch",
+    32,
+    "--sequence",
+    8192,
+    "--tensor",
+    "1,2",
+    "--micro-batch",
+    1,
+)
+KEYS = {
+    "tensor",
+    "pipeline",
+    "data",
+    "context",
+    "expert",
+    "chunks",
+    "micro_batch",
+    "microbatches",
+    "schedule",
+    "recompute",
+}
+KEYS |= {"step_ms", "tokens_per_second_per_gpu", "idle_share", "peak_bytes", "parts"}
+
+
+def test_json_has_the_keys_that_scripts_rely_on_with_a_model_and_without(cli):
+    for args in (("--gpus", 8, *MODEL), ("--gpus", 8, "--global-batch", 32)):
+        said = cli("plan", *args, "--json").json
+        assert {"candidates", "rejected", "evidence"} <= said.keys()
+        assert said["candidates"][0].keys() >= KEYS
+
+
+def test_parts_of_each_candidate_sum_to_its_step(cli):
+    said = cli("plan", "--gpus", 8, *MODEL, "--top", 3, "--json").json
+    assert len(said["candidates"]) == 3
+    for row in said["candidates"]:
+        assert sum(row["parts"].values()) == pytest.approx(row["step_ms"])
+        assert max(row["peak_bytes_by_rank"]) == row["peak_bytes"] == pytest.approx(sum(row["memory_bytes"].values()))
+        tokens = row["global_batch"] * 8192 / (row["step_ms"] / 1e3) / row["gpus"]
+        assert row["tokens_per_second_per_gpu"] == pytest.approx(tokens)
+
+
+def test_text_has_table_band_ties_waterfall_memory_and_what_was_ruled_out(cli):
+    out = cli("plan", "--gpus", 8, *MODEL).out
+    for words in (
+        "(estimated ±",
+        "> 1",
+        "legal layouts screened",
+        "Where the step of the first goes",
+        "model FLOPs at peak",
+    ):
+        assert words in out
+    assert "peak of each rank, GB" in out
+    assert "of the first" in out
+
+
+def test_should_i_add_gpus(cli):
+    ran = cli("plan", "--gpus", "4,8", *MODEL, "--price", 2.5)
+    assert ran.status == 0
+    assert "Should I add GPUs?" in ran.out
+    assert "4 -> 8 GPUs (2x)" in ran.out
+    assert "per billion tokens" in ran.out
+    scaling = cli("plan", "--gpus", "4,8", *MODEL, "--price", 2.5, "--json").json["scaling"]
+    assert [row["gpus"] for row in scaling] == [4, 8]
+    assert all(row["cost_per_billion_tokens"] > 0 for row in scaling)
+
+
+@pytest.mark.parametrize("backend", ["megatron", "torchtitan", "torch", "deepspeed", "nemo", "nanotron"])
+def test_emit_prints_what_check_finds_legal(cli, tmp_path: Path, backend):
+    said = cli("plan", "--gpus", 8, *MODEL, "--pipeline", "2,4", "--emit", backend, "--json").json
+    assert said["candidates"][0]["pipeline"] in (2, 4)
+    suffix = {"megatron": ".sh", "deepspeed": ".json", "nanotron": ".yaml"}.get(backend, ".py")
+    (tmp_path / f"made{suffix}").write_text(said["emit"])
+    best = said["candidates"][0]
+    degrees = ("--gpus", 8, "--tensor", best["tensor"], "--context", best["context"])  # not every framework has both
+    checked = cli("check", tmp_path / f"made{suffix}", "--backend", backend, "--model", "llama3-8b", *degrees)
+    assert checked.status == 0, checked.out
+
+
+def test_plan_is_estimated_arithmetic_is_exact(cli):
+    assert cli("plan", "--gpus", 8, *MODEL, "--json").json["evidence"] == "estimated"
+    assert cli("plan", "--gpus", 8, "-p", 4, "--global-batch", 16, "--json").json["evidence"] == "exact"
+
+
+def test_a_growing_batch_says_the_idle_share_of_each_size(cli):
+    sizes = ("--gpus", 384, "--tensor", 4, "-p", 12, "--micro-batch", 2, "--global-batch", 64, "--rampup", "16,16,3000")
+    rows = cli("plan", *sizes, "--json").json["candidates"]
+    assert [row["microbatches"] for row in rows] == [1, 2, 3, 4]
+    assert [row["idle_share"] for row in rows] == pytest.approx([11 / 12, 11 / 13, 11 / 14, 11 / 15])
+    assert [row["samples"] for row in rows] == [1000, 1000, 1000, 0]
+    # steps: 1000/16, 1000/32, 1000/48; slots m + 11
+    busy, slots = (
+        sum(1000 / (16 * m) * n for m, n in zip((1, 2, 3), each, strict=True)) for each in ((1, 2, 3), (12, 13, 14))
+    )
+    assert cli("plan", *sizes, "--json").json["idle_share_of_growth"] == pytest.approx(1 - busy / slots)
+
+
+def test_a_growing_batch_that_does_not_come_out_whole_exits_1(cli):
+    ran = cli("plan", "--gpus", 64, "-p", 8, "--micro-batch", 4, "--global-batch", 64, "--rampup", "16,16,3000")
+    assert ran.status == 1
+    assert "does not divide a global batch of 16" in ran.out
+
+
+def test_a_calibration_is_used_said_and_saved(cli, tmp_path: Path):
+    (tmp_path / "rows.csv").write_text(
+        "tp,pp,dp,mbs,gbs,seq_len,step_s,memory_gb\n2,1,4,1,32,8192,9.5,60\n1,2,4,1,32,8192,9.2,70\n"
+    )
+    ran = cli(
+        "plan", "--gpus", 8, *MODEL, "--calibrate", tmp_path / "rows.csv", "--save-calibration", tmp_path / "c.toml"
+    )
+    assert "calibrated on 2 rows" in ran.out
+    assert "kernels" in ran.out
+    again = cli("plan", "--gpus", 8, *MODEL, "--calibrate", tmp_path / "c.toml")
+    assert again.out.splitlines()[3:] == ran.out.splitlines()[3:]
+
+
+@pytest.mark.parametrize(
+    ("args", "words"),
+    [
+        (("--gpus", 8, "--model", "lama3-8b", "--gpu", "h1000", "--global-batch", 8), ("llama3-8b", "h100")),
+        (("--model", "llama3-8b", "--gpu", "h100"), ("--gpus", "--global-batch")),
+        (
+            (
+                "--gpus",
+                8,
+            ),
+            ("--global-batch or --microbatches",),
+        ),
+        (("--gpus", "0", "--global-batch", 8), ("--gpus = 0",)),
+        (("--gpus", 8, "--global-batch", 8, "--emit", "megatron"), ("it needs --model and --gpu",)),
+        (("--gpus", 8, *MODEL, "--emit", "megatronn"), ("did you mean megatron",)),
+        (("--gpus", 8, *MODEL, "--emit", "megatron", "--schedule", "zb-v"), ("Megatron-LM runs 1f1b, interleaved",)),
+        (("--gpus", 8, *MODEL, "--schedule", "zbv"), ("did you mean zb-v",)),
+        (("--gpus", 8, *MODEL, "--nodes", 3), ("it does not divide 8 GPUs",)),
+        (("--gpus", 8, *MODEL, "--price", -1), ("price = -1",)),
+        (("--weights", "1,x", "-p", 2, "-m", 2), ("--weights = 1,x",)),
+        (("--weights", "1,1", "-p", 3, "-m", 2), ("2 blocks cannot fill it",)),
+        (("--weights", "1*9999999999", "-p", 3, "-m", 2), ("at most 2000",)),
+        (("--gpus", 8, *MODEL, "--calibrate", "missing.csv"), ("missing.csv",)),
+    ],
+    ids=lambda value: " ".join(map(str, value))[:60],
+)
+def test_bad_input_exits_2_and_names_every_fault(cli, args, words):
+    ran = cli("plan", *args)
+    assert ran.status == 2
+    assert all(word in ran.err for word in words)
+    assert "Traceback" not in ran.err
+
+
+def test_a_batch_that_cannot_be_divided_exits_1_with_the_nearest_that_can(cli):
+    ran = cli(
+        "plan", "--gpus", 16, "--model", "llama3-8b", "--gpu", "h100", "--global-batch", 30, "--tensor", 1, "-p", 1
+    )
+    assert ran.status == 1
+    assert "nearest 16 or 32" in ran.err
+    ran = cli("plan", "--gpus", 16, "-p", 4, "--global-batch", 30)
+    assert ran.status == 1
+    assert "nearest 28 or 32" in ran.out
+
+
+def test_a_model_that_fits_nowhere_exits_1_with_what_it_needs(cli):
+    ran = cli("plan", "--gpus", 8, "--model", "llama3-405b", "--gpu", "h100", "--global-batch", 8)
+    assert ran.status == 1
+    assert "none of" in ran.err
+    assert "GB of 80 on its fullest rank" in ran.err
+
+
+def test_full_recompute_with_room_to_spare_is_a_warning_of_check(cli):
+    sizes = (
+        "--backend",
+        "megatron",
+        "--gpus",
+        64,
+        "--tensor",
+        8,
+        "--pipeline",
+        8,
+        "--micro-batch",
+        1,
+        "--global-batch",
+        64,
+    )
+    ran = cli("check", *sizes, "--model", "llama3-8b", "--gpu", "h100", "--recompute", "full", "--sequence", 4096)
+    assert ran.status == 0
+    assert "full recomputation with room to spare" in ran.out
+    tight = cli(
+        "check",
+        "--backend",
+        "megatron",
+        "--gpus",
+        8,
+        "--tensor",
+        1,
+        "-p",
+        1,
+        "--micro-batch",
+        8,
+        "--global-batch",
+        64,
+        "--model",
+        "llama3-8b",
+        "--gpu",
+        "h100",
+        "--recompute",
+        "full",
+        "--sequence",
+        8192,
+    )
+    assert "room to spare" not in tight.out

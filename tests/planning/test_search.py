@@ -1,0 +1,150 @@
+"""The search: what it picks against judging everything, what it says of ties and of more devices, calibration files."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from debubble.errors import InputError
+from debubble.estimate.factors import GENERIC, Factor
+from debubble.estimate.hardware import cluster_of
+from debubble.estimate.read_hardware import read_hardware
+from debubble.estimate.read_model import read_model
+from debubble.plan import Layout
+from debubble.planning.calibration_file import read_calibration, written
+from debubble.planning.judge import judge
+from debubble.planning.search import search
+from debubble.planning.space import Choice, space
+from debubble.planning.verdict import about, expected_regret, more_devices, scaled
+
+MODEL, H100 = read_model("llama3-8b"), read_hardware("h100")
+EIGHT = cluster_of(H100, 8)
+SMALL = Choice(8, 32, tensor=(1, 2), micro_batch=(1, 2), base=Layout(sequence=8192))
+
+
+@pytest.fixture(scope="module")
+def found():
+    return search(MODEL, EIGHT, SMALL)
+
+
+def test_the_first_is_the_fastest_that_fits_of_all_layouts_judged_one_by_one(found):
+    legal = space(MODEL, EIGHT, SMALL)
+    every = [judge(MODEL, EIGHT, legal.layout(row)) for row in range(len(legal))]
+    fastest = min((plan for plan in every if plan.fits), key=lambda plan: plan.step)
+    assert found.plans[0].step == pytest.approx(fastest.step, rel=0.002)
+
+
+def test_plans_are_ranked_fit_and_their_parts_sum_to_the_step(found):
+    steps = [plan.step for plan in found.plans]
+    assert steps == sorted(steps)
+    for plan in found.plans:
+        assert max(plan.peak_bytes) <= H100.memory
+        assert plan.parts.step == pytest.approx(plan.step)
+        assert sum(plan.memory.values()) == pytest.approx(max(plan.peak_bytes), rel=1e-6)
+
+
+def test_few_simulations_find_nearly_the_same_layout(found):
+    few = search(MODEL, EIGHT, SMALL, simulated=20)
+    assert few.simulated == 20
+    assert few.plans[0].step <= 1.02 * found.plans[0].step
+
+
+def test_no_two_plans_are_twins(found):
+    keys = [
+        (replace(p.layout, context=1, data=1, micro_batch=1), p.layout.micro_batch / p.layout.context)
+        for p in found.plans
+    ]
+    assert len(set(keys)) == len(keys)
+
+
+def test_a_model_that_is_too_large_leaves_no_plan_and_says_what_it_needs():
+    none = search(read_model("llama3-405b"), EIGHT, Choice(8, 8))
+    assert none.plans == ()
+    assert none.closest > H100.memory
+    assert none.rejected[0].cause == "memory"
+
+
+def test_a_calibration_moves_every_step(found):
+    slower = replace(GENERIC, kernels=Factor(2.0))
+    assert search(MODEL, EIGHT, SMALL, slower).plans[0].step > 1.5 * found.plans[0].step
+
+
+def test_layouts_inside_the_band_are_no_winners(found):
+    assert any("no winner among them" in sentence for sentence in about(MODEL, found))
+    exact = replace(found, band=1e-6)
+    assert any("more than the error" in sentence for sentence in about(MODEL, exact))
+
+
+def test_the_founding_question_more_devices_at_the_same_batch():
+    by_gpus = {n: search(MODEL, cluster_of(H100, n), replace(SMALL, gpus=n), simulated=20) for n in (4, 8, 16)}
+    rows = scaled(by_gpus, price=2.0)
+    assert rows[0].speedup == rows[0].efficiency == 1
+    for row in rows:
+        assert row.cost == pytest.approx(2.0 * row.gpus / 3600 / row.tokens_per_second * 1e9)
+    assert len([s for s in more_devices(rows) if "->" in s]) == 2
+
+
+def test_devices_that_cannot_hold_the_model_are_said_beside_those_that_can():
+    big = read_model("llama3-70b")
+    by_gpus = {n: search(big, cluster_of(H100, n), Choice(n, 64), simulated=5) for n in (8, 64)}
+    rows = scaled(by_gpus, None)
+    assert rows[0].plan is None
+    assert rows[1].speedup == 1
+    assert "8 GPUs: no layout fits" in more_devices(rows)[0]
+
+
+@given(st.floats(0, 0.5), st.floats(0.01, 0.3))
+def test_expected_regret_is_the_mean_of_what_the_second_may_win(behind, band):
+    ahead = np.random.default_rng(0).normal(-behind, band, 40_000)
+    assert expected_regret(behind, band) == pytest.approx(np.maximum(ahead, 0).mean(), abs=0.004)
+
+
+def test_a_calibration_is_read_back_as_it_was_written(tmp_path):
+    one = replace(GENERIC, kernels=Factor(1.25, 0.05), memory=Factor(0.9, 0.02), rows=4, source='a "b"', band=0.06)
+    (tmp_path / "c.toml").write_text(written(one))
+    again = read_calibration(tmp_path / "c.toml", MODEL, EIGHT, Layout())
+    assert (again.rows, again.source, again.band) == (4, 'a "b"', 0.06)
+    for name in ("kernels", "memory", "tensor"):
+        before, after = getattr(one, name), getattr(again, name)
+        assert (after.value, after.error) == pytest.approx((before.value, before.error))
+
+
+def test_rows_measured_on_a_cluster_half_as_fast_calibrate_to_half_the_speed(tmp_path):
+    """Rows are made by the model itself with slower kernels, so a fit that works must find that factor again."""
+    slow = replace(GENERIC, kernels=Factor(2.0))
+    lines = ["tp,pp,dp,mbs,gbs,seq_len,step_s"]
+    for tensor, pipeline, data, size in ((1, 2, 4, 1), (2, 1, 4, 2), (2, 4, 1, 1), (1, 1, 8, 1)):
+        layout = Layout(
+            tensor=tensor,
+            pipeline=pipeline,
+            data=data,
+            micro_batch=size,
+            microbatches=32 // data // size,
+            sequence=8192,
+        )
+        seconds = judge(MODEL, EIGHT, layout, slow).step / 1e9
+        lines.append(f"{tensor},{pipeline},{data},{size},32,8192,{seconds}")
+    (tmp_path / "rows.csv").write_text("\n".join(lines))
+    fitted = read_calibration(tmp_path / "rows.csv", MODEL, EIGHT, Layout())
+    assert fitted.kernels.value == pytest.approx(2.0, rel=0.15)
+    assert fitted.band < GENERIC.band
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "faults"),
+    [
+        ("a.csv", "", 1),
+        ("a.csv", "tp,step_s\nx,3\n2,-1\n", 2),
+        ("a.csv", "tp,mbs,gbs,step_s\n1,4,6,2\n", 1),
+        ("a.csv", "recompute,step_s\nsome,2\n", 1),
+        ("a.toml", "kernels = 'x'", 1),
+        ("a.toml", "= 3", 1),
+    ],
+)
+def test_broken_calibrations_say_each_fault(tmp_path, name, text, faults):
+    (tmp_path / name).write_text(text)
+    with pytest.raises(InputError) as error:
+        read_calibration(tmp_path / name, MODEL, EIGHT, Layout())
+    assert len(error.value.faults) == faults

@@ -1,0 +1,138 @@
+"""The space of layouts: each is legal by the framework's own rules, holds every layer, and uses every device once."""
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from debubble.errors import InputError
+from debubble.estimate.hardware import cluster_of
+from debubble.estimate.read_hardware import read_hardware
+from debubble.estimate.read_model import read_model
+from debubble.frameworks.backends import BACKENDS
+from debubble.frameworks.setup import Setup
+from debubble.frameworks.torch_pipelining import SCHEDULES
+from debubble.plan import Layout, even_split
+from debubble.planning.space import Choice, head_in_layers, lighter_end, space
+
+H100 = read_hardware("h100")
+
+
+def layouts_of(model: str, gpus: int, batch: int, **choice) -> list[Layout]:
+    found = space(read_model(model), cluster_of(H100, gpus), Choice(gpus, batch, **choice))
+    return [found.layout(row) for row in range(len(found))]
+
+
+def setup_of(layout: Layout, model) -> Setup:
+    return Setup(
+        gpus=layout.gpus,
+        tensor=layout.tensor,
+        pipeline=layout.pipeline,
+        context=layout.context,
+        expert=layout.expert,
+        layers=model.layers,
+        heads=model.heads,
+        kv_heads=model.kv_heads,
+        experts=model.experts.count if model.experts else None,
+        sequence=layout.sequence,
+        micro_batch=layout.micro_batch,
+        global_batch=layout.global_batch,
+    )
+
+
+@pytest.mark.parametrize(
+    ("model", "gpus", "batch"), [("llama3-8b", 16, 48), ("mixtral-8x7b", 32, 64), ("gpt3-175b", 64, 60)]
+)
+def test_every_layout_is_legal_uses_every_device_and_trains_the_batch(model, gpus, batch):
+    shape = read_model(model)
+    for layout in layouts_of(model, gpus, batch, base=Layout(sequence=8192)):
+        assert (layout.gpus, layout.global_batch, sum(layout.layers)) == (gpus, batch, shape.layers)
+        assert len(layout.layers) == layout.pipeline * layout.chunks
+        said = setup_of(layout, shape)
+        even = len(set(layout.layers)) == 1
+        if layout.schedule in ("1f1b", "interleaved") and even:
+            chunked = Setup(**{**_fields(said), "chunks": layout.chunks if layout.chunks > 1 else None})
+            assert not list(BACKENDS["megatron"].rules(chunked)), layout
+
+
+def _fields(setup: Setup) -> dict:
+    return {name: getattr(setup, name) for name in Setup.__slots__}
+
+
+def test_layouts_of_torchs_schedules_are_ones_that_torch_takes():
+    names = ("zb-v", "interleaved", "dualpipe-v")
+    for layout in layouts_of("llama3-8b", 8, 48, schedules=names):
+        if layout.pipeline > 1:
+            said = Setup(
+                pipeline=layout.pipeline,
+                chunks=layout.chunks,
+                microbatches=layout.microbatches,
+                schedule=SCHEDULES[layout.schedule][0],
+            )
+            assert not list(BACKENDS["torch"].rules(said)), layout
+
+
+def test_no_layout_comes_twice():
+    found = layouts_of("llama3-8b", 16, 32)
+    assert len(set(found)) == len(found)
+
+
+def test_what_is_fixed_stays_fixed():
+    found = layouts_of(
+        "llama3-70b", 64, 64, tensor=(8,), pipeline=(4,), data=(2,), micro_batch=(1, 2), schedules=("1f1b",)
+    )
+    assert {(f.tensor, f.pipeline, f.data, f.schedule) for f in found} == {(8, 4, 2, "1f1b")}
+    assert {f.micro_batch for f in found} == {1, 2}
+
+
+def test_each_family_lists_recomputation_from_none_to_all():
+    found = space(
+        read_model("llama3-8b"), cluster_of(H100, 8), Choice(8, 16, tensor=(1,), pipeline=(2,), micro_batch=(1,))
+    )
+    rows = [found.layout(row) for row in range(len(found)) if found.family[row] == 0]
+    assert [(r.recompute, r.recompute_layers) for r in rows] == [
+        ("none", None),
+        ("full", 4),
+        ("full", 8),
+        ("full", 12),
+        ("full", None),
+    ]
+
+
+def test_what_falls_out_is_counted_by_reason():
+    found = space(read_model("llama3-8b"), cluster_of(H100, 24), Choice(24, 24))
+    reasons = {one.reason for one in found.rejected}
+    assert "tensor 3 does not share 32 heads without rest" in reasons
+    assert any("interleaved takes micro-batches in groups" in reason for reason in reasons)
+
+
+def test_a_batch_that_does_not_divide_names_the_nearest_that_does():
+    found = space(read_model("llama3-8b"), cluster_of(H100, 16), Choice(16, 30, tensor=(1,), pipeline=(1,)))
+    assert len(found) == 0
+    assert found.rejected[0].reason == "a global batch of 30 does not divide over 16 replicas; nearest 16 or 32"
+
+
+@given(st.integers(1, 100), st.integers(1, 16), st.floats(0, 6))
+def test_the_lighter_end_is_the_best_of_all_ends(layers, stages, head):
+    if stages > layers:
+        return
+    split = lighter_end(layers, stages, head)
+    assert (sum(split), len(split)) == (layers, stages)
+    loads = (
+        [max([*even_split(layers - last, stages - 1), last + head]) for last in range(layers // stages + 1)]
+        if stages > 1
+        else [layers]
+    )
+    assert max([*split[:-1], split[-1] + (head if stages > 1 else 0)]) == pytest.approx(min(loads))
+
+
+@pytest.mark.parametrize(
+    ("model", "layers"), [("llama3-8b", 2.1), ("llama3-70b", 1.1), ("llama3-405b", 0.6), ("gpt3-175b", 0.3)]
+)
+def test_published_head_cost_in_layers_at_8192_tokens(model, layers):
+    assert head_in_layers(read_model(model), 8192) == pytest.approx(layers, abs=0.06)
+
+
+def test_a_space_without_end_is_refused(monkeypatch):
+    monkeypatch.setattr("debubble.planning.space.MOST_LAYOUTS", 10)
+    with pytest.raises(InputError, match="more than 10 layouts"):
+        layouts_of("llama3-8b", 8, 16)
