@@ -87,6 +87,19 @@ def test_c31_interleaving_holds_more_than_1f1b(cases, show, near):
     assert [1.0, *(most / plain for most in held)] == near(cases["C31"]["expect"]["activation_factor_vs_1f1b"])
 
 
+def test_c32_a_v_holds_the_parameters_of_as_many_devices_and_twice_those_of_as_many_stages(cases, show):
+    given, expect = cases["C32"]["inputs"], cases["C32"]["expect"]
+    devices, stages = given["devices"], given["stages"]
+    v, same_devices, same_stages = (
+        show(name, ranks=p, microbatches=4 * devices)
+        for name, p in (("dualpipe-v", devices), ("1f1b", devices), ("1f1b", stages))
+    )
+    held = {id(one): 1 / one["ranks"] for one in (v, same_devices, same_stages)}  # of the model, on each rank
+    assert v["stages"] == stages
+    assert held[id(v)] / held[id(same_devices)] == expect["params_per_device_same_devices"]
+    assert held[id(v)] / held[id(same_stages)] == expect["params_per_device_same_stages"]
+
+
 def test_c40_idle_share_of_1f1b_with_thirds(cases, show, near):
     given = cases["C40"]["inputs"]
     times = {"forward": given["F"], "input": given["B_input"], "weight": given["W"]}

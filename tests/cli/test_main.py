@@ -96,3 +96,18 @@ def test_a_bug_is_not_hidden(cli, monkeypatch):
     broken(monkeypatch, ZeroDivisionError())
     with pytest.raises(ZeroDivisionError):
         cli(*SHOW)
+
+
+@pytest.mark.parametrize(
+    ("closed", "args", "status", "out", "err"),
+    [
+        (">&-", "show 1f1b -p 4 -m 8", 0, "", ""),
+        ("2>&-", "show 1f1b -p 4 -m 2 --json", 0, "{", ""),
+        ("2>&-", "show 1f1b -p 4 -m 0", 2, "", ""),
+        (">&-", "show 1f1b -p 4 -m 2", 0, "", "w"),
+    ],
+)
+def test_an_output_that_the_shell_closed_takes_nothing_and_breaks_nothing(closed, args, status, out, err):
+    command = f"{sys.executable} -m debubble {args} {closed}"
+    ran = subprocess.run(["bash", "-c", command], capture_output=True, text=True, check=False)
+    assert (ran.returncode, ran.stdout[:1], ran.stderr[:1]) == (status, out, err)

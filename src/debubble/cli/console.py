@@ -37,7 +37,7 @@ class Look:
 
 def look(*, ascii_only: bool = False, no_colour: bool = False) -> Look:
     """Ask stdout and the environment (``NO_COLOR``, ``COLUMNS``, ``TERM``) what can be shown."""
-    terminal = sys.stdout.isatty()
+    terminal = sys.stdout is not None and sys.stdout.isatty()  # None where a shell closed it
     colour = terminal and not no_colour and not os.environ.get("NO_COLOR") and os.environ.get("TERM") != "dumb"
     return Look(
         width=max(40, shutil.get_terminal_size((80, 24)).columns),
@@ -54,7 +54,8 @@ def say(text: str = "") -> None:
 
 def warn(sentence: str) -> None:
     """Print a warning or progress on stderr."""
-    print(_fit(sentence, sys.stderr), file=sys.stderr)
+    if sys.stderr is not None:  # else print would take stdout
+        print(_fit(sentence, sys.stderr), file=sys.stderr)
 
 
 def wrote(path: Path | str) -> None:
@@ -64,7 +65,7 @@ def wrote(path: Path | str) -> None:
 
 def _can_encode(stream: TextIO, text: str) -> bool:
     try:
-        text.encode(stream.encoding or "ascii")
+        text.encode(getattr(stream, "encoding", None) or "ascii")
     except (UnicodeEncodeError, LookupError):
         return False
     return True
@@ -83,5 +84,5 @@ def _fit(text: str, stream: TextIO) -> str:
     text = _tame(text)
     if _can_encode(stream, text):
         return text
-    encoding = stream.encoding or "ascii"
+    encoding = getattr(stream, "encoding", None) or "ascii"
     return text.translate(_PLAIN).encode(encoding, "replace").decode(encoding)
