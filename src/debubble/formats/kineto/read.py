@@ -105,6 +105,8 @@ def read_trace(path: Path) -> TraceFile:
     collector = Collector(words)
     said = read_events(blocks(path, remarks), collector.take, words, skip=SKIPPED)
     tables = collector.tables()
+    if said.remarks and not any(len(table["start"]) for table in tables.columns.values()):
+        raise InputError(Fault(str(path), "; ".join([*remarks, *said.remarks]), "export it again"))
     remarks += [f"{path}: {clause}" for clause in said.remarks]
     remarks += [f"{path}: {count:,} events {why} were set aside" for why, count in tables.set_aside.items()]
     if len(tables.columns["told"]["start"]):
