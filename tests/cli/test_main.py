@@ -111,3 +111,10 @@ def test_an_output_that_the_shell_closed_takes_nothing_and_breaks_nothing(closed
     command = f"{sys.executable} -m debubble {args} {closed}"
     ran = subprocess.run(["bash", "-c", command], capture_output=True, text=True, check=False)
     assert (ran.returncode, ran.stdout[:1], ran.stderr[:1]) == (status, out, err)
+
+
+@pytest.mark.parametrize("verb", VERBS)
+def test_examples_in_help_stand_line_by_line(cli, verb):
+    shown = cli(verb, "--help").out
+    assert "\\b" not in shown
+    assert all(line.count("debubble ") <= 1 for line in shown.splitlines())

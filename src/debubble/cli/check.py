@@ -92,7 +92,7 @@ def check(
     rates: Rates,
     as_json: bool,
 ) -> int:
-    r"""Prove a schedule or a configuration legal, or list every fault with its place and a remedy.
+    """Prove a schedule or a configuration legal, or list every fault with its place and a remedy.
 
     SCHEDULE is a schedule file in PyTorch's CSV format, with SEND and RECV cells or without, or a name. Each op must
     stand there once, where its stage lives and after what it builds on; each send must meet its receive; and no rank
@@ -108,7 +108,7 @@ def check(
     debubble check 1f1b -p 8 -m 32 --forward 1 --backward 1 --makespan 71
     debubble check pretrain.sh --backend megatron
     debubble check --backend megatron --layers 64 --pipeline 7
-    """
+    """  # noqa: D301 - click wants the character, not two
     from .check_configuration import Asked, check_configuration, is_configuration, parted, refuse_strangers
 
     places, words = parted(given)

@@ -86,7 +86,7 @@ def _with_options(command: Any) -> Any:
 @click.option("--split", type=Parsed("n,n,..", _split), multiple=True, help="With --weights: a split to compare.")
 @json_option
 def plan(as_json: bool, **said: Any) -> int:
-    r"""Find the layout to launch: every legal one, ranked, with where its time and memory go.
+    """Find the layout to launch: every legal one, ranked, with where its time and memory go.
 
     Without a model and a device, the batch and the bubbles alone: micro-batches, idle share, how many GPUs' worth of
     work is done. With --weights, the best split of uneven blocks over ranks.
@@ -96,7 +96,7 @@ def plan(as_json: bool, **said: Any) -> int:
     debubble plan --model ./config.json --gpu h100 --gpus 8,16,32 --global-batch 256 --price 2.5
     debubble plan --gpus 384 --tensor 4 --pipeline 12 --micro-batch 2 --global-batch 16,192,2048
     debubble plan --weights 1.5,1*70,1.5 --pipeline 12 --microbatches 64
-    """
+    """  # noqa: D301 - click wants the character, not two
     if said["weights"] is not None:
         from .plan_split import plan_split
 

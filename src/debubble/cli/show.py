@@ -110,7 +110,7 @@ def show(
     look: Look,
     as_json: bool,
 ) -> None:
-    r"""Draw SCHEDULE, say how big its bubble is, and where the time of each rank goes.
+    """Draw SCHEDULE, say how big its bubble is, and where the time of each rank goes.
 
     SCHEDULE is a name (see --list) or a schedule file in PyTorch's CSV format. Durations (20ms, 35us, 1.5s; a bare
     number is ms) are per micro-batch and rank.
@@ -119,7 +119,7 @@ def show(
     debubble show 1f1b -p 4 -m 8
     debubble show zb-auto -p 4 -m 8 --input 12ms --weight 6ms --forward 10ms --transfer 1ms --memory 2p
     debubble show interleaved -p 4 -m 8 -v 2 --stage-scale 1,1,1,1,1,1,1,1.6
-    """
+    """  # noqa: D301 - click wants the character, not two
     order = _built(schedule_of(schedule, sizes, speeds.rates, memory), forward_only)
     given = None if forward_only or speeds.sends.value == "async" else exchange_of(schedule, order)
     shown = simulated(order, speeds.rates, memory.release, sends=speeds.sends, given=given)
