@@ -237,3 +237,12 @@ def on_a_terminal(*args: str) -> str:
 def test_an_infinite_ratio_is_null_in_json(cli):
     ran = cli("show", "1f1b", "-p", 2, "-m", 2, "--forward", 0, "--backward", 0, "--json")
     assert json.loads(ran.out)["bubble_ratio"] is None
+
+
+@pytest.mark.parametrize(
+    ("release", "said"),
+    [("w", "4 4 4 4, freed at W"), ("half", "4 3.5 3 2.5, freed half at I"), ("i", "4 3 2 1, freed at I")],
+)
+def test_the_rule_by_which_activations_are_freed_is_named(cli, release, said):
+    assert said in cli("show", "zb-h1", *SIZE, "--release", release).out
+    assert cli("show", "zb-h1", *SIZE, "--release", release, "--json").json["release"] == release

@@ -18,6 +18,7 @@ from .report import PARTS
 if TYPE_CHECKING:
     from .shown import Shown
 
+_FREED = {"w": "at W", "half": "half at I, half at W", "i": "at I"}
 MOST_RANKS = 32  # with a line of their own in the table
 
 
@@ -102,7 +103,8 @@ def _numbers(shown: Shown) -> list[str]:
 
 def _peaks(shown: Shown) -> str:
     peaks = [f"{most:.3g}" for most in shown.peak]
-    return " ".join(peaks) if len(peaks) <= 8 else f"{shown.peak.max():.3g} (rank {int(shown.peak.argmax())})"
+    text = " ".join(peaks) if len(peaks) <= 8 else f"{shown.peak.max():.3g} (rank {int(shown.peak.argmax())})"
+    return f"{text}, freed {_FREED[shown.release]}" if shown.schedule.splits else text
 
 
 def _ranks(shown: Shown) -> str:

@@ -30,6 +30,7 @@ class Shown:
         timeline: simulated.
         account: where its time went.
         peak: activations that each rank holds at most, float64[ranks].
+        release: when a split backward frees them, by which ``peak`` is counted: ``w``, ``half`` or ``i``.
         lower_bound: nanoseconds that no schedule can beat.
         closed: the closed form that the simulation agrees with, or None.
         warnings: sentences.
@@ -40,6 +41,7 @@ class Shown:
     timeline: Timeline
     account: Account
     peak: NDArray[np.float64]
+    release: str
     lower_bound: int
     closed: ClosedForm | None
     warnings: tuple[str, ...]
@@ -83,6 +85,7 @@ def simulated(
         timeline=timeline,
         account=spent,
         peak=peak_activations(schedule, Release(release)),
+        release=release,
         lower_bound=lower_bound(schedule, costs),
         closed=_agreed(schedule, rates, spent),
         warnings=_warnings(schedule),
@@ -104,6 +107,7 @@ def document(shown: Shown) -> dict[str, Any]:
         **bubbles(shown.account),
         "evidence": "exact" if shown.closed else shown.account.evidence,
         "sends": shown.timeline.program.sends.value,
+        "release": shown.release,
         "per_rank": per_rank(shown.account, shown.peak),
         "warnings": shown.warnings,
     }
