@@ -45,6 +45,7 @@ class Layout:
             PyTorch's DDP: 25 MB).
         fused_kernels: whether element-wise work is fused (Transformer Engine, Megatron's kernels, ``torch.compile``).
         keep_gathered: whether what sequence parallelism gathers is kept whole for the backward; Megatron-LM gathers again.
+        blocking_sends: whether a rank sends and receives in turn and waits for each (DeepSpeed's pipeline engine).
         tensor_overlap: whether tensor collectives run beside matrix products (Megatron's ``--tp-comm-overlap``).
     """
 
@@ -69,6 +70,7 @@ class Layout:
     fused_attention: bool = True
     fused_kernels: bool = True
     keep_gathered: bool = False
+    blocking_sends: bool = False
     tensor_overlap: bool = False
     bucket: float = 160e6
 
@@ -129,6 +131,7 @@ class Layouts:
     fused_attention: NDArray[np.float64]
     fused_kernels: NDArray[np.float64]
     keep_gathered: NDArray[np.float64]
+    blocking_sends: NDArray[np.float64]
     tensor_overlap: NDArray[np.float64]
     bucket: NDArray[np.float64]
     first: NDArray[np.float64]

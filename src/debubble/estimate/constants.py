@@ -10,10 +10,9 @@ class Constants:
     """Shares of datasheet rates, and times that no rate explains.
 
     Args:
-        product: share of the device's own ``achievable`` that products of a training step reach.
         half_units: waves that a product wastes on average at its tail, in waves of the device.
         half_inner: width summed over at which a product reaches half of its rate (start and end of a tile).
-        core: share of ``achievable`` that fused attention reaches, forward; backward takes ``core_back`` of that.
+        core: share of its published rate that fused attention reaches, forward; backward reaches ``core_back`` of that.
         core_back: see ``core``.
         stream: share of memory bandwidth that element-wise kernels reach.
         eager: how many times the bytes element-wise kernels move where they are not fused.
@@ -34,26 +33,25 @@ class Constants:
         workspace: bytes that the driver, the libraries of collectives and of products, and the allocator hold.
     """
 
-    product: float = 0.835
     half_units: float = 0.25
     half_inner: float = 128.0
-    core: float = 0.42
+    core: float = 0.63
     core_back: float = 0.8
-    stream: float = 0.92
-    eager: float = 1.54
+    stream: float = 0.9
+    eager: float = 1.63
     launch: float = 4e-6
-    host: float = 0.00095
+    host: float = 0.00093
     issue: float = 50e-6
     jitter: float = 0.05
     blend: float = 6.0
-    link: float = 0.74
+    link: float = 0.73
     nic: float = 0.8
     hop_latency: float = 2e-6
     far_latency: float = 10e-6
     call: float = 15e-6
-    hidden_tensor: float = 0.86
-    hidden_data: float = 0.62
-    microbatch: float = 0.00045
+    hidden_tensor: float = 0.9
+    hidden_data: float = 0.6
+    microbatch: float = 0.00041
     step: float = 10e-3
     workspace: float = 0.5e9
 

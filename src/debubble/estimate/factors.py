@@ -2,23 +2,27 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, fields, replace
+
+import numpy as np
+from numpy.typing import NDArray
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, eq=False)
 class Factor:
     """One correction.
 
     Args:
-        value: what a predicted part is multiplied by (or nanoseconds, for ``fixed``).
+        value: what a predicted part is multiplied by: one number, or one for each layout, float64[n].
         error: one standard error of it.
     """
 
-    value: float = 1.0
-    error: float = 0.0
+    value: float | NDArray[np.float64] = 1.0
+    error: float | NDArray[np.float64] = 0.0
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, eq=False)
 class Calibration:
     """What was learned from measured rows.
 
@@ -43,6 +47,15 @@ class Calibration:
     rows: int = 0
     source: str = ""
     band: float = 0.15
+
+    def factors(self) -> dict[str, Factor]:
+        """All factors by name."""
+        return {f.name: value for f in fields(self) if isinstance(value := getattr(self, f.name), Factor)}
+
+    def rows_of(self, positions: Sequence[int]) -> Calibration:
+        """The factors of some layouts, where they differ from layout to layout."""
+        cut = {n: Factor(f.value[positions]) for n, f in self.factors().items() if isinstance(f.value, np.ndarray)}
+        return replace(self, **cut) if cut else self  # type: ignore[arg-type]
 
 
 GENERIC = Calibration()

@@ -21,6 +21,9 @@ class Hardware:
         vector: FLOP/s of fp32 outside the matrix units: what products of odd widths fall back to.
         units: multiprocessors (compute units) of the device.
         achievable: the best share of ``flops`` that a large matrix product reaches.
+        sustained: share of ``achievable`` that the products of whole training steps reach.
+        flash: share of ``flops`` that attention reaches forward in portable kernels (FlashAttention-2).
+        native: the same in kernels written for this device (FlashAttention-3, cuDNN).
         domain: devices that ``link`` joins.
         nic: bytes per second to other nodes, a device, one way.
         sources: where each figure comes from, by its name here.
@@ -35,6 +38,9 @@ class Hardware:
     vector: float
     units: int
     achievable: float
+    sustained: float = 0.85
+    flash: float = 0.35
+    native: float = 0.7
     domain: int = 8
     nic: float = 50 * GIGA
     sources: dict[str, str] = field(default_factory=dict)

@@ -105,6 +105,11 @@ class Setting:
         return np.where(self.layouts.sequence_parallel > 0, self.layouts.tensor, 1.0)
 
     @property
+    def turns(self) -> Column:
+        """How often a hop counts: twice where both directions pass one after the other, once where side by side."""
+        return np.where(self.layouts.blocking_sends > 0, 2.0, 1.0)
+
+    @property
     def network(self) -> Network:
         """Links and cards."""
         return Network(self.cluster, self.constants)
@@ -172,8 +177,9 @@ def _fused_core(at: Setting) -> Pass:
     """Flash attention: scores stay on the chip, half of them skipped where causal; the backward makes them again."""
     flops = core_flops(at.model, 1.0) * at.layouts.sequence * at.tokens / at.layouts.tensor
     width = at.model.head_width
-    reached = at.constants.core * width / (width + 32) * 1.25  # 1 at a head of 128
-    forward = flops / (at.rate16 * at.cluster.device.achievable * reached) + at.constants.launch
+    published = np.where(at.layouts.fused_kernels > 0, at.cluster.device.native, at.cluster.device.flash)
+    reached = at.constants.core * published * width / (width + 32) * 1.25  # published at a head of 128
+    forward = flops / (at.rate16 * reached) + at.constants.launch
     return Pass(forward, 2.5 * forward / at.constants.core_back, forward)
 
 

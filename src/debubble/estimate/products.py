@@ -33,7 +33,7 @@ def product_time(
     waves = np.ceil(rows / TILE) * np.ceil(outer / TILE) * count / device.units
     full = waves / (waves + constants.half_units)
     deep = inner / (inner + constants.half_inner)
-    arithmetic = 2 * rows * inner * outer / (rate * device.achievable * constants.product * full * deep)
+    arithmetic = 2 * rows * inner * outer / (rate * device.achievable * device.sustained * full * deep)
     moved = 2 * (rows * inner + inner * outer + rows * outer) / (device.memory_rate * constants.stream)
     busy: Column = count * np.maximum(arithmetic, moved) + constants.launch
     return busy

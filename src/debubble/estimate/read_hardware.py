@@ -18,7 +18,10 @@ _NEEDED = {
     "memory_tb_s": 1e12,
     "link_gb_s": GIGA,
 }
-_OTHERS = {"fp8_tflops", "fp4_tflops", "vector_tflops", "units", "peer_gb_s", "achievable", "domain", "nic_gb_s"}
+_OTHERS = {
+    *("fp8_tflops", "fp4_tflops", "vector_tflops", "units", "peer_gb_s", "domain", "nic_gb_s"),
+    *("achievable", "sustained", "flash", "native"),
+}
 _TEXT = {"name", "also", "sources"}
 
 
@@ -83,6 +86,9 @@ def _from_table(table: dict[str, Any], where: str) -> Hardware:
         vector=table.get("vector_tflops", table["bf16_tflops"] / 16) * 1e12,
         units=int(table.get("units", 128)),
         achievable=table.get("achievable", 0.8),
+        sustained=table.get("sustained", 0.85),
+        flash=table.get("flash", 0.35),
+        native=table.get("native", 0.7),
         domain=int(table.get("domain", 8)),
         nic=table.get("nic_gb_s", 50) * GIGA,
         sources={str(k): str(v) for k, v in dict(table.get("sources", {})).items()},

@@ -27,7 +27,7 @@ Column = NDArray[np.float64]
 # How far each factor is expected from 1 before anything is measured, in e-folds: how well vendors' figures and the
 # public data that the generic model rests on pin it down.
 PRIOR = {"kernels": 0.2, "tensor": 0.5, "data": 0.7, "transfer": 0.7, "floor": 0.5}
-NOISE = 0.05  # of a measured step: repeats of one layout lie 2 to 9 % apart
+NOISE = 0.1  # of a measured step: repeats of one layout lie 2 to 9 % apart, layouts of one set 5 to 15 % from the model
 MEMORY_PRIOR = 0.3
 STEPS = 8
 NUDGE = 0.02
@@ -51,35 +51,41 @@ def calibrate(rows: Sequence[Row], source: str = "") -> Calibration:
     target = np.log([row.seconds for row in timed])
     at = np.zeros(len(names))
     for _ in range(STEPS):
-        off, slope = _linear(timed, names, at, target)
-        curve = slope.T @ slope / NOISE**2 + np.diag(spread**-2)
-        step = np.linalg.solve(curve, -(slope.T @ off / NOISE**2 + at / spread**2))
+        off, slope, curve = _linear(timed, at, target, spread)
+        step = np.linalg.solve(curve, -(slope.T @ (_weights(off) * off) + at / spread**2))
         at = at + np.clip(step, -0.5, 0.5)
-        if np.abs(step).max() < 1e-3:
+        if np.abs(step).max() < 5e-3:
             break
-    off, slope = _linear(timed, names, at, target)
-    covariance = np.linalg.inv(slope.T @ slope / NOISE**2 + np.diag(spread**-2))
+    off, slope, curve = _linear(timed, at, target, spread)
+    covariance = np.linalg.inv(curve)
     found = _with(names, at, np.sqrt(np.diag(covariance)))
-    band = float(np.sqrt(NOISE**2 + max(np.mean(off**2), np.mean(np.einsum("ij,jk,ik->i", slope, covariance, slope)))))
+    unsure = float(np.mean(np.einsum("ij,jk,ik->i", slope, covariance, slope)))
+    band = float(np.sqrt(NOISE**2 + max(float(np.median(off**2)), unsure)))
     return replace(found, memory=_memory(rows), rows=len(timed), source=source, band=band)
 
 
-def _linear(rows: Sequence[Row], names: Sequence[str], at: Column, target: Column) -> tuple[Column, Column]:
-    """Log of predicted over measured, and its change with each factor."""
-    base = np.log(predict(rows, _with(names, at))[0])
-    slope = np.empty((len(rows), len(names)))
-    for position in range(len(names)):
-        nudged = at.copy()
-        nudged[position] += NUDGE
-        slope[:, position] = (np.log(predict(rows, _with(names, nudged))[0]) - base) / NUDGE
-    return base - target, slope
+def _linear(rows: Sequence[Row], at: Column, target: Column, spread: Column) -> tuple[Column, Column, Column]:
+    """Log of predicted over measured, its change with each factor, and the curvature of the sum of squares."""
+    count = len(at)
+    nudges = at + NUDGE * np.eye(count + 1, count, -1)  # as it is, then each factor moved
+    several = [row for row in rows for _ in nudges]
+    moved = np.tile(nudges, (len(rows), 1))
+    log = np.log(predict(several, _with(list(PRIOR), moved.T))[0]).reshape(len(rows), count + 1)
+    off, slope = log[:, 0] - target, (log[:, 1:] - log[:, :1]) / NUDGE
+    return off, slope, slope.T @ (_weights(off)[:, None] * slope) + np.diag(spread**-2)
+
+
+def _weights(off: Column) -> Column:
+    """Of each row in the sum: that of Student's t, so that one run gone wrong does not bend the rest."""
+    freedom = 4
+    found: Column = (freedom + 1) / (freedom + (off / NOISE) ** 2) / NOISE**2
+    return found
 
 
 def _with(names: Sequence[str], at: Column, errors: Column | None = None) -> Calibration:
     spread = np.zeros(len(at)) if errors is None else errors
     factors = {
-        name: Factor(float(np.exp(log)), float(np.exp(log) * error))
-        for name, log, error in zip(names, at, spread, strict=True)
+        name: Factor(np.exp(log), np.exp(log) * error) for name, log, error in zip(names, at, spread, strict=True)
     }
     return replace(GENERIC, **factors)
 

@@ -56,10 +56,14 @@ def bubble(layouts: Layouts, mean: RankTime) -> Column:
 
 
 def hops(layouts: Layouts) -> Column:
-    """Hops that a step waits for: one a micro-batch and chunk where F and B alternate, and the way there and back."""
+    """Hops that a step waits for: the way there and back once, and again for every p micro-batches of a chunk.
+
+    Where F and B alternate, a rank waits for its neighbours on both sides: 2 (p-1)/p hops a micro-batch. Schedules that
+    run far ahead hide all but the first way.
+    """
     p, v, m = layouts.pipeline, layouts.chunks, layouts.microbatches
-    waves = np.isin(layouts.schedule, [SCHEDULES.index(n) for n in ("gpipe", "looped-bfs", "eager-1f1b", "zb-h2")])
-    return np.where(p > 1, np.where(waves, 0, m * v - 1) + 2 * (p - 1), 0.0)
+    ahead = np.isin(layouts.schedule, [SCHEDULES.index(n) for n in ("gpipe", "looped-bfs", "eager-1f1b", "zb-h2")])
+    return 2 * (p - 1) * (1 + np.where(ahead, 0, m * v / p))
 
 
 def in_flight(layouts: Layouts) -> tuple[Column, Column]:

@@ -183,7 +183,7 @@ def _transfers(at: Setting, program: Program) -> NDArray[np.int64]:
     table = np.zeros((KINDS, len(place)))
     table[Kind.F, 1:] = between
     table[Kind.B, :-1] = table[Kind.I, :-1] = between
-    return np.rint(SECOND * at.factors.transfer.value * table).astype(np.int64)
+    return np.rint(SECOND * at.factors.transfer.value * float(at.turns[0]) * table).astype(np.int64)
 
 
 def _by_rank(program: Program, stage: Column) -> Column:

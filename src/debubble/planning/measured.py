@@ -119,8 +119,14 @@ def _gpt(cells: Cells, heads: int, vocab: int) -> Model:
 
 
 # Megatron-DeepSpeed of 2021 and 2022: attention by batched products, no sequence parallelism, no overlap of
-# data-parallel traffic with the pipeline (its engine reduces after the last backward).
-_DEEPSPEED = dict(fused_attention=False, sequence_parallel=False, overlap=False, recompute="full", precision="fp16")
+# data-parallel traffic with the pipeline (it reduces after the last backward).
+_DEEPSPEED = dict(
+    fused_attention=False,
+    sequence_parallel=False,
+    overlap=False,
+    recompute="full",
+    precision="fp16",
+)
 
 
 def _vtrain(which: str) -> Callable[[Cells], Row | None]:
@@ -139,7 +145,8 @@ def _vtrain(which: str) -> Callable[[Cells], Row | None]:
 def _bigscience(cells: Cells) -> Row | None:
     """Jean Zay: 4 cards of 100 Gb/s for 8 devices."""
     fp16 = cells["dtype"] == "fp16"
-    layout = _layout(cells, zero=1, **{**_DEEPSPEED, "precision": "fp16" if fp16 else "bf16"})
+    facts = {**_DEEPSPEED, "precision": "fp16" if fp16 else "bf16"}
+    layout = _layout(cells, zero=1, blocking_sends="DeepSpeed" in cells["schedule"], **facts)
     if cells["status"] == "missing" or layout is None:
         return None
     model = _gpt(cells, _whole(cells, "n_heads", _usual_heads(_whole(cells, "hidden"))), 250880)

@@ -19,7 +19,7 @@ CONSTANT_MFU = 0.45  # of the line that a planner must beat
 
 
 def predict(rows: Sequence[Row], calibration: Calibration | None = None) -> tuple[Column, Column]:
-    """Seconds of a step and peak bytes of a device, float64[rows] each."""
+    """Seconds of a step and peak bytes of a device, float64[rows] each; factors may differ from row to row."""
     alike = defaultdict(list)
     for position, row in enumerate(rows):
         alike[row.model, row.cluster.device.name, row.cluster.gpus_per_node, row.cluster.nic].append(position)
@@ -27,7 +27,7 @@ def predict(rows: Sequence[Row], calibration: Calibration | None = None) -> tupl
     for positions in alike.values():
         one = rows[positions[0]]
         layouts = columns([rows[i].layout for i in positions], one.model.layers)
-        screened = screen(one.model, one.cluster, layouts, calibration)
+        screened = screen(one.model, one.cluster, layouts, calibration and calibration.rows_of(positions))
         seconds[positions], memory[positions] = screened.step / 1e9, screened.peak_bytes
     return seconds, memory
 

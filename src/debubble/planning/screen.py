@@ -114,7 +114,7 @@ def _step(at: Setting, ends: _Ends) -> Column:
 def hop(at: Setting) -> Column:
     """Seconds of a hop: the residual of a micro-batch (over t with sequence parallelism), to another node if any is."""
     apart = (at.layouts.gpus > at.cluster.gpus_per_node).astype(np.float64)
-    return hop_time(at.network, apart, 2 * at.tokens * at.model.hidden / at.spread)
+    return at.turns * hop_time(at.network, apart, 2 * at.tokens * at.model.hidden / at.spread)
 
 
 def _parameters(at: Setting, ends: _Ends) -> tuple[tuple[Column, Column], tuple[Column, Column]]:

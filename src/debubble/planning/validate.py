@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Sequence
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, fields
 
 import numpy as np
 from numpy.typing import NDArray
@@ -198,11 +198,3 @@ def _told_apart(beyond: NDArray[np.bool_], failed: NDArray[np.bool_]) -> tuple[f
         return None, None
     hits = int((beyond & failed).sum())
     return hits / int(failed.sum()), hits / max(int(beyond.sum()), 1)
-
-
-def largest_first(scores: Sequence[Score]) -> list[Score]:
-    """Sets that can rank layouts before those that cannot, as given otherwise."""
-    return sorted(scores, key=lambda score: score.generic.spearman is None)
-
-
-__all__ = ["Errors", "Memory", "Score", "errors", "largest_first", "memory_errors", "replace", "validate"]

@@ -1,0 +1,73 @@
+"""Activation and state bytes against the formulas of Korthikanti et al. and of Megatron-LM's optimizer."""
+
+import numpy as np
+import pytest
+
+from debubble.estimate.hardware import cluster_of
+from debubble.estimate.layer import Setting
+from debubble.estimate.memory import input_bytes, layer_bytes, logits_bytes, state_bytes
+from debubble.estimate.model import Model
+from debubble.estimate.read_hardware import read_hardware
+from debubble.plan import Layout, columns
+
+# Korthikanti et al. 2022, Table 3: heads, hidden, layers, tensor size; sequence 2,048, their micro-batches.
+MODELS = {
+    "22B": (64, 6144, 48, 8, 4),
+    "175B": (96, 12288, 96, 8, 1),
+    "530B": (128, 20480, 105, 8, 1),
+    "1T": (160, 25600, 128, 8, 1),
+}
+
+
+def setting(name, **given):
+    heads, hidden, layers, tensor, batch = MODELS[name]
+    model = Model(name, layers, hidden, 4 * hidden, heads, heads, 51200, gated=False, biases=True, dropout=True)
+    layout = Layout(**{"tensor": tensor, "micro_batch": batch, "sequence": 2048, "fused_attention": False, **given})
+    return Setting(model, cluster_of(read_hardware("A100-80GB"), layout.gpus), columns([layout], layers))
+
+
+@pytest.mark.parametrize("name", MODELS)
+@pytest.mark.parametrize(
+    ("given", "formula"),
+    [
+        ({"tensor": 1}, lambda s, b, h, a, t: s * b * h * (34 + 5 * a * s / h)),
+        ({"sequence_parallel": False}, lambda s, b, h, a, t: s * b * h * (10 + 24 / t + 5 * a * s / (h * t))),
+        ({}, lambda s, b, h, a, t: s * b * h / t * (34 + 5 * a * s / h)),
+        ({"recompute": "selective"}, lambda s, b, h, a, t: 34 * s * b * h / t),
+        ({"recompute": "selective", "sequence_parallel": False}, lambda s, b, h, a, t: s * b * h * (10 + 24 / t)),
+        ({"fused_attention": True}, lambda s, b, h, a, t: 34 * s * b * h / t),
+    ],
+)
+def test_activations_of_a_layer_are_table_2_of_korthikanti_2022(name, given, formula):
+    heads, hidden, _, tensor, batch = MODELS[name]
+    at = setting(name, **given)
+    assert layer_bytes(at)[0] == pytest.approx(
+        formula(2048, batch, hidden, heads, given.get("tensor", tensor)), rel=1e-12
+    )
+
+
+def test_full_recomputation_keeps_the_input_alone():
+    at = setting("175B", sequence_parallel=False)
+    assert input_bytes(at)[0] == 2 * 2048 * 12288
+
+
+def test_logits_of_the_last_stage_are_4_bytes_in_fp32_and_their_gradient():
+    at = setting("175B")
+    assert logits_bytes(at)[0] == 10 * 2048 * 51200 / 8
+
+
+@pytest.mark.parametrize(
+    ("precision", "zero", "bytes_each"),
+    [
+        ("bf16", 0, 18),
+        ("bf16", 1, 6 + 12 / 16),
+        ("bf16", 2, 2 + 16 / 16),
+        ("bf16", 3, 18 / 16),
+        ("fp16", 1, 4 + 12 / 16),
+    ],
+)
+def test_bytes_a_parameter_are_those_of_megatrons_distributed_optimizer(precision, zero, bytes_each):
+    """README of the distributed optimizer, with d = data x context = 8 x 2 (fp16 keeps no fp32 gradient here)."""
+    at = setting("175B", data=8, context=2, zero=zero, precision=precision)
+    states = state_bytes(at, np.array([1e9]), np.array([0.0]))
+    assert sum(states)[0] / 1e9 == pytest.approx(bytes_each)
