@@ -98,6 +98,15 @@ def test_micro_batches_of_unlike_length_are_told_from_jitter():
     assert not jitter.differ
 
 
+def test_micro_batches_of_like_length_give_back_what_their_spread_costs():
+    scale = (1, 1.8, 0.6, 1, 0.7, 1.3, 0.8, 0.8)
+    found = diagnose(Observation("run", (window(microbatch_scale=scale),)))
+    (finding,) = [each for each in found.findings if each.cause == "variation"]
+    spread, even = window(microbatch_scale=scale).timeline.makespan, window().timeline.makespan
+    assert finding.cost_ns == spread - even
+    assert finding.gain_ratio == pytest.approx(spread / even)
+
+
 def test_the_dearest_hop_is_the_slow_link():
     costs = costs_of(FAIR, SCHEDULE)
     transfers = np.zeros((4, 4, 1), np.int64)
@@ -106,6 +115,9 @@ def test_the_dearest_hop_is_the_slow_link():
     seen = Timeline(PROGRAM, exact.start, exact.end, "measured")
     hop = dearest_hop(seen)
     assert (hop.sender, hop.receiver, hop.forward, hop.ops, hop.usual_ns) == (1, 2, True, 8, 7 * MS)
+    spared = exact.makespan - simulate(PROGRAM, costs).makespan
+    (found,) = [e for e in diagnose(Observation("run", (Window(0, 0, seen),))).findings if e.cause == "transfer"]
+    assert f"{spared / MS:.1f} ms of the window by themselves" in found.sentence
     assert not lateness(seen).any()
 
 

@@ -49,6 +49,7 @@ def test_a_rank_that_is_slow_in_one_replica_only_is_a_slow_gpu():
     assert "rank 2 of replica 1 takes 1.50 times as long as the same stage in other replicas" in found.sentence
     assert found.remedy.startswith("look at the GPU of rank 2 of replica 1")
     assert found.gain_ratio == pytest.approx(slow / fair)
+    assert "rank 2 of replica 1 cured, 1.50 times as fast" in {each.change for each in diagnose(run).what_ifs}
 
 
 def test_the_stage_of_a_slow_rank_is_not_called_heavy():

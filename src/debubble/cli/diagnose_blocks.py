@@ -75,6 +75,8 @@ def _numbers(d: Diagnosis) -> Table:
     if d.summary.step_ns is not None and d.summary.outside_ns is not None:
         rows.append(["whole step", duration(d.summary.step_ns), "", "", "median"])
         rows.append(["outside the pipeline", duration(d.summary.outside_ns), "", "", "median"])
+    if d.run.clock_uncertainty_ns:
+        rows.append(["clocks of two ranks agree within", duration(d.run.clock_uncertainty_ns), "", "", "measured"])
     if d.run.predicted_ns is not None:
         rows.append(["window predicted before the run", duration(d.run.predicted_ns), "", "", "simulated"])
     return Table(f"{len(lengths)} windows (measured)", ["", "", "least", "most", ""], rows)

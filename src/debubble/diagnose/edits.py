@@ -22,6 +22,7 @@ SPREAD = "the work of a rank spreads evenly over its chunks"
 HALVES = "a backward splits into equal halves"
 FREE = "free transfers"
 BALANCED = "balanced stages"
+ALIKE = "micro-batches of like length"
 
 
 def more_microbatches(run: Replay, microbatches: int) -> Replay | None:
@@ -167,6 +168,31 @@ def faster_rank(run: Replay, rank: int, factor: float) -> Replay:
 def without_transfer(run: Replay) -> Replay:
     """Every hop in no time."""
     return replace(run, costs=free_transfers(run.costs), changes=(*run.changes, FREE), bound=True)
+
+
+def like_lengths(run: Replay) -> Replay:
+    """Every micro-batch as long as the mean of its stage: work is moved between micro-batches, none is removed."""
+    durations, _ = run.tables
+    there = present(run.schedule)
+    mean = durations.sum(axis=2, keepdims=True, where=there) / np.maximum(there.sum(axis=2, keepdims=True), 1)
+    return replace(
+        run,
+        costs=_costs(run, np.broadcast_to(mean, durations.shape), run.costs.transfers),
+        changes=(*run.changes, ALIKE),
+        assumes=(*run.assumes, "samples can be packed so that micro-batches are equally long"),
+    )
+
+
+def without_hop(run: Replay, sender: int, receiver: int, *, forward: bool) -> Replay:
+    """What one rank sends another, activations or gradients, in no time."""
+    home, stages = run.schedule.placement[0], np.arange(run.schedule.stages)
+    before = stages - 1 if forward else stages + 1
+    mine = (home == receiver) & (home[before % len(home)] == sender) & (before >= 0) & (before < len(home))
+    transfers = run.tables[1].copy()
+    for kind in (Kind.F,) if forward else (Kind.I, Kind.B):
+        transfers[kind, mine] = 0
+    costs = _costs(run, run.costs.durations, transfers)
+    return replace(run, costs=costs, changes=(*run.changes, f"free from rank {sender} to {receiver}"), bound=True)
 
 
 def _rebuilt(run: Replay, microbatches: int, ranks: int | None = None) -> Schedule | None:

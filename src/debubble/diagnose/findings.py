@@ -13,7 +13,7 @@ from ..observation import Observation
 from ..schedules.catalog import CATALOG
 from ..timeline import Timeline
 from .causes import Causes
-from .edits import BALANCED, FREE, other_schedule
+from .edits import ALIKE, BALANCED, FREE, other_schedule, without_hop
 from .evidence.late import Late, dearest_hop, latest_rank
 from .evidence.lengths import lengths
 from .evidence.replicas import tail
@@ -169,8 +169,9 @@ def _span(timeline: Timeline, row: int, rank: int) -> Span:
 
 
 def _variation(case: Case) -> Iterator[Finding]:
-    found = lengths(case.summary)
+    found, gain = lengths(case.summary), None
     if found is not None and found.differ:
+        gain = case.gain(ALIKE)
         sentence = (
             f"micro-batches differ in length: on all stages alike, by {100 * found.spread:.0f} %; micro-batch "
             f"{found.longest} takes {found.factor:.2f} times the mean"
@@ -178,7 +179,7 @@ def _variation(case: Case) -> Iterator[Finding]:
         remedy = "batch samples of like length, or pack sequences, so that micro-batches take equally long"
     else:
         sentence, remedy = "ops of one stage differ, on each stage in its own way: jitter", "look at hosts and clocks"
-    yield Finding("variation", sentence, case.causes.variation, "simulated", remedy)
+    yield Finding("variation", sentence, case.causes.variation, "simulated", remedy, gain_ratio=gain)
 
 
 def _transfer(case: Case) -> Iterator[Finding]:
@@ -190,6 +191,9 @@ def _transfer(case: Case) -> Iterator[Finding]:
         f"exposed transfers: most between rank {hop.sender} and rank {hop.receiver}, {what}, "
         f"{hop.usual_ns / 1e6:.2f} ms from the end of an op to the start of the next (median)"
     )
+    alone = without_hop(case.replay, hop.sender, hop.receiver, forward=hop.forward).again().window
+    if (cost := case.causes.resimulated - alone) > 0:
+        sentence += f", {cost / 1e6:.1f} ms of the window by themselves"
     remedy = REMEDIES["transfer"]
     link = next((e for e in case.run.links if (e.sender, e.receiver) == (hop.sender, hop.receiver)), None)
     if link is not None and link.usual_ns < hop.usual_ns / 2:

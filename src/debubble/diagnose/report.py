@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from ..finding import Finding
 from ..observation import Observation
 from .causes import Causes, causes
 from .cures import cure
 from .evidence.replicas import Replica, replicas
-from .evidence.slow import slow_ranks
+from .evidence.slow import Slow, slow_ranks
 from .findings import REMEDIES, Case, findings
 from .recognise import Recognised, recognise
 from .replay import WhatIf
@@ -84,8 +84,15 @@ def diagnose(run: Observation, asked: str | None = None) -> Diagnosis:
     here = [each for each in slow if each.replica == summary.window.replica and not each.steps]
     tried = what_ifs(replay, found, here)
     cured = [(each, cure(run, summary, each, order.name)) for each in slow]
+    tried += [_of_replica(each, answer) for each, answer in cured if answer is not None and each not in here]
+    tried.sort(key=lambda answer: -answer.speedup)
     case = Case(run, summary, found, replay, order, asked or schedule.name, cured, tried)
     return Diagnosis(run, summary, order, found, tuple(findings(case)), tuple(tried), replicas(summary))
+
+
+def _of_replica(slow: Slow, answer: WhatIf) -> WhatIf:
+    """A cure under a name that says where."""
+    return replace(answer, change=f"rank {slow.rank} of replica {slow.replica} cured, {slow.factor:.2f} times as fast")
 
 
 def _remarks(d: Diagnosis) -> Iterator[str]:

@@ -11,7 +11,15 @@ from numpy.typing import NDArray
 
 from ..schedules.catalog import CATALOG
 from .causes import Causes
-from .edits import balanced_stages, cured_rank, faster_rank, more_microbatches, other_schedule, without_transfer
+from .edits import (
+    balanced_stages,
+    cured_rank,
+    faster_rank,
+    like_lengths,
+    more_microbatches,
+    other_schedule,
+    without_transfer,
+)
 from .evidence.slow import Slow
 from .replay import Replay, WhatIf, tried
 
@@ -67,6 +75,8 @@ def _mends(run: Replay, causes: Causes, slow: Sequence[Slow]) -> Iterator[Edit]:
         yield balanced_stages
         if factor > HEAVY:
             yield partial(cured_rank, rank=rank)
+    if causes.variation > SMALL * causes.window:
+        yield like_lengths
     if causes.transfer > SMALL * causes.window:
         yield without_transfer
 
