@@ -13,7 +13,7 @@ from debubble.formats import torch_csv
 from debubble.lower import lower
 from debubble.op import Op
 from debubble.schedule import Shape, from_rows
-from debubble.schedules.catalog import build
+from debubble.schedules.catalog import CATALOG, build
 from strategies import schedules
 
 SAYABLE = {"slices": False, "copies": False}  # what torch's format has words for
@@ -188,13 +188,11 @@ def runtime():
 
 
 TORCH_CAN = [
-    ("gpipe", Shape(4, 8)),
-    ("1f1b", Shape(4, 8)),
     ("1f1b", Shape(4, 3)),
     ("interleaved", Shape(4, 8, 2)),
-    ("zb-h1", Shape(4, 8)),
-    ("zb-v", Shape(4, 8)),
-    ("dualpipe-v", Shape(4, 8)),
+    ("interleaved-zb", Shape(4, 8, 2)),
+    ("looped-bfs", Shape(4, 8, 2)),
+    *((name, Shape(4, 8)) for name, entry in CATALOG.items() if not entry.not_on_torch and name != "forward-only"),
 ]
 
 
