@@ -24,6 +24,16 @@ DISTRIBUTED=(
     --master_addr $MASTER_ADDR
 )
 # --num-layers 3
+MORE=(
+    # --num-experts 8 \
+    --num-query-groups 8
+    --split 949,50,1
+)
+if [ -n "$X" ]; then
+    MORE+=(
+        --context-parallel-size 2
+    )
+fi
 ARGS="
     --num-layers 96 --seq-length=2048 \
     --pipeline-model-parallel-size $PP
@@ -45,7 +55,8 @@ def file(folder: Path, name: str, text: str) -> Path:
 def test_a_launch_script_with_variables_lists_defaults_and_sums():
     setup = read("megatron", script_pairs(SCRIPT))
     assert (setup.layers, setup.sequence, setup.pipeline, setup.gpus) == (96, 2048, 6, 32)
-    assert setup.rampup == (16, 8, 500)
+    assert (setup.kv_heads, setup.experts, setup.context) == (8, None, 2)
+    assert (setup.rampup, setup.split) == ((16, 8, 500), None)
     assert "--sequence-parallel" in setup.switches
 
 
@@ -120,7 +131,7 @@ def test_a_misspelt_key_is_said():
 
 def test_all_wrong_values_come_at_once():
     with pytest.raises(InputError) as error:
-        read("megatron", [("--num-layers", "many"), ("--tensor-model-parallel-size", 2.5), ("split", "a,b")])
+        read("megatron", [("--num-layers", "many"), ("--tensor-model-parallel-size", 2.5), ("stage_layers", "a,b")])
     assert len(error.value.faults) == 3
 
 
@@ -149,6 +160,11 @@ def test_a_file_that_is_broken_or_means_harm_is_one_clear_fault(tmp_path, name, 
         read_pairs(file(tmp_path, name, text))
     assert len(error.value.faults) == 1
     assert "\n" not in str(error.value)
+
+
+def test_a_script_is_megatrons_and_the_same_words_as_fields_are_nemos():
+    assert recognised(script_pairs(SCRIPT), "train.sh").name == "megatron"
+    assert recognised([("model.pipeline_model_parallel_size", 4)], "run.yaml").name == "nemo"
 
 
 def test_a_file_of_nobody_asks_for_the_backend():

@@ -79,19 +79,7 @@ def _placement(text: str, name: str) -> str | tuple[int, ...]:
 @click.option("--gpu", help="Device, to tell whether there is room without recomputation.")
 @rate_options
 @json_option
-def check(
-    given: tuple[str, ...],
-    sizes: Sizes,
-    sends: tuple[str, ...],
-    makespan: float | None,
-    placement: str | tuple[int, ...] | None,
-    batch: int | None,
-    backend: str | None,
-    model: str | None,
-    gpu: str | None,
-    rates: Rates,
-    as_json: bool,
-) -> int:
+def check(given: tuple[str, ...], sizes: Sizes, rates: Rates, *, as_json: bool, **said: Any) -> int:
     """Prove a schedule or a configuration legal, or list every fault with its place and a remedy.
 
     SCHEDULE is a schedule file in PyTorch's CSV format, with SEND and RECV cells or without, or a name. Each op must
@@ -112,12 +100,14 @@ def check(
     from .check_configuration import Asked, check_configuration, is_configuration, parted, refuse_strangers
 
     places, words = parted(given)
-    if backend or any(is_configuration(place) for place in places):
-        return check_configuration(Asked(places, words, backend, model, gpu, sizes, batch), as_json=as_json)
+    asked = Asked(places, words, said["backend"], said["model"], said["gpu"], sizes, said["batch"])
+    if asked.backend or any(is_configuration(place) for place in places):
+        return check_configuration(asked, as_json=as_json)
     refuse_strangers((*words, *places[1:]), ("--backend", "--json", *_options()))
     if not places:
         raise InputError(Fault("schedule", "it is required", "give a file, a name, or --backend and flags"))
-    return _check_schedule(places[0], sizes, sends, Claims(makespan, placement, batch), rates, as_json=as_json)
+    claims = Claims(said["makespan"], said["placement"], said["batch"])
+    return _check_schedule(places[0], sizes, said["sends"], claims, rates, as_json=as_json)
 
 
 def _options() -> list[str]:

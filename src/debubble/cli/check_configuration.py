@@ -89,8 +89,7 @@ def _read(asked: Asked) -> tuple[Backend, Setup, tuple[str, ...]]:
     from ..frameworks.flags import pairs_of
     from ..frameworks.read import read_setup
 
-    pairs = [pair for place in asked.places for pair in _pairs(place)]
-    pairs += pairs_of(asked.words)
+    pairs = [pair for place in asked.places for pair in _pairs(place)] + pairs_of(asked.words)
     _something(asked, pairs)
     where = asked.places[0] if asked.places else "configuration"
     backend = backend_of(asked.backend) if asked.backend else recognised(pairs, where)

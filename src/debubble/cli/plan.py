@@ -108,25 +108,3 @@ def plan(as_json: bool, **said: Any) -> int:
     from .plan_layout import plan_layout
 
     return plan_layout(said, as_json=as_json)
-
-
-def needed(said: dict[str, Any], *names: str) -> None:
-    """Refuse where one of these options is missing.
-
-    Raises:
-        InputError: all that are missing.
-    """
-    missing = [name for name in names if said[name] is None]
-    if missing:
-        raise InputError(*(Fault(f"--{name.replace('_', '-')}", "it is required", "see --help") for name in missing))
-
-
-def unused(said: dict[str, Any], *names: str, why: str) -> None:
-    """Refuse options that would be passed over.
-
-    Raises:
-        InputError: all that were given.
-    """
-    given = [name for name in names if said[name] not in (None, ())]
-    if given:
-        raise InputError(*(Fault(f"--{name.replace('_', '-')}", why, "leave it out") for name in given))

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from ..errors import Fault, InputError, Refusal, nearest
 from .console import say, warn, wrote
 from .options import together
-from .plan import needed, unused
+from .plan_needs import needed, unused
 
 if TYPE_CHECKING:
     from ..estimate.factors import Calibration
@@ -32,7 +32,7 @@ def plan_layout(said: dict[str, Any], *, as_json: bool) -> int:
     """
     from ..estimate.read_model import read_model
     from ..planning.search import search
-    from .plan_text import document, text
+    from .plan_text import Planned, document, text
 
     needed(said, "model", "gpu", "gpus", "global_batch")
     unused(said, "microbatches", "rampup", "weights", "split", why="with a model the global batch says it")
@@ -49,12 +49,13 @@ def plan_layout(said: dict[str, Any], *, as_json: bool) -> int:
         found[gpus] = search(model, cluster, _choice(said, gpus, backend), calibration)
     if not any(one.plans for one in found.values()):
         raise Refusal(_nothing(found, clusters))
+    asked = Planned(model, clusters, found, calibration, backend, said["price"], said["top"] or TOP)
     if as_json:
         from .report import emit
 
-        emit(document(model, clusters, found, said, backend))
+        emit(document(asked))
     else:
-        say(text(model, clusters, found, said, backend, calibration))
+        say(text(asked))
     return 0
 
 

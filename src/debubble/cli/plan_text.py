@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import fields
+from dataclasses import dataclass, fields
 from typing import TYPE_CHECKING, Any
 
 from ..draw.tables import duration, table
@@ -36,6 +36,39 @@ _PARTS = {
 }
 
 
+@dataclass(frozen=True, slots=True, eq=False)
+class Planned:
+    """What was asked, and what was found.
+
+    Args:
+        model: what is trained.
+        clusters: by number of devices.
+        found: by number of devices.
+        calibration: of the cost model, or None.
+        backend: for which what to paste is printed, or None.
+        price: of one device for an hour, or None.
+        top: layouts to print.
+    """
+
+    model: Model
+    clusters: dict[int, Cluster]
+    found: dict[int, Found]
+    calibration: Calibration | None = None
+    backend: Backend | None = None
+    price: float | None = None
+    top: int = TOP
+
+    @property
+    def cluster(self) -> Cluster:
+        """The first: all are of the same device."""
+        return next(iter(self.clusters.values()))
+
+    @property
+    def best(self) -> Found:
+        """The search at the largest number of devices at which a layout fits."""
+        return next(self.found[gpus] for gpus in sorted(self.found, reverse=True) if self.found[gpus].plans)
+
+
 def candidate(plan: Plan) -> dict[str, Any]:
     """A row of ``candidates``."""
     layout = plan.layout
@@ -66,39 +99,32 @@ def candidate(plan: Plan) -> dict[str, Any]:
     }
 
 
-def document(
-    model: Model, clusters: dict[int, Cluster], found: dict[int, Found], said: dict[str, Any], backend: Backend | None
-) -> dict[str, Any]:
+def document(asked: Planned) -> dict[str, Any]:
     """What ``--json`` prints."""
     from ..planning.verdict import about, more_devices, scaled
 
-    rows = scaled(found, said["price"])
-    best = _best(found)
+    rows = scaled(asked.found, asked.price)
+    best = asked.best
     whole: dict[str, Any] = {
-        "model": model.name,
-        "gpu": next(iter(clusters.values())).device.name,
-        "candidates": [candidate(plan) for one in found.values() for plan in one.plans[: said["top"] or TOP]],
+        "model": asked.model.name,
+        "gpu": asked.cluster.device.name,
+        "candidates": [candidate(plan) for one in asked.found.values() for plan in one.plans[: asked.top]],
         "rejected": [
             {"gpus": gpus, "cause": r.cause, "reason": r.reason, "count": r.count}
-            for gpus, one in found.items()
+            for gpus, one in asked.found.items()
             for r in one.rejected
         ],
-        "legal": {str(gpus): one.legal for gpus, one in found.items()},
-        "simulated": {str(gpus): one.simulated for gpus, one in found.items()},
+        "legal": {str(gpus): one.legal for gpus, one in asked.found.items()},
+        "simulated": {str(gpus): one.simulated for gpus, one in asked.found.items()},
         "error_band_share": best.band,
-        "verdict": [*about(model, best), *(more_devices(rows) if len(rows) > 1 else [])],
+        "verdict": [*about(asked.model, best), *(more_devices(rows) if len(rows) > 1 else [])],
         "evidence": "estimated",
     }
     if len(rows) > 1:
         whole["scaling"] = [_scaling(row) for row in rows]
-    if backend:
-        whole["emit"] = _emitted(backend, best.plans[0], model)
+    if asked.backend:
+        whole["emit"] = _emitted(asked.backend, best.plans[0], asked.model)
     return whole
-
-
-def _best(found: dict[int, Found]) -> Found:
-    """The search at the largest number of devices at which a layout fits."""
-    return next(found[gpus] for gpus in sorted(found, reverse=True) if found[gpus].plans)
 
 
 def _scaling(row: Scaled) -> dict[str, Any]:
@@ -119,40 +145,33 @@ def _emitted(backend: Backend, plan: Plan, model: Model) -> str:
     return backend.emit(plan.layout, Sizes(model.layers, plan.layout.sequence))
 
 
-def text(
-    model: Model,
-    clusters: dict[int, Cluster],
-    found: dict[int, Found],
-    said: dict[str, Any],
-    backend: Backend | None,
-    calibration: Calibration | None,
-) -> str:
+def text(asked: Planned) -> str:
     """What people read."""
     from ..planning.verdict import about, more_devices, scaled
 
-    rows = scaled(found, said["price"])
-    lines = [_title(model, clusters, calibration)]
+    rows = scaled(asked.found, asked.price)
+    lines = [_title(asked)]
     if len(rows) > 1:
         lines += ["", "Should I add GPUs? The best layout at each number, the same global batch", _scaling_table(rows)]
         lines += [f"  {sentence}" for sentence in more_devices(rows)]
-    best = _best(found)
-    lines += ["", f"{best.plans[0].layout.gpus} GPUs", _ranked(best, said["top"] or TOP), _ruled_out(best)]
-    lines += [f"  {sentence}" for sentence in about(model, best)]
+    best = asked.best
+    lines += ["", f"{best.plans[0].layout.gpus} GPUs", _ranked(best, asked.top), _ruled_out(best)]
+    lines += [f"  {sentence}" for sentence in about(asked.model, best)]
     lines += ["", "Where the step of the first goes", _waterfall(best.plans[0])]
-    lines += ["", "Memory of the first", _memory(best.plans[0], next(iter(clusters.values())))]
-    if backend:
-        lines += ["", f"{backend.title}:", _emitted(backend, best.plans[0], model)]
+    lines += ["", "Memory of the first", _memory(best.plans[0], asked.cluster)]
+    if asked.backend:
+        lines += ["", f"{asked.backend.title}:", _emitted(asked.backend, best.plans[0], asked.model)]
     else:
         lines += ["", _next(best.plans[0])]
     return "\n".join(lines)
 
 
-def _title(model: Model, clusters: dict[int, Cluster], calibration: Calibration | None) -> str:
+def _title(asked: Planned) -> str:
     from ..estimate.count import parameters
 
-    cluster = next(iter(clusters.values()))
+    model, cluster, calibration = asked.model, asked.cluster, asked.calibration
     device, band = cluster.device, _band(calibration)
-    counts = ", ".join(map(str, clusters))
+    counts = ", ".join(map(str, asked.clusters))
     name = f"{model.name}  {model.layers} layers, {parameters(model) / 1e9:.1f} B parameters"
     lines = [f"{name}, {counts} x {device.name} {device.memory / 1e9:.0f} GB, {cluster.gpus_per_node} a node ({band})"]
     if calibration is not None:

@@ -6,6 +6,7 @@ import ast
 import json
 import tomllib
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -78,15 +79,16 @@ def _flat(table: Any) -> Pairs:
 def _python(tree: ast.Module) -> Iterator[tuple[str, object]]:
     """Constants given as keywords of a call, or assigned to names and attributes; nothing is run."""
     for node in ast.walk(tree):
-        named: list[tuple[str, ast.expr]] = []
-        if isinstance(node, ast.Call):
-            named = [(keyword.arg, keyword.value) for keyword in node.keywords if keyword.arg]
-        elif isinstance(node, ast.Assign):
-            named = [(ast.unparse(target), node.value) for target in node.targets]
-        elif isinstance(node, ast.AnnAssign) and node.value is not None:
-            named = [(ast.unparse(node.target), node.value)]
-        for name, value in named:
-            try:
+        for name, value in _named(node):
+            with suppress(ValueError):  # not a constant
                 yield name, ast.literal_eval(value)
-            except ValueError:
-                continue
+
+
+def _named(node: ast.AST) -> list[tuple[str, ast.expr]]:
+    if isinstance(node, ast.Call):
+        return [(keyword.arg, keyword.value) for keyword in node.keywords if keyword.arg]
+    if isinstance(node, ast.Assign):
+        return [(ast.unparse(target), node.value) for target in node.targets]
+    if isinstance(node, ast.AnnAssign) and node.value is not None:
+        return [(ast.unparse(node.target), node.value)]
+    return []

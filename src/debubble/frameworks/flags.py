@@ -10,7 +10,7 @@ from operator import add, floordiv, mul, sub
 
 Pairs = list[tuple[str, object]]
 
-_ASSIGN = re.compile(r"^\s*(?:export\s+|declare\s+(?:-\w+\s+)?|local\s+)?([A-Za-z_]\w*)=(.*)$", re.DOTALL)
+_ASSIGN = re.compile(r"^\s*(?:export\s+|declare\s+(?:-\w+\s+)?|local\s+)?([A-Za-z_]\w*)\+?=(.*)$", re.DOTALL)
 _VARIABLE = re.compile(r"\$(?:\{([A-Za-z_]\w*)(?::?[-=]([^{}]*))?\}|([A-Za-z_]\w*))")
 _SUM = re.compile(r"\$\(\(([^()]*(?:\([^()]*\)[^()]*)*)\)\)")
 _DUMP = re.compile(r"^\s*(?:\[.*?\]:?\s*)?(\w+) \.{3,} (.+?)\s*$", re.MULTILINE)
@@ -50,7 +50,7 @@ def script_pairs(text: str) -> Pairs:
     """The flags of a launch script; where it holds none, the argument dump of a log (``name ..... value``)."""
     words = _words(text)
     pairs = pairs_of(words)
-    return pairs or [(key, value) for key, value in _DUMP.findall(text)]
+    return pairs or [("--" + key.replace("_", "-"), value) for key, value in _DUMP.findall(text)]
 
 
 def _words(text: str) -> list[str]:
@@ -71,8 +71,8 @@ def _words(text: str) -> list[str]:
 
 def _lines(text: str) -> Iterable[str]:
     """Commands, with continued lines and lists in brackets joined."""
-    joined = re.sub(r"\\\r?\n", " ", text)
-    joined = re.sub(r"(?m)(^|\s)#.*$", "", joined)
+    joined = re.sub(r"(?m)(^|\s)#.*$", "", text)  # a comment ends with its line, whatever stands at the end of it
+    joined = re.sub(r"\\\r?\n", " ", joined)
     joined = re.sub(r"=\(([^()]*)\)", lambda m: "=(" + m[1].replace("\n", " ") + ")", joined)
     return re.split(r"[\n;]", _quotes_joined(joined))
 
@@ -100,11 +100,8 @@ def _filled(text: str, variables: dict[str, str]) -> str:
 
 def _bare(text: str, variables: dict[str, str]) -> str:
     """Inside ``$((..))`` a variable needs no dollar."""
-
-    def name(match: re.Match[str]) -> str:
-        return re.sub(r"(?<![$\w{])[A-Za-z_]\w*", lambda m: variables.get(m[0], m[0]), match[0])
-
-    return _SUM.sub(name, text)
+    names = re.compile(r"(?<![$\w{])[A-Za-z_]\w*")
+    return _SUM.sub(lambda sums: names.sub(lambda m: variables.get(m[0], m[0]), sums[0]), text)
 
 
 def _value(match: re.Match[str], variables: dict[str, str]) -> str:

@@ -55,19 +55,30 @@ def read_setup(backend: Backend, pairs: Pairs) -> Told:
         if field is None:
             switches |= _switch(key, value)
             notes += _misspelt(known, key)
-        elif isinstance(value, str) and "$" in value:
-            notes.append(
-                f"{key} = {value}: it is set outside of the file; give --{field.replace('_', '-')} N to check it"
-            )
-        elif value is not None and value != "auto":
-            try:
-                values[field] = _value(field, key, value)
-            except InputError as error:
-                faults += error.faults
+            continue
+        notes += _unsettled(field, key, value)
+        try:
+            values |= _read(field, key, value)
+        except InputError as error:
+            faults += error.faults
     if faults:
         raise InputError(*faults)
     values.setdefault("gpus", _devices(pairs))
     return Told(Setup(**values, switches=frozenset(switches)), tuple(dict.fromkeys(notes)))
+
+
+def _unsettled(field: str, key: str, value: object) -> list[str]:
+    """A note where a value names a variable of the shell that the file does not set."""
+    if not (isinstance(value, str) and "$" in value):
+        return []
+    return [f"{key} = {value}: it is set outside of the file; give --{field.replace('_', '-')} N to check it"]
+
+
+def _read(field: str, key: str, value: object) -> dict[str, Any]:
+    """The field with its value; nothing where there is none to read."""
+    if value is None or value == "auto" or (isinstance(value, str) and "$" in value):
+        return {}
+    return {field: _value(field, key, value)}
 
 
 def keys_known(backend: Backend, pairs: Pairs) -> int:
@@ -78,7 +89,10 @@ def keys_known(backend: Backend, pairs: Pairs) -> int:
 
 def _known(backend: Backend) -> dict[str, str]:
     own = {_plain(key): field for field, key in backend.keys.items()}
-    return _OURS | {_plain(key): field for key, field in backend.aliases.items()} | own
+    words = dict(_OURS)
+    if "split" not in backend.keys:
+        words.pop("split", None)  # Megatron-LM's --split shares out data
+    return words | {_plain(key): field for key, field in backend.aliases.items()} | own
 
 
 def _plain(key: str) -> str:

@@ -100,13 +100,13 @@ def _saved(text: str, path: Path) -> Calibration:
 def written(calibration: Calibration) -> str:
     """A calibration as TOML, each factor with its standard error."""
     lines = [
-        f"{name} = {{ value = {float(factor.value):.6g}, error = {float(factor.error):.3g} }}"
+        f"{name} = {{ value = {float(factor.value):.12g}, error = {float(factor.error):.6g} }}"
         for name in _FACTORS
         if (factor := getattr(calibration, name))
     ]
     source = calibration.source.replace("\\", "\\\\").replace('"', '\\"')
     return "\n".join(
-        [f'source = "{source}"', f"rows = {calibration.rows}", f"band = {calibration.band:.4g}", *lines, ""]
+        [f'source = "{source}"', f"rows = {calibration.rows}", f"band = {calibration.band:.6g}", *lines, ""]
     )
 
 

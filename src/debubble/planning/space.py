@@ -146,7 +146,7 @@ class _Builder:
         """All rows, family after family."""
         family = 0
         for degrees in self._degrees():
-            for schedule, chunks, split in self._pipelines(*degrees):
+            for schedule, chunks, split in self._pipelines(degrees[2], degrees[-1]):
                 number = self.splits.setdefault((split, degrees[2]), len(self.splits))
                 for mode, limit in self._recompute(split):
                     t, c, p, d, e, b, m = degrees
@@ -154,16 +154,19 @@ class _Builder:
                 family += 1
 
     def _degrees(self) -> Iterator[tuple[int, int, int, int, int, int, int]]:
-        gpus = self.choice.gpus
+        """Tensor, context, pipeline, data, expert, micro-batch, micro-batches."""
+        for t, c, p in self._replicas():
+            d = self.choice.gpus // (t * c * p)
+            for e in self._experts(c * d):
+                for b in self._sizes(d):
+                    yield t, c, p, d, e, b, self.choice.global_batch // (d * b)
+
+    def _replicas(self) -> Iterator[tuple[int, int, int]]:
+        """Tensor, context and pipeline, where they leave the replicas that were asked for."""
+        gpus, data = self.choice.gpus, self.choice.data
         for t in self._tensors():
             for c in self._contexts(gpus // t):
-                for p in self._ranks(gpus // (t * c)):
-                    d = gpus // (t * c * p)
-                    if self.choice.data and d not in self.choice.data:
-                        continue
-                    for e in self._experts(c * d):
-                        for b in self._sizes(d):
-                            yield t, c, p, d, e, b, self.choice.global_batch // (d * b)
+                yield from ((t, c, p) for p in self._ranks(gpus // (t * c)) if not data or gpus // (t * c * p) in data)
 
     def _refuse(self, cause: str, reason: str) -> None:
         self.refused[cause, reason] += 1
@@ -224,26 +227,29 @@ class _Builder:
             else:
                 yield b
 
-    def _pipelines(
-        self, t: int, c: int, p: int, d: int, e: int, b: int, m: int
-    ) -> Iterator[tuple[str, int, tuple[int, ...]]]:
-        """Schedule, chunks and split of layers for the degrees of a layout."""
-        del t, c, d, e, b
+    def _pipelines(self, p: int, m: int) -> Iterator[tuple[str, int, tuple[int, ...]]]:
+        """Schedule, chunks and split of layers for so many ranks and micro-batches."""
         if p == 1:
             if not self.choice.chunks or 1 in self.choice.chunks:
                 yield "1f1b", 1, (self.model.layers,)
             return
         for name in self.choice.schedules:
             for v in self._chunks(name, p):
-                if name == "interleaved" and m % p:
-                    self._refuse("schedule", f"interleaved takes micro-batches in groups of {p}, which {m} is not")
-                elif name.startswith("dualpipe") and m < 2 * p:
-                    self._refuse("schedule", f"{name} needs {2 * p} micro-batches at {p} ranks")
-                elif 2 * p * v * m > MOST_OPS:
-                    self._refuse("schedule", f"more than {MOST_OPS:,} ops in a step")
-                else:
-                    for split in self._splits(p * v):
-                        yield name, v, split
+                if self._suits(name, p, m, v):
+                    yield from ((name, v, split) for split in self._splits(p * v))
+
+    def _suits(self, name: str, p: int, m: int, v: int) -> bool:
+        """Whether a schedule takes this shape; if not, why is counted."""
+        reason = ""
+        if name == "interleaved" and m % p:
+            reason = f"interleaved takes micro-batches in groups of {p}, which {m} is not"
+        if name.startswith("dualpipe") and m < 2 * p:
+            reason = f"{name} needs {2 * p} micro-batches at {p} ranks"
+        if 2 * p * v * m > MOST_OPS:
+            reason = f"more than {MOST_OPS:,} ops in a step"
+        if reason:
+            self._refuse("schedule", reason)
+        return not reason
 
     def _chunks(self, name: str, p: int) -> Iterator[int]:
         most = self.model.layers // p

@@ -1,0 +1,48 @@
+"""Published runs that finished are legal by our rules: three thousand rows of measured tables, none refused."""
+
+import pytest
+
+from debubble.frameworks.backends import BACKENDS
+from debubble.frameworks.setup import Setup
+from debubble.planning.measured import tables_in
+
+OF_NANOTRON = {"ultrascale clean"}
+
+
+def setup_of(row, nanotron: bool) -> Setup:
+    layout, model = row.layout, row.model
+    even = len(set(layout.split(model.layers))) == 1
+    said = {
+        "gpus": layout.gpus,
+        "tensor": layout.tensor,
+        "pipeline": layout.pipeline,
+        "heads": model.heads,
+        "kv_heads": model.kv_heads,
+        "micro_batch": layout.micro_batch,
+        "microbatches": layout.microbatches,
+        "layers": model.layers if even or nanotron else None,
+    }
+    if nanotron:
+        return Setup(**said, data=layout.data, schedule="1f1b")
+    experts = model.experts.count if model.experts else None
+    chunks = layout.chunks if layout.chunks > 1 else None
+    more = {"context": layout.context, "expert": layout.expert, "experts": experts, "chunks": chunks}
+    return Setup(**said, **more, sequence=layout.sequence, global_batch=layout.global_batch)
+
+
+@pytest.fixture(scope="module")
+def tables(shared):
+    folder = shared / "data" / "throughput"
+    if not folder.is_dir():
+        pytest.skip("no measured tables")
+    return dict(tables_in(folder))
+
+
+def test_no_run_that_finished_is_refused(tables):
+    judged = 0
+    for name, rows in tables.items():
+        backend = BACKENDS["nanotron" if name in OF_NANOTRON else "nemo"]
+        for row in (row for row in rows if row.seconds):
+            judged += 1
+            assert not list(backend.rules(setup_of(row, name in OF_NANOTRON))), (row.source, row.layout)
+    assert judged > 2000
