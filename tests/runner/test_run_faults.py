@@ -42,6 +42,17 @@ def test_a_bad_option_is_exit_2_and_one_line(fails, options, line):
     assert len(err.splitlines()) == 1
 
 
+@pytest.mark.parametrize("out", ["file", "file/below", "/proc/debubble"])
+def test_a_folder_that_cannot_be_written_is_exit_2_and_one_line(cli, tmp_path, monkeypatch, out):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr("debubble.runner.launch.warm_up", lambda: pytest.fail("torch was wanted"))
+    (tmp_path / "file").touch()
+    ran = cli(*ASKED, "--out", out)
+    assert ran.status == 2
+    assert ran.err.startswith(f"debubble: out = {out}: no recording can be written there")
+    assert len(ran.err.splitlines()) == 1
+
+
 def test_a_mistyped_schedule_gets_the_nearest_name(fails):
     assert "did you mean 1f1b" in fails(base=("run", "--schedule", "1f1c", "-p", 2, "-m", 4))[1]
 

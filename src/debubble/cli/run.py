@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 from functools import partial
 from importlib.util import find_spec
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -107,8 +108,9 @@ def run(
     made: list[Any] = together(
         lambda: schedule_of(schedule, sizes),
         lambda: Rates(**(pace or {}), transfer=hop),  # type: ignore[arg-type]
+        lambda: _can_write(wish["out"]),
     )
-    order, rates = made
+    order, rates, _ = made
     paced = simulated(order, rates) if pace else None
     task = _on_device(_task(order, paced, round(hop), Wish(**wish)), wish["device"])
     if is_recording(task.out) and not _joins():
@@ -116,6 +118,20 @@ def run(
     outcome = _execute(task, partial(tell, expected=_expected(paced or simulated(order, Rates()))))
     if outcome is not None:  # else another process speaks
         _report(task, outcome, look, as_json=as_json, pictures=pictures)
+
+
+def _can_write(out: str) -> None:
+    """Try whether a folder can be written to, or made, and leave nothing behind.
+
+    Raises:
+        InputError: it cannot.
+    """
+    there = next(path for path in (Path(out), *Path(out).parents) if path.exists())
+    try:
+        TemporaryDirectory(dir=there).cleanup()
+    except OSError as error:
+        rule = f"no recording can be written there: {error.strerror}"
+        raise InputError(Fault(f"out = {out}", rule, "give a folder that can be written")) from error
 
 
 def _task(schedule: Schedule, paced: Shown | None, hop_ns: int, wish: Wish) -> Task:
