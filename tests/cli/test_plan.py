@@ -124,6 +124,20 @@ def test_a_calibration_is_used_said_and_saved(cli, tmp_path: Path):
     assert again.out.splitlines()[3:] == ran.out.splitlines()[3:]
 
 
+def test_a_job_file_asks_for_its_devices_and_batch(cli):
+    """The founding case: at eight's batch of 8, two ranks of a pipeline idle far less than its four."""
+    job = Path(__file__).resolve().parents[2] / "examples" / "four-to-eight" / "eight.toml"
+    rows = cli("plan", job, "--json").json["candidates"]
+    assert [(row["pipeline"], row["microbatches"]) for row in rows] == [(1, 1), (2, 2), (4, 4), (8, 8)]
+    assert [row["idle_share"] for row in rows] == pytest.approx([0, 1 / 3, 3 / 7, 7 / 15])
+
+
+def test_a_job_file_with_a_model_searches_its_devices(cli, tmp_path: Path):
+    (tmp_path / "job.toml").write_text("gpus = 8\npipeline = 4\ndata = 2\nmicrobatches = 16\nmicro_batch = 1\n")
+    said = cli("plan", tmp_path / "job.toml", "--model", "llama3-8b", "--gpu", "h100", "--json").json
+    assert {(row["gpus"], row["global_batch"]) for row in said["candidates"]} == {(8, 32)}
+
+
 @pytest.mark.parametrize(
     ("args", "words"),
     [

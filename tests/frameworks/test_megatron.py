@@ -69,6 +69,8 @@ def test_the_uneven_ends_that_a_fault_offers_are_legal(layers, p, v):
         ({"data": 8, "micro_batch": 2, "rampup": (24, 16, 1000)}, "growth by whole micro-batches"),
         ({"data": 8, "micro_batch": 2, "rampup": (32, 32, 1000), "global_batch": 144}, "growth arrives"),
         ({"pipeline": 0}, "size of pipeline"),
+        ({"pattern": "M-M-|M*M-|M-M-", "pipeline": 2}, "pattern stages"),
+        ({"pattern": "M-M-|M*M-", "pipeline": 2, "chunks": 2}, "pattern alone"),
     ],
     ids=lambda value: value if isinstance(value, str) else "",
 )
@@ -76,7 +78,9 @@ def test_each_rule_is_found_by_its_name(said, law):
     assert law in laws(**said)
 
 
-@pytest.mark.parametrize("flag", ["--use-torch-fsdp2", "--cpu-offloading", "--hybrid-context-parallel"])
+@pytest.mark.parametrize(
+    "flag", ["--ckpt-format torch_dcp", "--use-torch-fsdp2", "--cpu-offloading", "--hybrid-context-parallel"]
+)
 def test_what_does_not_go_with_a_pipeline_is_legal_without_one(flag):
     assert flag in laws(pipeline=2, switches=frozenset({flag}))
     assert not laws(pipeline=1, switches=frozenset({flag}))

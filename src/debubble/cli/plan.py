@@ -82,14 +82,17 @@ def _with_options(command: Any) -> Any:
 
 
 @click.command(cls=Verb, short_help="Find the layout to launch.")
+@click.argument("job", required=False)
 @_with_options
 @click.option("--split", type=Parsed("n,n,..", _split), multiple=True, help="With --weights: a split to compare.")
 @json_option
-def plan(as_json: bool, **said: Any) -> int:
+def plan(job: str | None, as_json: bool, **said: Any) -> int:
     """Find the layout to launch: every legal one, ranked, with where its time and memory go.
 
     Without a model and a device, the batch and the bubbles alone: micro-batches, idle share, how many GPUs' worth of
-    work is done. With --weights, the best split of uneven blocks over ranks.
+    work is done. With --weights, the best split of uneven blocks over ranks. JOB is a job TOML, from which devices,
+    batch and sequence are taken where no option says them; its other degrees are free again, but for those that share a
+    layer or a sequence where there is no model.
 
     \b
     debubble plan --model llama3-70b --gpu h100 --gpus 64 --global-batch 512 --sequence 8192
@@ -97,6 +100,10 @@ def plan(as_json: bool, **said: Any) -> int:
     debubble plan --gpus 384 --tensor 4 --pipeline 12 --micro-batch 2 --global-batch 16,192,2048
     debubble plan --weights 1.5,1*70,1.5 --pipeline 12 --microbatches 64
     """  # noqa: D301 - click wants the character, not two
+    if job is not None:
+        from .plan_job import filled
+
+        said = filled(said, job)
     if said["weights"] is not None:
         from .plan_split import plan_split
 

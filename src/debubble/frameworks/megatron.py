@@ -34,6 +34,7 @@ KEYS = {
     "embedding_layers": "--account-for-embedding-in-pipeline-split",
     "loss_layers": "--account-for-loss-in-pipeline-split",
     "layout": "--pipeline-model-parallel-layout",
+    "pattern": "--hybrid-layer-pattern",
     "micro_batch": "--micro-batch-size",
     "microbatches": "micro-batches",
     "global_batch": "--global-batch-size",
@@ -89,7 +90,7 @@ def rules(setup: Setup) -> Iterator[Breach]:
     full = settled(setup)
     for rule in (*COMMON, *((long_enough,) if setup.layout is None else ())):
         yield from rule(full if rule is long_enough else setup)
-    for check in (_ways_to_split, _layout, _ends, _even, _interleaving, _attention, _batch_growth, _switches):
+    for check in (_ways_to_split, _layout, _pattern, _ends, _even, _interleaving, _attention, _batch_growth, _switches):
         yield from check(replace(setup, chunks=full.chunks) if check is _interleaving else setup)
 
 
@@ -131,6 +132,21 @@ def _layout(setup: Setup) -> Iterator[Breach]:
     yield from layout_breaches(laid, setup.layers, setup.next_layers)
 
 
+def _pattern(setup: Setup) -> Iterator[Breach]:
+    """Stages of a hybrid model are cut by bars, and then by nothing else."""
+    if setup.pattern is None or "|" not in setup.pattern:
+        return
+    others = _set(setup, "chunks", "chunk_layers", "first", "last", "layout")
+    others += [field for field in ("embedding_layers", "loss_layers") if getattr(setup, field)]
+    if others:
+        rule = f"with bars in it {_named(others)} cannot be used"
+        yield Breach("pattern alone", ("pattern", *others), rule, f"leave out {_named(others)}")
+    segments = setup.pattern.split("/")[0].count("|") + 1
+    if segments % setup.ranks:
+        rule = f"its {segments} stages do not divide over {setup.ranks} ranks"
+        yield Breach("pattern stages", ("pattern", "pipeline"), rule, "add or take away a bar")
+
+
 def _ends(setup: Setup) -> Iterator[Breach]:
     """Uneven ends: what is left divides over the ranks in between, and everything over the chunks."""
     ends = _set(setup, "first", "last")
@@ -154,7 +170,8 @@ def _ends(setup: Setup) -> Iterator[Breach]:
 
 def _even(setup: Setup) -> Iterator[Breach]:
     """Without uneven ends or a layout, every rank and every chunk holds as many layers."""
-    if setup.layers is None or _set(setup, "first", "last", "layout", "split"):
+    cut = "|" in (setup.pattern or "") or _set(setup, "first", "last", "layout", "split")
+    if setup.layers is None or cut:
         return
     counted = (setup.embedding_layers or 0) + (setup.loss_layers or 0)
     units, what = setup.layers + counted, f"{setup.layers} layers"
@@ -271,6 +288,7 @@ _NEEDS: dict[str, tuple[str, Callable[[Setup], bool]]] = {
         "it works with interleaved chunks alone",
         lambda s: (settled(s).chunks or 1) > 1,
     ),
+    "--ckpt-format torch_dcp": ("it does not work with pipeline parallelism", lambda s: s.ranks == 1),
     "--use-torch-fsdp2": ("it does not work with pipeline parallelism", lambda s: s.ranks == 1),
     "--cpu-offloading": ("it does not work with pipeline parallelism", lambda s: s.ranks == 1),
     "--hybrid-context-parallel": ("it does not work with pipeline parallelism", lambda s: s.ranks == 1),

@@ -27,6 +27,7 @@ KEYS = {
     "embedding_layers": "account_for_embedding_in_pipeline_split",
     "loss_layers": "account_for_loss_in_pipeline_split",
     "layout": "pipeline_model_parallel_layout",
+    "pattern": "hybrid_layer_pattern",
     "micro_batch": "micro_batch_size",
     "microbatches": "micro-batches",
     "global_batch": "global_batch_size",

@@ -11,7 +11,7 @@ from ..errors import Fault, InputError
 from .flags import Pairs
 from .setup import NUMBERS, Backend, Setup
 
-_OURS = {name: name for name in (*NUMBERS, "split", "layout", "rampup", "schedule", "recompute")}
+_OURS = {name: name for name in (*NUMBERS, "split", "layout", "pattern", "rampup", "schedule", "recompute")}
 _OURS |= {"ranks": "pipeline", "stage_layers": "split", "batch": "local_batch", "num_layers": "layers"}
 _OURS |= {"model_layers": "layers", "vpp": "chunks", "pp": "pipeline", "tp": "tensor", "dp": "data", "cp": "context"}
 _OURS |= {"ep": "expert", "mbs": "micro_batch", "gbs": "global_batch"}
@@ -22,6 +22,8 @@ _FIELDS = {
 }
 _NODES = ("nnodes", "num_nodes", "trainer.num_nodes", "nodes")
 _PER_NODE = ("nproc_per_node", "gpus_per_node", "trainer.devices", "num_gpus_per_node", "ntasks_per_node")
+# Flags of which a value, not the flag, is what a rule is about.
+VALUES = {"--ckpt-format": ("torch_dcp",), "--dist-ckpt-format": ("torch_dcp",)}
 _LETTERS = {"embedding": "E", "decoder": "t", "loss": "L", "mtp": "m"}
 _CLOSE = 0.88  # a misspelt key, not another one
 
@@ -119,7 +121,10 @@ def _switch(key: str, value: object) -> set[str]:
     if name in _FIELDS:
         flag, on = _FIELDS[name]
         return {flag} if value is on else set()
-    return {"--" + name.replace("_", "-")} if value is True else set()
+    flag = "--" + name.replace("_", "-")
+    if value in VALUES.get(flag, ()):
+        return {f"{flag} {value}"}
+    return {flag} if value is True else set()
 
 
 def _misspelt(known: dict[str, str], key: str) -> list[str]:

@@ -26,6 +26,7 @@ class Setup:
         embedding_layers: layers as which the embedding counts in the split; likewise ``loss_layers``.
         split: layers of each stage, where all are given.
         layout: Megatron's string of stages.
+        pattern: Megatron's string of layers of a hybrid model, with bars where stages are cut.
         micro_batch: samples in a micro-batch, b.
         microbatches: per pipeline and step, m.
         local_batch: samples of one replica in a step.
@@ -58,6 +59,7 @@ class Setup:
     loss_layers: int | None = None
     split: tuple[int, ...] | None = None
     layout: str | None = None
+    pattern: str | None = None
     micro_batch: int | None = None
     microbatches: int | None = None
     local_batch: int | None = None
