@@ -63,6 +63,7 @@ class Observation(Pictured):
         clock_uncertainty_ns: how far the clocks of two ranks may disagree.
         matched_share: share of transfers whose both sides were found.
         links: receives by sender and receiver, split into waiting and transfer; empty where no transfer was measured.
+        torn: global ranks that talk to ranks which were not measured, so that what they waited for is not known.
     """
 
     source: str
@@ -77,3 +78,4 @@ class Observation(Pictured):
     clock_uncertainty_ns: int = 0
     matched_share: float = 1.0
     links: tuple[Link, ...] = ()
+    torn: tuple[int, ...] = ()

@@ -236,6 +236,32 @@ def test_ranks_of_one_host_are_distilled_though_they_cannot_be_diagnosed_alone(c
     )
 
 
+@pytest.mark.parametrize(
+    ("name", "ranks", "torn"),
+    [
+        ("bytedance-st/st-kineto", [0], [0]),  # alone
+        ("bytedance-st/st-kineto", [0, 2, 4], [4]),  # of replica 0, without its last
+        ("bytedance-st/st-kineto", [2, 4, 6], [2]),  # without its first
+        ("torch-cpu/1f1b", [0], [0]),  # on a CPU, where no transfer has a time
+    ],
+)
+def test_ranks_that_are_missing_are_said_and_nobody_is_blamed_for_their_work(cli, shared, name, ranks, torn):
+    files = [next((shared / "traces" / name).glob(f"rank{rank}[_.]*")) for rank in ranks]
+    there = cli("diagnose", *files, "--json")
+    assert there.status == 0
+    assert there.json["torn_ranks"] == torn
+    assert there.json["verdict"][0].startswith(f"Ranks are missing: rank {torn[0]} talks to others")
+    assert (there.json["schedule"], there.json["what_if"]) == ("no known schedule", [])
+    assert not {"schedule", "transfer", "order"} & {each["cause"] for each in there.json["findings"]}
+    assert not any("host gaps" in each["finding"] for each in there.json["findings"])
+
+
+def test_one_whole_replica_lacks_nothing(cli, shared):
+    files = [shared / "traces" / "bytedance-st" / "st-kineto" / f"rank{rank}_trace.json.gz" for rank in (0, 2, 4, 6)]
+    found = cli("diagnose", *files, "--json").json
+    assert (found["torn_ranks"], found["schedule"], found["replicas"]) == ([], "1f1b", 1)
+
+
 def test_a_recording_cannot_be_distilled_again(cli, tmp_path, shared):
     recording = Path(__file__).resolve().parents[2] / "examples" / "four-to-eight" / "recordings" / "eight"
     there = cli("diagnose", recording, "--record", tmp_path)

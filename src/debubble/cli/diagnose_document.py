@@ -37,6 +37,7 @@ def document(d: Diagnosis) -> dict[str, Any]:
         "resim_ratio": d.causes.resim_ratio,
         "resim_without_transfer_ratio": d.causes.resim_without_transfer_ratio,
         "matched_share": d.run.matched_share if d.run.links or d.run.matched_share < 1 else None,
+        "torn_ranks": d.run.torn,
         "transfers": [_link(each) for each in d.run.links],
         "receive_waiting_share": _waiting_share(d.run.links),
         "clock_uncertainty_ms": d.run.clock_uncertainty_ns / MILLISECOND,

@@ -74,7 +74,8 @@ def findings(case: Case) -> list[Finding]:
     What is smaller than the uncertainty of the clocks is not claimed.
     """
     least = max(SMALL * case.causes.window, case.run.clock_uncertainty_ns)
-    makers = (_schedule, _asked_for, _slow, _imbalance, _variation, _transfer, _host, _tail, _outside)
+    whole = (_schedule, _asked_for, _transfer)  # of which torn pipelines cannot tell
+    makers = (*(() if case.run.torn else whole), _slow, _imbalance, _variation, _host, _tail, _outside)
     found = [each for maker in makers for each in maker(case)]
     worth = (each for each in found if each.cost_ns > least or each.cause in FACTS)
     return sorted(worth, key=lambda each: -each.cost_ns)
@@ -207,7 +208,11 @@ def _transfer(case: Case) -> Iterator[Finding]:
 
 
 def _host(case: Case) -> Iterator[Finding]:
-    late = latest_rank(case.timeline)
+    late = latest_rank(case.timeline) if not case.run.torn else None
+    if case.run.torn:
+        sentence = "time that the ranks at hand do not explain: waiting for ranks that are not here, or late hosts"
+        yield Finding("unexplained", sentence, case.causes.unexplained, "measured", "trace all ranks of a pipeline")
+        return
     sentence, spans = "time that no op, order or hop explains", tuple[Span, ...]()
     if late is not None:
         sentence, spans = _late(case, late), (_span(case.timeline, late.row, late.rank),)

@@ -77,12 +77,12 @@ def diagnose(run: Observation, asked: str | None = None) -> Diagnosis:
     summary = summarise(run)
     timeline = summary.window.timeline
     schedule = timeline.program.schedule
-    order = recognise(schedule)
+    order = Recognised(None, None) if run.torn else recognise(schedule)
     found = causes(timeline)
     replay = replay_of(run, summary, order.name)
     slow = slow_ranks(summary)[:MOST_SLOW]
     here = [each for each in slow if each.replica == summary.window.replica and not each.steps]
-    tried = what_ifs(replay, found, here)
+    tried = [] if run.torn else what_ifs(replay, found, here)
     cured = [(each, cure(run, summary, each, order.name)) for each in slow]
     tried += [_of_replica(each, answer) for each, answer in cured if answer is not None and each not in here]
     tried.sort(key=lambda answer: -answer.speedup)
@@ -99,10 +99,12 @@ def _remarks(d: Diagnosis) -> Iterator[str]:
     if d.summary.left_out:
         steps = ", ".join(map(str, d.summary.left_out))
         yield f"left out as warm-up, longer than 1.5 times the median: step {steps}"
-    if abs(d.causes.resim_ratio - 1) > TRUSTED:
+    if d.run.torn:
+        yield "no what-if: ranks are missing"
+    elif abs(d.causes.resim_ratio - 1) > TRUSTED:
         yield f"no what-if: simulated again, the window takes {d.causes.resim_ratio:.2f} of what was measured"
     short = 1 - d.causes.resim_without_transfer_ratio
-    if abs(short) > FAR:
+    if abs(short) > FAR and not d.run.torn:
         model = "so hops were fitted as they were measured" if d.what_ifs else "and what-ifs are not offered"
         ratio = 1 / d.causes.resim_without_transfer_ratio
         yield f"with free transfers the window is {ratio:.3f} times what is simulated: they do not explain it, {model}"
@@ -131,6 +133,10 @@ def _verdict(d: Diagnosis) -> Iterator[str]:
     busy = 1 - summary.idle_share
     inside = busy * (summary.makespan_ns / step) if step else busy
     whole = "step" if step else "pipeline window"
+    if d.run.torn:
+        ranks = ", ".join(map(str, d.run.torn[:8])) + (", .." if len(d.run.torn) > 8 else "")
+        sure = "no order or cause is sure without them"
+        yield f"Ranks are missing: rank {ranks} talks to others that are not here, and {sure}."
     yield f"Its GPUs compute for {100 * inside:.0f} % of a {whole} (measured)."
     if d.run.predicted_ns:
         off = summary.makespan_ns / d.run.predicted_ns - 1

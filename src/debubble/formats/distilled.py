@@ -48,6 +48,7 @@ class Distilled(msgspec.Struct, frozen=True, kw_only=True):
     step_ns: dict[int, int]
     columns: dict[str, bytes]
     transfers: dict[str, bytes] | None
+    talks: bool = False
     remarks: list[str]
 
 
@@ -120,6 +121,7 @@ def _packed(device: RankOps, remarks: Sequence[str]) -> Distilled:
         transfers=None
         if moves is None
         else {name: _bytes(getattr(moves, name), kind) for name, kind in _MOVES.items()},
+        talks=device.talks,
         remarks=list(remarks),
     )
 
@@ -181,6 +183,7 @@ def _device(one: Distilled) -> RankOps:
         replica=one.replica,
         clock=Clock(one.clock),
         step_ns=one.step_ns,
+        talks=one.talks,
         transfers=None
         if moves is None
         else Transfers(**{f.name: np.frombuffer(moves[f.name], _MOVES[f.name]) for f in fields(Transfers)}),

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import numpy as np
 from numpy.typing import NDArray
@@ -25,11 +25,13 @@ class Hops:
             nanoseconds, as ``clocks.lags`` has them; a replica without transfers is not there.
         matched_share: share of transfers whose other side was found; 1 where there are no transfers.
         links: receives by sender and receiver, split into waiting and transfer.
+        found: by index of a device, whether the other side of each of its transfers was found, bool[transfers].
     """
 
     bounds: dict[int, NDArray[np.float64]]
     matched_share: float
     links: tuple[Link, ...] = ()
+    found: dict[int, NDArray[np.bool_]] = field(default_factory=dict)
 
 
 def hops(devices: Sequence[RankOps], where: Places) -> Hops:
@@ -57,7 +59,7 @@ def hops(devices: Sequence[RankOps], where: Places) -> Hops:
         least[down, p] = max(least[down, p], pairs.offset - pairs.spread)
     total = sum(len(flags) for flags in found.values())
     share = sum(int(flags.sum()) for flags in found.values()) / total if total else 1.0
-    return Hops(bounds, share, links(splits))
+    return Hops(bounds, share, links(splits), found)
 
 
 def _neighbours(where: Places, ranks: int) -> Iterator[tuple[int, int, int, int]]:

@@ -62,6 +62,7 @@ class RankOps:
         clock: what its zero is worth.
         step_ns: length of each whole step, nanoseconds, with what lies outside the pipeline, by number of the step.
         transfers: sends and receives; None where the file has none.
+        talks: whether it sends to or receives from other ranks, even where no transfer's times are known.
     """
 
     rank: int
@@ -78,6 +79,7 @@ class RankOps:
     clock: Clock = Clock.SHARED
     step_ns: dict[int, int] = field(default_factory=dict)
     transfers: Transfers | None = None
+    talks: bool = False
 
     def __len__(self) -> int:
         return len(self.step)

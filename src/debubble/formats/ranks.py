@@ -21,6 +21,7 @@ from .places import Places, Said, places
 from .plausible import plausible
 from .rank_ops import Clock, RankOps, Reading
 from .steps import with_steps
+from .torn import torn
 from .windows import Row, rows_of, schedule_of, together, turns_back
 
 _MOST_REASONS = 5  # for which windows were left out, that are spelled out
@@ -62,6 +63,7 @@ def observe(reading: Reading, said: Said | None = None) -> Observation:
         clock_uncertainty_ns=uncertainty,
         matched_share=moves.matched_share,
         links=moves.links,
+        torn=torn(sound, where, moves.found, found),
     )
 
 

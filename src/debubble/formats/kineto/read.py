@@ -19,6 +19,7 @@ from .names import SKIPPED
 from .ops import column
 from .p2p import transfers_of
 from .pieces import pieces_of
+from .posts import posts_of
 from .steps import steps_of
 from .tables import Collector, Tables
 from .told import told
@@ -148,6 +149,7 @@ def device_of(tables: Tables, source: str) -> tuple[RankOps, list[str]]:
         unit=column(found.unit[keep]),
         step_ns=steps.lengths(),
         transfers=transfers_of(tables, pieces, steps),
+        talks=len(posts_of(tables)) > 0,
     )
     return device, clauses
 
