@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 Column = NDArray[Any] | list[str]  # numbers of a binary table, or the text of a CSV
 
 _EXACT = 2.0**53  # whole numbers beyond this need more than a float
+_SCALED = 2.0**51  # and products of a float, which was rounded itself, beyond this
 _MOST = 2.0**61  # nanoseconds (73 years) that still can be added up
 
 
@@ -51,7 +52,7 @@ def nanoseconds_of(column: Column, scale: float) -> tuple[NDArray[np.int64], NDA
     bad = ~(np.abs(values) < _MOST)
     nanoseconds = np.rint(np.where(bad, 0, values)).astype(np.int64)
     if isinstance(column, list):
-        for row in np.flatnonzero(~bad & (np.abs(values) >= _EXACT)):
+        for row in np.flatnonzero(~bad & (np.abs(values) >= _SCALED)):
             nanoseconds[row] = int((Decimal(column[row].strip()) * int(scale)).to_integral_value())
     return nanoseconds, bad
 
