@@ -89,6 +89,11 @@ def test_empty_cells_are_idle_and_weights_order_no_op(file):
     assert [str(op) for op in torch_csv.read(file).row(0)] == ["0F0", "0F1", "0B0", "0B1"]
 
 
+def test_a_mark_of_byte_order_and_windows_line_ends_are_no_cells(file):
+    file.write_bytes(b"\xef\xbb\xbf0F0,0B0\r\n1F0,1B0\r\n")
+    assert len(torch_csv.read(file)) == 4
+
+
 def test_a_rank_in_the_middle_may_hold_nothing(file):
     file.write_text("0F0,0B0\n\n1F0,1B0\n")
     assert torch_csv.read(file).placement.tolist() == [[0, 2]]

@@ -195,7 +195,7 @@ def _table(path: Path) -> _Table:
 
 def _rows(path: Path) -> Iterator[list[str]]:
     try:
-        with path.open(newline="", encoding="utf-8", errors="replace") as stream:
+        with path.open(newline="", encoding="utf-8-sig", errors="replace") as stream:
             yield from csv.reader(stream)
     except (OSError, csv.Error) as error:
         reason = error.strerror if isinstance(error, OSError) else error
