@@ -44,7 +44,7 @@ class Layout:
         bucket: bytes of gradients that data-parallel ranks reduce in one call (Megatron-LM: 40 million in fp32;
             PyTorch's DDP: 25 MB).
         fused_kernels: whether element-wise work is fused (Transformer Engine, Megatron's kernels, ``torch.compile``).
-        keep_gathered: whether what sequence parallelism gathers is kept whole for the backward; Megatron-LM gathers again.
+        keep_gathered: whether what sequence parallelism gathers is kept for the backward; Megatron-LM gathers again.
         blocking_sends: whether a rank sends and receives in turn and waits for each (DeepSpeed's pipeline engine).
         tensor_overlap: whether tensor collectives run beside matrix products (Megatron's ``--tp-comm-overlap``).
     """

@@ -54,7 +54,7 @@ def test_flops_of_a_token_match_equation_3_of_narayanan_2021(name):
 
 
 def test_flops_of_nanotron_models_match_what_its_mfu_implies(shared):
-    """1B: 11.271 GFLOP a token at sequence 4,096, with scores counted dense and tied embeddings counted twice at p=2."""
+    """1B: 11.271 GFLOP a token at sequence 4,096, scores counted dense, tied embeddings twice at p=2."""
     from debubble.estimate.model import Model
 
     model = Model("1B", 16, 2048, 8192, 32, 32, 131072, tied=True)

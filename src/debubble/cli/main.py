@@ -20,6 +20,7 @@ VERBS = {
     "run": ("debubble.cli.run:run", "Train through a schedule on torch.distributed.pipelining and record it."),
     "diagnose": ("debubble.cli.diagnose:diagnose", "Read a recording or a trace: how big is the bubble, and why."),
     "fit": ("debubble.cli.fit:fit", "Fit step times of a log: slot, bubble, fixed time and a forecast."),
+    "validate": ("debubble.cli.validate:validate", "Hold the planner against measured tables: errors, ranking, memory."),
     "why": ("debubble.cli.why:why", "Say why one run is slower than another, and what to change."),
 }
 

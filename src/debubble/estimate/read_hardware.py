@@ -47,7 +47,7 @@ def known_hardware() -> tuple[str, ...]:
 
 @cache
 def _names() -> dict[str, str]:
-    found = {}
+    found: dict[str, str] = {}
     for file in FOLDER.glob("*.toml"):
         found |= dict.fromkeys([file.stem, *_load(file)["also"]], file.stem)
     return found

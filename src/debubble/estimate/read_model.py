@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import tomllib
-from dataclasses import fields
+from dataclasses import MISSING, fields
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -40,7 +40,7 @@ def known_models() -> tuple[str, ...]:
 
 @cache
 def _names() -> dict[str, str]:
-    found = {}
+    found: dict[str, str] = {}
     for file in FOLDER.glob("*.toml"):
         found |= dict.fromkeys([file.stem, *tomllib.loads(file.read_text())["also"]], file.stem)
     return found
@@ -88,8 +88,6 @@ def _checked(kind: type[Any], given: dict[str, Any], where: str) -> Any:
 
 
 def _optional(field: Any) -> bool:
-    from dataclasses import MISSING
-
     return field.default is not MISSING or field.default_factory is not MISSING
 
 
@@ -141,7 +139,8 @@ def model_of_config(config: dict[str, Any], name: str, where: str) -> Model:
     kind = str(config.get("model_type", ""))
     if kind not in _KNOWN:
         warnings.append(f"model_type {kind!r} is not known here: read from its generic fields, feed-forward gated")
-    sizes, faults = {}, []
+    sizes: dict[str, Any] = {}
+    faults: list[Fault] = []
     for mine, theirs in _SIZES.items():
         sizes[mine] = _size(config, theirs, where, faults)
     if faults:

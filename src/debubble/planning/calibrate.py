@@ -19,15 +19,15 @@ from numpy.typing import NDArray
 
 from ..errors import Fault, InputError
 from ..estimate.factors import GENERIC, Calibration, Factor
-from .measured import Row
 from .predict import predict
+from .rows import Row
 
 Column = NDArray[np.float64]
 
 # How far each factor is expected from 1 before anything is measured, in e-folds: how well vendors' figures and the
 # public data that the generic model rests on pin it down.
 PRIOR = {"kernels": 0.2, "tensor": 0.5, "data": 0.7, "transfer": 0.7, "floor": 0.5}
-NOISE = 0.1  # of a measured step: repeats of one layout lie 2 to 9 % apart, layouts of one set 5 to 15 % from the model
+NOISE = 0.06
 MEMORY_PRIOR = 0.3
 STEPS = 8
 NUDGE = 0.02
@@ -87,7 +87,7 @@ def _with(names: Sequence[str], at: Column, errors: Column | None = None) -> Cal
     factors = {
         name: Factor(np.exp(log), np.exp(log) * error) for name, log, error in zip(names, at, spread, strict=True)
     }
-    return replace(GENERIC, **factors)
+    return replace(GENERIC, **factors)  # type: ignore[arg-type]
 
 
 def _memory(rows: Sequence[Row]) -> Factor:

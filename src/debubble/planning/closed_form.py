@@ -41,7 +41,7 @@ def bubble(layouts: Layouts, mean: RankTime) -> Column:
         "looped-bfs": plain / v,
         "hanayo": plain / v,
         "zb-h1": (p - 1) * np.maximum(f + i - w, 0),
-        "zb-h2": (p - 1) * np.maximum(f, f + i - 2 * w) * (layouts.microbatches < 1e9),
+        "zb-h2": (p - 1) * np.maximum(f, f + i - 2 * w),
         "interleaved-zb": (p - 1) * f / v,
         "zb-v": (p - 1) * f / 2,
         "zb-auto": (p - 1) * np.maximum(f + i - 2 * w, 0),
@@ -63,7 +63,8 @@ def hops(layouts: Layouts) -> Column:
     """
     p, v, m = layouts.pipeline, layouts.chunks, layouts.microbatches
     ahead = np.isin(layouts.schedule, [SCHEDULES.index(n) for n in ("gpipe", "looped-bfs", "eager-1f1b", "zb-h2")])
-    return 2 * (p - 1) * (1 + np.where(ahead, 0, m * v / p))
+    found: Column = 2 * (p - 1) * (1 + np.where(ahead, 0, m * v / p))
+    return found
 
 
 def in_flight(layouts: Layouts) -> tuple[Column, Column]:

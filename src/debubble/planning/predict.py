@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from ..estimate.count import flops_per_token
 from ..estimate.factors import Calibration
 from ..plan import columns
-from .measured import Row
+from .rows import Row
 from .screen import screen
 
 Column = NDArray[np.float64]

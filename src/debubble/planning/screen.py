@@ -1,4 +1,4 @@
-"""The screen: step and memory of tens of thousands of layouts a second, by closed forms over first, inner and last rank."""
+"""The screen: step and memory of many thousand layouts a second, by closed forms over first, inner and last rank."""
 
 from __future__ import annotations
 

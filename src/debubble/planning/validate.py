@@ -10,8 +10,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from .calibrate import calibrate
-from .measured import Row
 from .predict import constant_mfu, predict
+from .rows import Row
 
 Column = NDArray[np.float64]
 
@@ -52,6 +52,7 @@ class Memory:
         failures: rows that failed, layouts that both failed and ran left out.
         recall: of the failures, how many are predicted beyond the device's memory, after that factor; mean over draws.
         precision: of the rows predicted beyond it, how many failed.
+        recall_at_98: the largest recall of any one limit at which 98 % of what lies beyond it failed.
     """
 
     rows: int
@@ -61,11 +62,12 @@ class Memory:
     failures: int
     recall: float | None
     precision: float | None
+    recall_at_98: float | None
 
 
 @dataclass(frozen=True, slots=True)
 class Score:
-    """One set: errors of the generic model, of the calibrated one on rows that it has not seen, and of a constant MFU."""
+    """One set: errors of the generic model, of the calibrated one on unseen rows, and of a constant MFU."""
 
     name: str
     rows: int
@@ -180,6 +182,7 @@ def memory_errors(rows: Sequence[Row]) -> Memory | None:
         int(failed.sum()),
         recall,
         precision,
+        _recall_at(0.98, peak / room if failed.any() else peak, failed),
     )
 
 
@@ -198,3 +201,12 @@ def _told_apart(beyond: NDArray[np.bool_], failed: NDArray[np.bool_]) -> tuple[f
         return None, None
     hits = int((beyond & failed).sum())
     return hits / int(failed.sum()), hits / max(int(beyond.sum()), 1)
+
+
+def _recall_at(precision: float, fullness: Column, failed: NDArray[np.bool_]) -> float | None:
+    """Largest share of the failures that lie beyond a limit at which enough of what lies beyond it failed."""
+    if not failed.any():
+        return None
+    hits = np.cumsum(failed[np.argsort(-fullness, kind="stable")])
+    enough = hits >= precision * np.arange(1, len(hits) + 1)
+    return float(hits[enough].max(initial=0) / failed.sum())
