@@ -87,3 +87,10 @@ def test_bad_input_is_one_line_and_exit_2(cli, args, words):
     assert ran.status == 2
     assert words in ran.err
     assert len(ran.err.splitlines()) == 1
+
+
+@pytest.mark.parametrize("flag", ["--pipeline", "--layers", "--chunks", "--micro-batch", "--global-batch", "--gpus"])
+def test_numbers_beyond_reason_are_refused_at_once(cli, flag):
+    ran = cli("check", "--backend", "megatron", "--layers", 5, "--pipeline", 3, flag, 10**14)
+    assert ran.status == 1
+    assert "it is a whole number from 1 to" in ran.out

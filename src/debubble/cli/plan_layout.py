@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from ..planning.space import Choice
 
 TOP = 10
+MOST_COUNTS = 16
 
 
 def plan_layout(said: dict[str, Any], *, as_json: bool) -> int:
@@ -36,6 +37,9 @@ def plan_layout(said: dict[str, Any], *, as_json: bool) -> int:
 
     needed(said, "model", "gpu", "gpus", "global_batch")
     unused(said, "microbatches", "rampup", "weights", "split", why="with a model the global batch says it")
+    if len(said["gpus"]) > MOST_COUNTS:
+        rule = f"each of the {len(said['gpus'])} numbers is a search of its own"
+        raise InputError(Fault("gpus", rule, f"give at most {MOST_COUNTS}"))
     backend = _backend(said)
     model, *made = together(
         lambda: read_model(said["model"]), *(partial(_cluster, said, gpus) for gpus in said["gpus"])

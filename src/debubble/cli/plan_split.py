@@ -12,6 +12,7 @@ if TYPE_CHECKING:
     from ..planning.uneven import Split
 
 SHOWN = 10
+MOST_OPS = 100_000  # of one split
 _OTHERS = ("model", "gpu", "gpus", "global_batch", "rampup", "emit", "calibrate", "tensor", "data", "chunks", "nodes")
 
 
@@ -48,6 +49,11 @@ def _possible(weights: tuple[float, ...], ranks: int, said: dict[str, Any]) -> N
         if len(split) != ranks or sum(split) != len(weights):
             rule = f"it shares {len(weights)} blocks out over {ranks} ranks"
             faults.append(Fault(f"split = {','.join(map(str, split))}", rule, "correct it"))
+    most = MOST_OPS // (2 * ranks)
+    for many in said["microbatches"]:
+        if many > most:
+            rule = "each split is simulated; beyond that a step grows by the heaviest stage for each micro-batch"
+            faults.append(Fault(f"microbatches = {many}", rule, f"give at most {most:,}"))
     if faults:
         raise InputError(*faults)
 

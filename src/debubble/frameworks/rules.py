@@ -6,15 +6,18 @@ from collections.abc import Iterator
 
 from .setup import NUMBERS, Breach, Setup
 
+LARGEST = 10**12
+LARGEST_OF = {"pipeline": 100_000, "chunks": 1_000, "layers": 100_000}  # what is looked at stage by stage
 MAY_BE_NOTHING = ("first", "last", "next_layers", "embedding_layers", "loss_layers", "zero", "experts")
 
 
 def sizes(setup: Setup) -> Iterator[Breach]:
-    """Every size is 1 or more."""
+    """Every size is 1 or more, and within reason."""
     for field in NUMBERS:
         value, least = getattr(setup, field), 0 if field in MAY_BE_NOTHING else 1
-        if value is not None and value < least:
-            yield Breach(f"size of {field}", (field,), f"it is a whole number, not below {least}")
+        most = LARGEST_OF.get(field, LARGEST)
+        if value is not None and not least <= value <= most:
+            yield Breach(f"size of {field}", (field,), f"it is a whole number from {least} to {most:,}")
 
 
 def devices(setup: Setup) -> Iterator[Breach]:

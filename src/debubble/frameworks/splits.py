@@ -38,13 +38,15 @@ def near_even_ends(layers: int, ranks: int, chunks: int = 1) -> tuple[int, int] 
     """
     if ranks < 3:
         return None
-    unit = chunks
+    unit, about = chunks, layers // ranks // chunks * chunks
     best: tuple[int, int, int, int] | None = None
-    for middle in range(layers // (ranks - 2) // unit * unit, 0, -unit):
+    for middle in range(
+        about + 2 * unit, max(about - 3 * unit, 0), -unit
+    ):  # further off an end or the middle is heavier
         ends = layers - middle * (ranks - 2)
         last = ends // 2 // unit * unit
         first = ends - last
-        if last < unit or first % unit:
+        if last < unit or first < unit or first % unit:
             continue
         heaviest = max(first, middle)
         found = heaviest, heaviest - min(last, middle), first, last

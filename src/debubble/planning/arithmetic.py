@@ -11,6 +11,7 @@ from ..plan import Layout
 from .idle import exact, idle_share, least_microbatches
 from .rejected import Rejected
 
+MOST_ROWS = 20_000
 MOST_RANKS = 256  # of a pipeline that is not asked for by number
 
 
@@ -113,6 +114,12 @@ def _enough_said(wish: Wish) -> None:
         )
     if wish.gpus is None and (wish.data is None or not wish.pipeline):
         faults.append(Fault("gpus", "devices are missing", "give --gpus, or both --data and --pipeline"))
+    amounts = len(wish.global_batch or wish.microbatches)
+    rows = (len(wish.pipeline) or MOST_RANKS) * len(wish.chunks) * len(wish.micro_batch) * amounts
+    if rows > MOST_ROWS:
+        faults.append(
+            Fault("plan", f"this asks for {rows:,} rows", f"shorten the lists: at most {MOST_ROWS:,} come out")
+        )
     if wish.global_batch and wish.microbatches:
         both = f"global-batch = {wish.global_batch[0]}, microbatches = {wish.microbatches[0]}"
         faults.append(Fault(both, "one follows from the other", "give one of them"))

@@ -8,6 +8,7 @@ from typing import Any
 
 from ..errors import InputError
 from ..frameworks.layout_string import read_layout
+from ..frameworks.rules import sizes
 from ..frameworks.setup import Backend, Breach, Setup
 from .idle import least_microbatches
 from .nearest_legal import Alternative, alternatives, idle_of
@@ -65,7 +66,7 @@ class Checked:
 
 def check(backend: Backend, setup: Setup) -> Checked:
     """Hold a setup against every rule of a framework."""
-    breaches = list(backend.rules(setup))
+    breaches = list(sizes(setup)) or list(backend.rules(setup))
     faults = tuple(_broken(backend, setup, breach) for breach in breaches)
     sound = not any(breach.law.startswith("size of") for breach in breaches)
     full = backend.settled(setup) if sound else setup
@@ -75,7 +76,7 @@ def check(backend: Backend, setup: Setup) -> Checked:
 
 
 def _broken(backend: Backend, setup: Setup, breach: Breach) -> Broken:
-    found = alternatives(backend, setup, breach)
+    found = alternatives(backend, setup, breach) if not breach.law.startswith("size of") else ()
     texts = [_choices(backend, field, found) for field in dict.fromkeys(one.field for one in found)]
     texts += [breach.remedy] if breach.remedy else []
     texts += [text] if (text := _better_split(backend, setup, breach)) else []
