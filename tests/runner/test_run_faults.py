@@ -4,6 +4,9 @@ import sys
 
 import pytest
 
+from debubble import Rates, Refusal, Release, Shape
+from debubble.synth.catalog import build
+
 ASKED = ("run", "--schedule", "1f1b", "-p", 2, "-m", 4)
 
 
@@ -75,3 +78,21 @@ def test_without_torch_the_remedy_is_the_extra(fails, monkeypatch):
     status, err = fails()
     assert status == 2
     assert "pip install 'debubble[torch]'" in err
+
+
+def test_a_searched_schedule_is_searched_at_the_pace(cli, tmp_path, monkeypatch):
+    tasks = []
+
+    def stop(task, wanted):
+        tasks.append(task)
+        raise Refusal("far enough")
+
+    monkeypatch.setattr("debubble.cli.run._on_device", stop)
+    paced = ("--pace", "F=10ms,I=30ms,W=5ms")
+    assert cli("run", "--schedule", "zb-auto", "-p", 4, "-m", 8, *paced, "--out", tmp_path / "out").status == 1
+    usual, wanted = (
+        build("zb-auto", Shape(4, 8), rates, release=Release.W)
+        for rates in (Rates(), Rates(10e6, input=30e6, weight=5e6))
+    )
+    assert tasks[0].schedule.same_order(wanted)
+    assert not tasks[0].schedule.same_order(usual)

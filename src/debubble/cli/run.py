@@ -111,6 +111,8 @@ def run(
         lambda: _can_write(wish["out"]),
     )
     order, rates, _ = made
+    if pace:  # what is searched is searched at the speed at which it runs
+        order = schedule_of(schedule, sizes, rates)
     paced = simulated(order, rates) if pace else None
     task = _on_device(_task(order, paced, round(hop), Wish(**wish)), wish["device"])
     if is_recording(task.out) and not _joins():
