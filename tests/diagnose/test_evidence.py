@@ -165,3 +165,17 @@ def test_a_schedule_that_is_not_the_one_asked_for_is_said_with_its_cost():
     assert found.sentence == "zb-h1 was asked for, and the order shows gpipe"
     assert found.cost_ns > 0
     assert not [each for each in diagnose(run, asked="gpipe").findings if each.cause == "order"]
+
+
+def test_a_rank_that_is_slow_in_2_of_10_steps_costs_a_fifth_of_what_it_costs_in_one():
+    some = [window(s, 0, rank_scale=(1, 1, 1.4 if s in (3, 6) else 1, 1)) for s in range(10)]
+    (found,) = [e for e in diagnose(Observation("run", tuple(some))).findings if e.cause == "slow rank"]
+    slow, fair = some[3].timeline.makespan, some[0].timeline.makespan
+    assert found.cost_ns == pytest.approx(0.2 * (1 - fair / slow) * fair, rel=1e-6)
+
+
+def test_where_ranks_are_missing_nothing_is_named_and_nothing_promised():
+    found = diagnose(Observation("run", (window(transfer=6 * MS),), torn=(3,)))
+    assert found.verdict[0].startswith("Ranks are missing: rank 3 talks to others")
+    assert (found.order.name, found.what_ifs) == (None, ())
+    assert not {"schedule", "transfer"} & {each.cause for each in found.findings}

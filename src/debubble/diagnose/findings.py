@@ -123,8 +123,9 @@ def _slow(case: Case) -> Iterator[Finding]:
         remedy = f"look at the GPU of {where}: clocks, power, other work on its host"
         window = next(w for w in case.summary.windows if _shows(slow, w.step, w.replica))
         spans = _longest(window.timeline, slow.rank)
-        cost = round(case.causes.window * (1 - 1 / cured.speedup))
-        yield Finding("slow rank", sentence, cost, "simulated", remedy, spans, cured.speedup)
+        lost = (1 - 1 / cured.speedup) * (len(slow.steps) / case.summary.steps if slow.steps else 1)
+        cost = round(case.causes.window * lost)  # of a mean step, where only some are slow
+        yield Finding("slow rank", sentence, cost, "simulated", remedy, spans, 1 / (1 - lost))
 
 
 def _shows(slow: Slow, step: int, replica: int) -> bool:

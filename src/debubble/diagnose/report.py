@@ -107,9 +107,9 @@ def _remarks(d: Diagnosis) -> Iterator[str]:
     if abs(short) > FAR and not d.run.torn:
         model = "so hops were fitted as they were measured" if d.what_ifs else "and what-ifs are not offered"
         ratio = 1 / d.causes.resim_without_transfer_ratio
-        yield f"with free transfers the window is {ratio:.3f} times what is simulated: they do not explain it, {model}"
+        yield f"the window is {ratio:.3f} times what is simulated with free transfers, {model}"
     if d.run.matched_share < 1:
-        yield f"{100 * (1 - d.run.matched_share):.2g} % of the transfers have no partner"
+        yield f"{100 * (1 - d.run.matched_share):.3g} % of the transfers have no partner"
     if d.run.paced:
         yield "paced: ops were stretched to given durations"
     if d.order.name is not None and d.order.departure:
