@@ -77,6 +77,14 @@ def test_layouts_inside_the_band_are_no_winners(found):
     assert any("more than the error" in sentence for sentence in about(MODEL, exact))
 
 
+def test_a_first_that_nearly_fills_its_device_names_one_with_room(found):
+    (sentence,) = [s for s in about(MODEL, replace(found, memory=max(found.plans[0].peak_bytes))) if "fills 100 %" in s]
+    roomy = 0.9 * max(found.plans[0].peak_bytes)
+    rank = next(n for n, plan in enumerate(found.plans, start=1) if max(plan.peak_bytes) <= roomy)
+    assert f"layout {rank} is the fastest that stays below 90 %" in sentence
+    assert not [s for s in about(MODEL, replace(found, memory=1e15)) if "fills" in s]
+
+
 def test_the_founding_question_more_devices_at_the_same_batch():
     by_gpus = {n: search(MODEL, cluster_of(H100, n), replace(SMALL, gpus=n), simulated=20) for n in (4, 8, 16)}
     rows = scaled(by_gpus, price=2.0)

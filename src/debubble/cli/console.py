@@ -11,7 +11,9 @@ from pathlib import Path
 from typing import TextIO
 
 _GLYPHS = "█▒░·│→×µ"
-_PLAIN = str.maketrans({"█": "F", "▒": "B", "·": ".", "→": ">", "×": "x", "µ": "u", "—": "-", "–": "-", "≥": ">="})
+_PLAIN = str.maketrans(
+    {"█": "F", "▒": "B", "·": ".", "→": ">", "×": "x", "µ": "u", "—": "-", "–": "-", "≥": ">=", "±": "+-"}
+)
 
 # What can command a terminal, or turn the direction of text; and the colours that our own pictures are painted in.
 _CONTROL = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069]")

@@ -33,6 +33,7 @@ class Found:
         simulated: of them, how many were simulated.
         rejected: why others were ruled out, and how many.
         band: relative error of a prediction, one standard deviation, 0 to 1.
+        memory: bytes of a device.
         closest: bytes that the fullest rank of the smallest layout needs; what to say where nothing fits.
     """
 
@@ -41,6 +42,7 @@ class Found:
     simulated: int
     rejected: tuple[Rejected, ...]
     band: float
+    memory: float
     closest: float
 
 
@@ -80,6 +82,7 @@ def search(
         simulated=len(plans),
         rejected=_together(refused),
         band=(calibration or GENERIC).band,
+        memory=memory,
         closest=float(seen.peak_bytes.min()) if len(legal) else 0.0,
     )
 

@@ -14,6 +14,7 @@ from .search import Found
 from .space import head_in_layers
 
 ENOUGH = 0.10  # idle share that a batch should stay under
+ROOMY = 0.90  # share of a device's memory up to which an estimate is safe: published peaks lie within 10 % of ours
 SECOND = 1e9  # nanoseconds
 BILLION = 1e9
 
@@ -108,7 +109,7 @@ def about(model: Model, found: Found) -> list[str]:
     if not found.plans:
         return []
     best, band = found.plans[0], found.band
-    sentences = [*_ties(found), *best.reasons]
+    sentences = [*_ties(found), *_tight(found), *best.reasons]
     if best.layout.pipeline > 1:
         head = head_in_layers(model, best.layout.sequence)
         if head >= 0.5:
@@ -137,6 +138,19 @@ def _ties(found: Found) -> list[str]:
         f"{alike} layouts lie within ±{100 * found.band:.0f} % of the first: no winner among them; picking the first "
         f"costs {100 * regret:.1f} % on average against the second, so measure both"
     ]
+
+
+def _tight(found: Found) -> list[str]:
+    """Whether the first may run out of memory, and which one has room to spare."""
+    best = found.plans[0]
+    filled = max(best.peak_bytes) / found.memory
+    if filled <= ROOMY:
+        return []
+    rank = next(
+        (n for n, plan in enumerate(found.plans, start=1) if max(plan.peak_bytes) <= ROOMY * found.memory), None
+    )
+    text = f"the first fills {100 * filled:.0f} % of its fullest device, and estimates of memory are off by some 10 %"
+    return [text if rank is None else f"{text}: layout {rank} is the fastest that stays below {100 * ROOMY:.0f} %"]
 
 
 def expected_regret(behind: float, band: float) -> float:
