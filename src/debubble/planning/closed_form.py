@@ -1,4 +1,4 @@
-"""Closed form: the window, the hops and the activations in flight of each schedule, for many layouts at once.
+"""Closed form: the bubble, the steady state and the activations in flight of each schedule, for many layouts at once.
 
 Bubbles as in the catalog of schedules, with F, B and W of the slowest rank and v chunks; they hold for even stages, and
 uneven ones are taken in by counting a pass of every stage once and the slowest rank for all micro-batches but one.
@@ -55,15 +55,19 @@ def bubble(layouts: Layouts, mean: RankTime) -> Column:
     return np.where(p > 1, found, 0.0)
 
 
-def hops(layouts: Layouts) -> Column:
-    """Hops that a step waits for: the way there and back once, and again for every p micro-batches of a chunk.
+def period(layouts: Layouts, mean: Column, slowest: Column, hop: Column) -> Column:
+    """Seconds from one micro-batch to the next once all ranks are busy, hops included.
 
-    Where F and B alternate, a rank waits for its neighbours on both sides: 2 (p-1)/p hops a micro-batch. Schedules that
-    run far ahead hide all but the first way.
+    Where F and B alternate, ranks wait for their neighbours on both sides: a chain of k of them takes the mean of its
+    slots and 2 (k-1)/k hops. So hops cost nothing where one rank is slower than its neighbour by more than they take.
+    The chains that count: the slowest rank alone, with one other, and all. Schedules that run far ahead wait for none.
     """
-    p, v, m = layouts.pipeline, layouts.chunks, layouts.microbatches
+    p, v = layouts.pipeline, layouts.chunks
     ahead = np.isin(layouts.schedule, [SCHEDULES.index(n) for n in ("gpipe", "looped-bfs", "eager-1f1b", "zb-h2")])
-    found: Column = 2 * (p - 1) * (1 + np.where(ahead, 0, m * v / p))
+    one = np.where(ahead | (p == 1), 0.0, hop * v)
+    other = (p * mean - slowest) / np.maximum(p - 1, 1)
+    pair = np.where(p > 1, (slowest + other) / 2 + one, 0.0)
+    found: Column = np.maximum(np.maximum(slowest, pair), mean + 2 * (p - 1) / p * one)
     return found
 
 

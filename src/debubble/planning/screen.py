@@ -17,7 +17,7 @@ from ..estimate.network import hop_time
 from ..estimate.outside import data_time, optimizer_time, tied_time
 from ..estimate.stages import Slice, StageTime, blocks, stage_parameters, stage_time
 from ..plan import Layouts
-from .closed_form import RankTime, bubble, hops, in_flight
+from .closed_form import RankTime, bubble, in_flight, period
 
 Column = NDArray[np.float64]
 
@@ -104,11 +104,13 @@ def _step(at: Setting, ends: _Ends) -> Column:
         )
     )
     slowest = np.maximum(np.maximum(first.slot, many * last.slot), np.where(ends.others > 0, middle.slot, 0.0))
-    window = (layouts.microbatches - many) * slowest + many * mean.slot + bubble(layouts, mean)
+    once = hop(at) * at.factors.transfer.value
+    window = (layouts.microbatches - many) * period(layouts, mean.slot, slowest, once)
+    window = window + many * mean.slot + bubble(layouts, mean) + 2 * (p - 1) * once
     shared, routed = (np.maximum(a, b) for a, b in zip(*_parameters(at, ends), strict=True))
     outside = at.factors.data.value * data_time(at, shared, routed, (mean.forward, mean.backward))
     outside = outside + tied_time(at) + optimizer_time(at, shared, routed) + at.constants.step
-    return window + hops(layouts) * hop(at) * at.factors.transfer.value + outside
+    return window + outside
 
 
 def hop(at: Setting) -> Column:
