@@ -138,6 +138,44 @@ def test_a_job_file_with_a_model_searches_its_devices(cli, tmp_path: Path):
     assert {(row["gpus"], row["global_batch"]) for row in said["candidates"]} == {(8, 32)}
 
 
+LOG = """  data_parallel_size .............................. 4
+  global_batch_size ............................... 32
+  micro_batch_size ................................ 1
+  num_layers ...................................... 32
+  pipeline_model_parallel_size .................... 2
+  recompute_granularity ........................... None
+  seq_length ...................................... 8192
+  sequence_parallel ............................... False
+  tensor_model_parallel_size ...................... 1
+  world_size ...................................... 8
+ iteration        1/     100 | elapsed time per iteration (ms): 60000.0 | global batch size:    32 |
+ iteration        2/     100 | elapsed time per iteration (ms): 4500.0 | global batch size:    32 |
+ iteration        3/     100 | elapsed time per iteration (ms): 4550.0 | global batch size:    32 |
+ iteration        4/     100 | elapsed time per iteration (ms): 4525.0 | global batch size:    32 |
+"""
+
+
+def test_a_megatron_log_calibrates_by_its_own_arguments_and_steps(cli, tmp_path: Path):
+    (tmp_path / "run.log").write_text(LOG)
+    said = cli(
+        "plan", "--gpus", 8, *MODEL, "-p", 2, "--calibrate", tmp_path / "run.log", "--schedule", "1f1b", "--json"
+    ).json
+    (same,) = [
+        row
+        for row in said["candidates"]
+        if (row["tensor"], row["pipeline"], row["context"], row["recompute"]) == (1, 2, 1, "none")
+        and len(set(row["layers"])) == 1
+    ][:1]
+    assert same["step_ms"] == pytest.approx(4525, rel=0.05)
+
+
+def test_a_log_without_its_head_says_what_is_missing(cli, tmp_path: Path):
+    (tmp_path / "run.log").write_text("\n".join(LOG.splitlines()[-4:]))
+    ran = cli("plan", "--gpus", 8, *MODEL, "--calibrate", tmp_path / "run.log")
+    assert ran.status == 2
+    assert "its head does not print --pipeline-model-parallel-size" in ran.err
+
+
 @pytest.mark.parametrize(
     ("args", "words"),
     [

@@ -66,7 +66,6 @@ _OPTIONS = (
     (("--schedule",), str, "Schedules to try, with commas between them."),
     (("--precision",), click.Choice(["bf16", "fp16", "fp8", "fp4"]), "Of the matrix products.  [default: bf16]"),
     (("--zero",), click.IntRange(0, 3), "What replicas share out: 1 optimizer, 2 gradients, 3 weights.  [default: 1]"),
-    (("--calibrate",), str, "Calibration: measured rows as CSV, or a file written by --save-calibration."),
     (("--save-calibration",), str, "Write the calibration to this file."),
     (("--top",), COUNT, "Layouts to print.  [default: 10]"),
     (("--emit",), str, "Print what to paste: megatron, torchtitan, torch, deepspeed, nemo or nanotron."),
@@ -84,6 +83,11 @@ def _with_options(command: Any) -> Any:
 @click.command(cls=Verb, short_help="Find the layout to launch.")
 @click.argument("job", required=False)
 @_with_options
+@click.option(
+    "--calibrate",
+    multiple=True,
+    help="Measured rows as CSV, logs of Megatron-LM, or a file of --save-calibration; give it again for more.",
+)
 @click.option("--split", type=Parsed("n,n,..", _split), multiple=True, help="With --weights: a split to compare.")
 @json_option
 def plan(job: str | None, as_json: bool, **said: Any) -> int:

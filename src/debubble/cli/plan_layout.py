@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from dataclasses import replace
 from functools import partial
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ..errors import Fault, InputError, Refusal, nearest
@@ -121,12 +120,13 @@ def _choice(said: dict[str, Any], gpus: int, backend: Backend | None) -> Choice:
 
 
 def _calibration(said: dict[str, Any], model: Model, cluster: Cluster) -> Calibration | None:
-    if said["calibrate"] is None:
+    if not said["calibrate"]:
         unused(said, "save_calibration", why="there is none without --calibrate")
         return None
-    from ..planning.calibration_file import read_calibration, written
+    from ..planning.calibration_file import written
+    from .plan_calibrate import calibration_of
 
-    found = read_calibration(Path(said["calibrate"]), model, cluster, _base(said))
+    found = calibration_of(said["calibrate"], model, cluster, _base(said))
     if said["save_calibration"]:
         from ..formats.atomic import replacing
 

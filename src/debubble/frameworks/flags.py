@@ -50,7 +50,13 @@ def script_pairs(text: str) -> Pairs:
     """The flags of a launch script; where it holds none, the argument dump of a log (``name ..... value``)."""
     words = _words(text)
     pairs = pairs_of(words)
-    return pairs or [("--" + key.replace("_", "-"), value) for key, value in _DUMP.findall(text)]
+    return pairs or dump_pairs(text)
+
+
+def dump_pairs(text: str) -> Pairs:
+    """The arguments that Megatron-LM prints into its log before it starts, ``name ..... value``."""
+    words: dict[str, object] = {"True": True, "False": False, "None": None}
+    return [("--" + key.replace("_", "-"), words.get(value, value)) for key, value in _DUMP.findall(text)]
 
 
 def _words(text: str) -> list[str]:

@@ -55,10 +55,10 @@ _FACTORS = tuple(f.name for f in fields(Calibration) if f.type == "Factor")
 
 
 def read_calibration(path: Path, model: Model, cluster: Cluster, base: Layout) -> Calibration:
-    """Factors that were saved, or a fit to measured rows.
+    """Factors that were saved (``.toml``), or a fit to measured rows (anything else).
 
     Args:
-        path: ``.toml`` of factors, or ``.csv`` of rows.
+        path: the file.
         model: of which the rows are.
         cluster: on which they ran; each row's own number of devices replaces its.
         base: what rows do not say of their layout.
@@ -66,14 +66,26 @@ def read_calibration(path: Path, model: Model, cluster: Cluster, base: Layout) -
     Raises:
         InputError: what cannot be read; all faults of all rows at once.
     """
-    raw = path.read_bytes()[: LARGEST + 1]
+    if path.suffix.lower() == ".toml":
+        return _saved(_text(path), path)
+    return calibrate(measured_rows(path, model, cluster, base), str(path))
+
+
+def measured_rows(path: Path, model: Model, cluster: Cluster, base: Layout) -> list[Row]:
+    """The measured runs of a CSV; see ``read_calibration``.
+
+    Raises:
+        InputError: what cannot be read; all faults of all rows at once.
+    """
+    return _rows(_text(path), path, model, cluster, base)
+
+
+def _text(path: Path) -> str:
+    with path.open("rb") as stream:
+        raw = stream.read(LARGEST + 1)
     if len(raw) > LARGEST:
         raise InputError(Fault(str(path), f"it has less than {LARGEST:,} bytes", "give a few measured rows"))
-    text = raw.decode("utf-8", errors="replace")
-    if path.suffix.lower() == ".toml":
-        return _saved(text, path)
-    rows = _rows(text, path, model, cluster, base)
-    return calibrate(rows, str(path))
+    return raw.decode("utf-8", errors="replace")
 
 
 def _saved(text: str, path: Path) -> Calibration:
