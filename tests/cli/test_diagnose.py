@@ -118,8 +118,20 @@ def test_what_cannot_be_done_is_never_the_next_step(cli):
     found = cli("diagnose", RECORDING, "--json").json
     assert {each["change"] for each in found["what_if"] if each["bound"]} >= {"free transfers"}
     (said,) = [line for line in found["verdict"] if line.startswith("Next: ")]
-    best = next(each for each in found["what_if"] if not each["bound"])
+    best = next(each for each in found["what_if"] if not (each["bound"] or each["demands"]))
     assert said.startswith(f"Next: {best['change']}, {best['speedup']:.2f} times")
+
+
+def test_the_next_step_keeps_batch_weights_and_engine_and_what_brings_more_says_what_it_asks_for(cli):
+    found = cli("diagnose", RECORDING, "--json").json
+    demands = {each["change"]: each["demands"] for each in found["what_if"]}
+    assert demands["chimera"][0] == "a GPU holds two copies of its weights"
+    assert demands["chimera"][1].startswith("another engine than torch runs it: ")
+    assert demands["16 micro-batches"] == ["the batch is 4 x as large"]
+    said = [line for line in found["verdict"] if line.startswith(("Next: ", "More: "))]
+    assert [line[:4] for line in said] == ["Next", "More"]
+    assert not any(name in said[0] for name in ("chimera", "dualpipe", "micro-batches"))
+    assert said[1].endswith("(simulated), if the batch is 4 x as large.")
 
 
 def test_nothing_there_is_one_line(cli, tmp_path):

@@ -121,6 +121,7 @@ def _what_if(d: Diagnosis) -> list[dict[str, Any]]:
             "peak_activations": each.peak_activations,
             "activations_ratio": each.activations_ratio,
             "assumes": each.assumes,
+            "demands": each.demands,
             "bound": each.bound,
             "evidence": each.evidence,
         }

@@ -11,7 +11,7 @@ from ..costs import Costs
 from ..errors import InputError
 from ..op import Kind
 from ..schedule import Schedule, Shape, loop_placement
-from ..schedules.catalog import build
+from ..schedules.catalog import CATALOG, build
 from .fit import free_transfers, present
 from .replay import MOST_OPS, Replay
 
@@ -41,7 +41,7 @@ def more_microbatches(run: Replay, microbatches: int) -> Replay | None:
         costs=_costs(run, durations, transfers),
         batch=run.batch * ratio,
         changes=(*run.changes, f"{microbatches} micro-batches"),
-        assumes=(*run.assumes, f"the batch is {ratio:.3g} x as large"),
+        demands=(*run.demands, f"the batch is {ratio:.3g} x as large"),
     )
 
 
@@ -113,6 +113,8 @@ def other_schedule(run: Replay, name: str, chunks: int) -> Replay | None:
     split = (HALVES,) if schedule.splits and not run.schedule.splits else ()
     copies = schedule.placement.shape[0] // run.schedule.placement.shape[0]
     twice = ("a GPU holds two copies of its weights",) if copies > 1 else ()
+    why = CATALOG[name].not_on_torch
+    engine = (f"another engine than torch runs it: {why}",) if why else ()
     label = f"{name} with {parts} chunks" if parts > 1 else name
     return replace(
         run,
@@ -120,7 +122,8 @@ def other_schedule(run: Replay, name: str, chunks: int) -> Replay | None:
         costs=_costs(run, _on_ranks(run, schedule), _usual_hops(run, schedule)),
         name=name,
         changes=(*run.changes, label),
-        assumes=(*run.assumes, *spread, *split, *twice),
+        assumes=(*run.assumes, *spread, *split),
+        demands=(*run.demands, *twice, *engine),
     )
 
 

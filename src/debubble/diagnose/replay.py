@@ -35,6 +35,8 @@ class Replay:
         layers: layers on a rank, relative to the original.
         changes: what was changed, a clause each.
         assumes: what its answer takes for granted, a clause each.
+        demands: what it asks for beyond that, which not every run can give (a larger batch, room for a second copy
+            of the weights, another engine), a clause each.
         bound: whether something was changed that nobody can do, to see what it costs.
     """
 
@@ -49,6 +51,7 @@ class Replay:
     layers: float = 1.0
     changes: tuple[str, ...] = ()
     assumes: tuple[str, ...] = ()
+    demands: tuple[str, ...] = ()
     bound: bool = False
 
     @property
@@ -76,6 +79,7 @@ class WhatIf:
         peak_activations: on the worst rank, in its own micro-batches.
         activations_ratio: memory of activations on the worst rank, with over without.
         assumes: what the answer takes for granted, a clause each.
+        demands: those of them that not every run can give: a larger batch, more memory, another engine.
         bound: whether nobody can do it: it only shows what something costs.
         evidence: always ``simulated``.
     """
@@ -89,6 +93,7 @@ class WhatIf:
     peak_activations: float
     activations_ratio: float
     assumes: tuple[str, ...]
+    demands: tuple[str, ...] = ()
     bound: bool = False
     evidence: str = "simulated"
 
@@ -113,6 +118,7 @@ def _answer(changed: Replay, before: int, held: float) -> WhatIf:
         idle_share=again.idle_share,
         peak_activations=peak,
         activations_ratio=peak * changed.size * changed.layers / held if held else 1.0,
-        assumes=changed.assumes,
+        assumes=(*changed.assumes, *changed.demands),
+        demands=changed.demands,
         bound=changed.bound,
     )

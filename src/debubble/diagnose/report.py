@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
 from ..finding import Finding
@@ -147,7 +147,16 @@ def _verdict(d: Diagnosis) -> Iterator[str]:
         share = first.cost_ns / (step or summary.makespan_ns)
         yield f"Most costs {first.cause}, {100 * share:.0f} % of a {whole} ({first.evidence}): {first.sentence}."
     yield from _receives(d)
-    better = [answer for answer in d.what_ifs if answer.speedup > 1 and not answer.bound]
-    if better:
-        best = better[0]
-        yield f"Next: {best.change}, {best.speedup:.2f} times the samples per second (simulated)."
+    yield from _next(d.what_ifs)
+
+
+def _next(answers: Sequence[WhatIf]) -> Iterator[str]:
+    """The best change that keeps batch, weights and engine; what brings more is named with what it asks for."""
+    better = [answer for answer in answers if answer.speedup > 1 and not answer.bound]
+    plain = next((answer for answer in better if not answer.demands), None)
+    if plain is not None:
+        yield f"Next: {plain.change}, {plain.speedup:.2f} times the samples per second (simulated)."
+    if better and better[0] is not plain:
+        best, word = better[0], "Next" if plain is None else "More"
+        gain = f"{best.speedup:.2f} times the samples per second (simulated)"
+        yield f"{word}: {best.change}, {gain}, if {' and '.join(best.demands)}."
