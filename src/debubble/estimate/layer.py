@@ -105,9 +105,9 @@ class Setting:
         return np.where(self.layouts.sequence_parallel > 0, self.layouts.tensor, 1.0)
 
     @property
-    def turns(self) -> Column:
-        """How often a hop counts: twice where both directions pass one after the other, once where side by side."""
-        return np.where(self.layouts.blocking_sends > 0, 2.0, 1.0)
+    def blocking(self) -> NDArray[np.bool_]:
+        """Where a hop takes up both of its ranks and passes no other."""
+        return self.layouts.blocking_sends > 0
 
     @property
     def network(self) -> Network:

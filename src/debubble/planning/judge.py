@@ -93,7 +93,9 @@ def _case(model: Model, cluster: Cluster, layout: Layout, calibration: Calibrati
     table = _durations(stages)
     even = np.broadcast_to(np.rint(table.mean(axis=1, keepdims=True)).astype(np.int64), table.shape)
     free = np.zeros_like(table)
-    durations, transfers = np.stack([even, table, table]), np.stack([free, free, _transfers(at, program)])
+    hops = _transfers(at, program)
+    taken, delayed = (_taken(hops), free) if at.blocking[0] else (free, hops)
+    durations, transfers = np.stack([even, table, table + taken]), np.stack([free, free, delayed])
     return _Case(layout, at, held, stages, program, durations, transfers)
 
 
@@ -183,7 +185,16 @@ def _transfers(at: Setting, program: Program) -> NDArray[np.int64]:
     table = np.zeros((KINDS, len(place)))
     table[Kind.F, 1:] = between
     table[Kind.B, :-1] = table[Kind.I, :-1] = between
-    return np.rint(SECOND * at.factors.transfer.value * float(at.turns[0]) * table).astype(np.int64)
+    return np.rint(SECOND * at.factors.transfer.value * table).astype(np.int64)
+
+
+def _taken(hops: NDArray[np.int64]) -> NDArray[np.int64]:
+    """What blocking transfers add to each op: receiving its input and sending its output, nanoseconds."""
+    sent = np.zeros_like(hops)
+    sent[Kind.F, :-1] = hops[Kind.F, 1:]
+    for kind in (Kind.B, Kind.I):
+        sent[kind, 1:] = hops[kind, :-1]
+    return hops + sent
 
 
 def _by_rank(program: Program, stage: Column) -> Column:

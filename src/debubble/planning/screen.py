@@ -89,12 +89,24 @@ def _rank(stage: StageTime, inner: StageTime, chunks: Column) -> RankTime:
     return RankTime(*(getattr(stage, n) + (chunks - 1) * getattr(inner, n) for n in names))
 
 
+def _taking(rank: RankTime, seconds: Column) -> RankTime:
+    """A rank whose forward and backward are longer by what its transfers take up."""
+    share = np.where(rank.slot > 0, 1 + seconds / np.maximum(rank.slot, 1e-30), 1.0)
+    return RankTime(rank.forward * share, rank.backward * share, rank.weight * share)
+
+
 def _step(at: Setting, ends: _Ends) -> Column:
     layouts, p = at.layouts, at.layouts.pipeline
     made_of = blocks(at)
     inner = stage_time(at, made_of, ends.inner[0])
-    first, last = (_rank(stage_time(at, made_of, side[0]), inner, layouts.chunks) for side in (ends.first, ends.last))
-    middle = _rank(inner, inner, layouts.chunks)
+    once = hop(at)
+    taken = np.where(at.blocking, once, 0.0)  # of a rank, by each of its sends and receives
+    first, last = (
+        _taking(_rank(stage_time(at, made_of, side[0]), inner, layouts.chunks), (4 * layouts.chunks - 2) * taken)
+        for side in (ends.first, ends.last)
+    )
+    middle = _taking(_rank(inner, inner, layouts.chunks), 4 * layouts.chunks * taken)
+    once = once - taken
     many = np.where(p > 1, 1.0, 0.0)
     names = ("forward", "backward", "weight")
     mean = RankTime(
@@ -104,7 +116,6 @@ def _step(at: Setting, ends: _Ends) -> Column:
         )
     )
     slowest = np.maximum(np.maximum(first.slot, many * last.slot), np.where(ends.others > 0, middle.slot, 0.0))
-    once = hop(at) * at.factors.transfer.value
     window = (layouts.microbatches - many) * period(layouts, mean.slot, slowest, once)
     window = window + many * mean.slot + bubble(layouts, mean) + 2 * (p - 1) * once
     shared, routed = (np.maximum(a, b) for a, b in zip(*_parameters(at, ends), strict=True))
@@ -116,7 +127,7 @@ def _step(at: Setting, ends: _Ends) -> Column:
 def hop(at: Setting) -> Column:
     """Seconds of a hop: the residual of a micro-batch (over t with sequence parallelism), to another node if any is."""
     apart = (at.layouts.gpus > at.cluster.gpus_per_node).astype(np.float64)
-    return at.turns * hop_time(at.network, apart, 2 * at.tokens * at.model.hidden / at.spread)
+    return at.factors.transfer.value * hop_time(at.network, apart, 2 * at.tokens * at.model.hidden / at.spread)
 
 
 def _parameters(at: Setting, ends: _Ends) -> tuple[tuple[Column, Column], tuple[Column, Column]]:

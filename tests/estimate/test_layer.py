@@ -1,0 +1,101 @@
+"""Time of a layer: laws that hold for any sizes, the floor of small ones, and what odd heads cost."""
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from debubble.estimate.constants import CONSTANTS
+from debubble.estimate.hardware import cluster_of
+from debubble.estimate.layer import Setting, layer_time
+from debubble.estimate.model import Model
+from debubble.estimate.products import product_time
+from debubble.estimate.read_hardware import read_hardware
+from debubble.estimate.read_model import read_model
+from debubble.plan import Layout, columns
+
+A100 = cluster_of(read_hardware("A100-80GB"), 64)
+
+
+def timed(model, experts=False, **given):
+    return layer_time(Setting(model, A100, columns([Layout(**given)], model.layers)), experts=experts)
+
+
+layouts = st.fixed_dictionaries(
+    {
+        "tensor": st.sampled_from([1, 2, 4, 8, 16]),
+        "data": st.sampled_from([1, 4]),
+        "micro_batch": st.integers(1, 32),
+        "sequence": st.sampled_from([512, 2048, 8192]),
+        "recompute": st.sampled_from(["none", "selective", "full"]),
+        "fused_attention": st.booleans(),
+        "zero": st.integers(0, 3),
+    }
+)
+
+
+@settings(max_examples=60, deadline=None)
+@given(layouts, st.sampled_from(["llama3-8b", "gpt3-175b", "deepseek-v3", "qwen3-30b-a3b"]))
+def test_no_layer_is_faster_than_its_flops_at_the_peak(given, name):
+    model = read_model(name)
+    found = timed(model, experts=model.experts is not None, **given)
+    assert (found.total.forward >= found.ideal.forward).all()
+    assert (found.total.backward >= found.ideal.backward).all()
+    assert (found.kernels.backward >= found.weight).all()
+    assert np.isfinite(found.total.both + found.total.again).all()
+
+
+@settings(max_examples=40, deadline=None)
+@given(layouts)
+def test_more_samples_never_take_less_time_nor_less_time_each(given):
+    model = read_model("llama3-8b")
+    one, two = (
+        timed(model, **{**given, "micro_batch": b}).total.both[0]
+        for b in (given["micro_batch"], 2 * given["micro_batch"])
+    )
+    assert one <= two <= 2.35 * one
+
+
+def test_a_small_layer_takes_what_the_host_needs_to_issue_it():
+    """vTrain single node: hidden 1,024, micro-batch 1, full recomputation: 3.5 to 3.9 ms a layer at tensor 1 to 4."""
+    model = Model("small", 24, 1024, 4096, 16, 16, 51200, gated=False, dropout=True, biases=True)
+    for tensor in (1, 2, 4):
+        total = timed(
+            model,
+            tensor=tensor,
+            sequence=1024,
+            recompute="full",
+            precision="fp16",
+            fused_attention=False,
+            sequence_parallel=False,
+        ).total
+        assert 2.5e-3 < (total.both + total.again)[0] < 3.9e-3
+
+
+def test_heads_of_108_cost_a_third_more_where_scores_are_products():
+    """BigScience: 78 layers of 13,824 at tensor 8: 64 heads (216) 121 s, 128 heads (108) 157 to 163 s."""
+    sizes = {"layers": 78, "hidden": 13824, "ffn": 55296, "vocab": 250880, "gated": False, "dropout": True}
+    common = {
+        "tensor": 8,
+        "micro_batch": 4,
+        "sequence": 2048,
+        "recompute": "full",
+        "fused_attention": False,
+        "precision": "fp16",
+    }
+    wide, odd = (timed(Model("m", heads=a, kv_heads=a, **sizes), **common).total for a in (64, 128))
+    ratio = ((odd.both + odd.again) / (wide.both + wide.again))[0]
+    assert ratio == pytest.approx(160 / 121, rel=0.15)
+
+
+def test_a_large_product_nears_the_achievable_rate_and_a_small_one_does_not():
+    device, one = read_hardware("A100-80GB"), np.ones(1)
+
+    def reached(n):
+        return (
+            2 * n**3 / product_time(device, CONSTANTS, n * one, (n * one, n * one), device.peak("bf16") * one, one)[0]
+        )
+
+    best = device.peak("bf16") * device.achievable * device.sustained
+    assert 0.95 * best < reached(16384) <= best
+    assert reached(256) < 0.1 * best
