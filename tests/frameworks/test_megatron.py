@@ -42,11 +42,12 @@ def test_a_legal_even_split_holds_every_layer_and_gives_all_units_alike(layers, 
 @given(st.integers(3, 80), st.integers(3, 8), st.integers(1, 3))
 def test_the_uneven_ends_that_a_fault_offers_are_legal(layers, p, v):
     offered = [b.remedy for b in rules(Setup(layers=layers, pipeline=p, chunks=v)) if b.law == "even ranks"]
-    for text in offered:
-        if "uneven ends" in text:
-            words = text.split("; ")[0].split()
-            first, last = int(words[3]), int(words[5])
+    for text in (way for remedy in offered for way in remedy.split("; ") if way):
+        if text.startswith("uneven ends"):
+            first, last = (int(word) for word in text.split() if word.isdecimal())
             assert not laws(layers=layers, pipeline=p, chunks=v, first=first, last=last)
+        else:
+            assert not laws(layers=layers, pipeline=p, chunks=v, embedding_layers=1, loss_layers=1)
 
 
 @pytest.mark.parametrize(

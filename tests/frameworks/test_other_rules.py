@@ -5,6 +5,7 @@ import pytest
 from debubble.frameworks.backends import BACKENDS
 from debubble.frameworks.setup import Setup
 from debubble.frameworks.torchtitan import dealt
+from debubble.planning.check import check
 
 
 def laws(name: str, **said: object) -> set[str]:
@@ -65,7 +66,9 @@ def test_nemo_says_megatrons_rules_in_its_own_words():
     nemo, megatron = BACKENDS["nemo"], BACKENDS["megatron"]
     said = Setup(layers=30, pipeline=4, chunks=2, microbatches=10)
     assert [b.law for b in nemo.rules(said)] == [b.law for b in megatron.rules(said)]
-    assert nemo.key("pipeline") == "pipeline_model_parallel_size"
+    texts = [str(fault) for fault in check(nemo, Setup(layers=30, pipeline=4)).faults]
+    assert texts
+    assert all("num_layers_in_first_pipeline_stage" in text and "--" not in text for text in texts)
 
 
 def test_every_backend_says_from_which_version_its_rules_were_read():

@@ -90,7 +90,7 @@ def _read(asked: Asked) -> tuple[Backend, Setup, tuple[str, ...]]:
     from ..frameworks.read import read_setup
 
     pairs = [pair for place in asked.places for pair in _pairs(place)] + pairs_of(asked.words)
-    _something(asked, pairs)
+    _refuse_nothing(asked, pairs)
     where = asked.places[0] if asked.places else "configuration"
     backend = backend_of(asked.backend) if asked.backend else recognised(pairs, where)
     told = read_setup(backend, _of_sizes(asked) + _of_model(asked) + pairs)
@@ -100,7 +100,7 @@ def _read(asked: Asked) -> tuple[Backend, Setup, tuple[str, ...]]:
     return backend, told.setup, told.notes
 
 
-def _something(asked: Asked, pairs: Pairs) -> None:
+def _refuse_nothing(asked: Asked, pairs: Pairs) -> None:
     if not pairs and asked.sizes == Sizes() and asked.batch is None and asked.model is None:
         rule = "there is nothing to check"
         raise InputError(Fault("configuration", rule, "give a file, flags as in --layers 64 --pipeline 8, or a layout"))

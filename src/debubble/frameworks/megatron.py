@@ -117,7 +117,7 @@ def _set(setup: Setup, *names: str) -> list[str]:
 
 
 def _named(names: list[str]) -> str:
-    return ", ".join(KEYS[field] for field in names)
+    return ", ".join(f"<{field}>" for field in names)
 
 
 def _layout(setup: Setup) -> Iterator[Breach]:
@@ -195,11 +195,9 @@ def _uneven(layers: int, ranks: int, chunks: int) -> str:
     ways = []
     ends = near_even_ends(layers, ranks, chunks)
     if ends:
-        ways.append(f"uneven ends: {KEYS['first']} {ends[0]} {KEYS['last']} {ends[1]}")
-    if (layers + 2) % ranks == 0 and (split := ends_counted(layers, ranks, 1, 1)) and min(split) > 0:
-        ways.append(
-            f"{KEYS['embedding_layers']} {KEYS['loss_layers']} ({split[0]}, {split[len(split) // 2]}, .., {split[-1]})"
-        )
+        ways.append(f"uneven ends: <first> {ends[0]} <last> {ends[1]}")
+    if (layers + 2) % (ranks * chunks) == 0 and (split := ends_counted(layers, ranks, 1, 1)) and min(split) > 0:
+        ways.append(f"<embedding_layers> <loss_layers> ({split[0]}, {split[len(split) // 2]}, .., {split[-1]})")
     return "; ".join(ways)
 
 
@@ -224,9 +222,7 @@ def _interleaving(setup: Setup) -> Iterator[Breach]:
         yield Breach("group size", ("group", *fields), rule)
     elif 0 < m % group < p:
         rule = f"the last group would hold {m % group} of {m} micro-batches, fewer than the {p} ranks"
-        rule += (
-            "" if setup.group else f"; without {KEYS['group']} they are a multiple of the ranks, chunks do not matter"
-        )
+        rule += "" if setup.group else "; without <group> they are a multiple of the ranks, chunks do not matter"
         yield Breach("last group", (*(("group",) if setup.group else ()), *fields), rule, _group(m, p))
 
 
@@ -239,7 +235,7 @@ def _more(m: int, p: int) -> str:
 
 def _group(m: int, p: int) -> str:
     group = next((n for n in range(p, m + 1) if m % n == 0 or m % n >= p), None)
-    return f"{KEYS['group']} {group}" if group else ""
+    return f"<group> {group}" if group else ""
 
 
 def _attention(setup: Setup) -> Iterator[Breach]:

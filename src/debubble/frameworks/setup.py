@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, fields, replace
 from math import prod
@@ -122,8 +123,8 @@ class Breach:
     Args:
         law: a short name of the rule; no two rules of a framework share one.
         fields: of ``Setup``: the first is to blame, a change of any one of them may mend it.
-        rule: what the framework asks, as a clause.
-        remedy: what to do, where it is not another number.
+        rule: what the framework asks, as a clause; ``<field>`` stands for the framework's own key of a field.
+        remedy: what to do, where it is not another number; likewise.
         value: what is wrong, where it is not the value of the first field.
     """
 
@@ -142,6 +143,7 @@ class Sizes:
     sequence: int
 
 
+_FIELD = re.compile(r"<([a-z_]+)>")
 Rules = Callable[[Setup], Iterator[Breach]]
 
 
@@ -178,3 +180,7 @@ class Backend:
     def key(self, field: str) -> str:
         """The framework's own name of a field; ours where it has none."""
         return self.keys.get(field, field.replace("_", " "))
+
+    def worded(self, text: str) -> str:
+        """A rule or remedy with the framework's own keys in place of ``<field>``."""
+        return _FIELD.sub(lambda match: self.key(match[1]), text)

@@ -81,7 +81,8 @@ def _broken(backend: Backend, setup: Setup, breach: Breach) -> Broken:
     texts += [breach.remedy] if breach.remedy else []
     texts += [text] if (text := _better_split(backend, setup, breach)) else []
     value = breach.value or str(getattr(setup, breach.fields[0]))
-    return Broken(backend.key(breach.fields[0]), value, breach.rule, "; or ".join(texts), found)
+    rule, remedy = backend.worded(breach.rule), backend.worded("; or ".join(texts))
+    return Broken(backend.key(breach.fields[0]), value, rule, remedy, found)
 
 
 def _choices(backend: Backend, field: str, found: tuple[Alternative, ...]) -> str:
