@@ -9,7 +9,7 @@ from math import gcd
 from ..errors import InputError
 from ..plan import Layout
 from .layout_string import layout_breaches, read_layout, write_layout
-from .rules import COMMON, long_enough
+from .rules import COMMON
 from .setup import Backend, Breach, Setup, Sizes
 from .splits import ends_apart, ends_counted, near_even_ends
 
@@ -87,11 +87,11 @@ def schedule(setup: Setup) -> str:
 
 def rules(setup: Setup) -> Iterator[Breach]:
     """Everything in a setup (as given, not settled) that Megatron-LM refuses."""
-    full = settled(setup)
-    for rule in (*COMMON, *((long_enough,) if setup.layout is None else ())):
-        yield from rule(full if rule is long_enough else setup)
+    chunks = settled(setup).chunks
+    for rule in COMMON:
+        yield from rule(setup)
     for check in (_ways_to_split, _layout, _pattern, _ends, _even, _interleaving, _attention, _batch_growth, _switches):
-        yield from check(replace(setup, chunks=full.chunks) if check is _interleaving else setup)
+        yield from check(replace(setup, chunks=chunks) if check is _interleaving else setup)
 
 
 def _ways_to_split(setup: Setup) -> Iterator[Breach]:
