@@ -26,7 +26,7 @@ class Constants:
         launch: seconds between the starts of two kernels on the device, at least: the usual figure.
         host: seconds that the host needs to issue the forward of one layer; the backward takes as long again. Fitted.
         issue: seconds that the host needs on top for each collective of the tensor group: the usual figure.
-        jitter: how much longer the slowest of a tensor group's hosts takes, for each e-fold of its size. Fitted.
+        jitter: how much longer the slowest host of a tensor group takes, for each further member. Fitted.
         blend: how sharply a layer passes from the host's time to the device's: a p-norm of the two. Assumed.
         link: share of a link's bandwidth that collectives inside a node reach. Fitted; A100 prints 0.78, H200 0.82.
         nic: share of a network card's bandwidth that collectives between nodes reach. Fitted, from 0.8.
@@ -50,7 +50,7 @@ class Constants:
     launch: float = 4e-6
     host: float = 0.93e-3
     issue: float = 50e-6
-    jitter: float = 0.05
+    jitter: float = 0.035
     blend: float = 6.0
     link: float = 0.73
     nic: float = 0.8

@@ -289,7 +289,7 @@ def _with_host(at: Setting, device: Pass) -> Pass:
     constants, layouts = at.constants, at.layouts
     tensor = layouts.tensor
     calls = np.where(tensor > 1, np.where(layouts.sequence_parallel > 0, 4, 2), 0) * constants.issue
-    host = (constants.host + calls) * (1 + constants.jitter * np.log(tensor)) * at.factors.floor.value
+    host = (constants.host + calls) * (1 + constants.jitter * (tensor - 1)) * at.factors.floor.value
     power = constants.blend
 
     def slower(busy: Column) -> Column:
