@@ -120,7 +120,7 @@ CATALOG = {
             "(3p-7)F/2",
             "min(p div 2 + 1, m)",
             "arXiv:2405.15362",
-            "F = I = W, p % 2 = 0, p >= 4, m >= p",
+            "F = I = W, p % 2 = 0, p >= 4, m >= p+2",
             2,
         ),
         Entry(
