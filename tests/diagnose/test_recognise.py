@@ -4,9 +4,11 @@ from itertools import pairwise
 
 import pytest
 
-from debubble import InputError, Op, Shape, build, from_rows
+from debubble import InputError, Op, Rates, Shape, build, from_rows
 from debubble.diagnose.recognise import recognise
+from debubble.memory import Release
 from debubble.schedules.catalog import CATALOG
+from debubble.synth.catalog import build as searched
 
 
 @pytest.mark.parametrize("name", [name for name in CATALOG if name != "forward-only"])
@@ -37,6 +39,14 @@ def test_a_stranger_names_the_nearest_and_the_place():
     found = recognise(from_rows("odd", rows, [0, 1], 4))
     assert (found.name, found.nearest, str(found)) == (None, "1f1b", "no known schedule")
     assert found.departure == "rank 1 position 2: 1F2 where 1f1b has 1F1"
+
+
+@pytest.mark.parametrize(
+    ("shape", "cap", "same_as"), [(Shape(2, 4), "1p", "zb-h1"), (Shape(4, 8), "1.5p", None)], ids=["same", "other"]
+)
+def test_a_searched_order_keeps_the_name_that_was_asked_for_and_says_what_it_is_the_same_as(shape, cap, same_as):
+    found = recognise(searched("zb-auto", shape, Rates(transfer=2e5), cap=cap, release=Release.W))
+    assert (str(found), found.name) == ("zb-auto", same_as)
 
 
 def test_uneven_chunks_are_no_known_schedule():

@@ -10,6 +10,7 @@ import numpy as np
 from ..errors import InputError
 from ..schedule import Schedule, Shape
 from ..schedules.catalog import CATALOG, build
+from ..synth.catalog import SEARCHED
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,18 +23,25 @@ class Recognised:
             exists for this shape.
         departure: where the order first departs from the nearest one, a clause; empty where it does not. An order
             that runs one by one what the published one runs in pairs has its name, and departs in that.
+        searched: the schedule as which it was searched, if so: such an order depends on costs, so that none can be
+            held against it, and at some sizes it is a published one.
     """
 
     name: str | None
     nearest: str | None
     departure: str = ""
+    searched: str | None = None
 
     def __str__(self) -> str:
-        return self.name or "no known schedule"
+        return self.searched or self.name or "no known schedule"
 
 
 def recognise(schedule: Schedule) -> Recognised:
     """Compare an order with every schedule of the catalog for the same shape."""
+    return replace(_published_as(schedule), searched=schedule.name if schedule.name in SEARCHED else None)
+
+
+def _published_as(schedule: Schedule) -> Recognised:
     best: tuple[float, str, Schedule] | None = None
     for name, published in _published(schedule):
         if schedule.same_order(published):

@@ -112,10 +112,20 @@ def _remarks(d: Diagnosis) -> Iterator[str]:
         yield f"{100 * (1 - d.run.matched_share):.3g} % of the transfers have no partner"
     if d.run.paced:
         yield "paced: ops were stretched to given durations"
-    if d.order.name is not None and d.order.departure:
+    if d.order.searched is not None:
+        yield from _searched(d.order)
+    elif d.order.name is not None and d.order.departure:
         yield f"{d.order.name}, but {d.order.departure}"
     elif d.order.nearest is not None and d.order.departure:
         yield f"no known schedule; nearest {d.order.nearest}, departs at {d.order.departure}"
+
+
+def _searched(order: Recognised) -> Iterator[str]:
+    """What a searched order is the same as, or most like."""
+    if order.name is not None:
+        yield f"{order.searched}: at this size and these costs its order is that of {order.name}"
+    elif order.nearest is not None:
+        yield f"{order.searched} is searched: the nearest published order is {order.nearest}"
 
 
 def _receives(d: Diagnosis) -> Iterator[str]:
