@@ -21,6 +21,20 @@ def test_a_million_million_microbatches_are_refused_with_the_memory_they_would_n
     assert "8,000,000,000,000 ops" in str(caught.value)
 
 
+@pytest.mark.parametrize(("ranks", "turns"), [(64_000, "8,192,000,000 turns"), (1_000_000, "2,000,000,000,000 turns")])
+def test_more_ranks_than_can_be_simulated_in_seconds_are_refused_with_the_turns_that_it_would_take(ranks, turns):
+    with pytest.raises(InputError) as caught:
+        Shape(ranks=ranks, microbatches=1)
+    (fault,) = caught.value.faults
+    assert turns in fault.rule
+    assert fault.remedy == "stay at 16,384 ranks or fewer"
+
+
+def test_the_largest_jobs_are_not_refused():
+    assert Shape(ranks=1024, microbatches=8192).stages == 1024
+    assert Shape(ranks=16_384, microbatches=1).stages == 16_384
+
+
 def test_placements():
     assert loop_placement(2, 3).tolist() == [[0, 1, 0, 1, 0, 1]]
     assert v_placement(3).tolist() == [[0, 1, 2, 2, 1, 0]]

@@ -14,6 +14,7 @@ from .picture import Pictured
 
 MOST_OPS = 400_000_000  # about 20 GB with program and timeline: refuse before allocating
 BYTES_AN_OP = 52  # schedule 9, program 20, timeline 16, and the working copies of one pass
+MOST_RANKS = 16_384  # all ranks step together, in twice as many rounds as there are ranks: about 10 s of work
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,7 +30,8 @@ class Shape:
             let it be chosen; None for their own choice.
 
     Raises:
-        InputError: a size below 1, or more ops than memory holds; all such faults at once.
+        InputError: a size below 1, more ops than memory holds, or more ranks than can be simulated in seconds; all such
+            faults at once.
     """
 
     ranks: int
@@ -58,6 +60,10 @@ class Shape:
                     f"stay under {MOST_OPS:,} ops; the bubble hardly changes beyond {100 * self.ranks} micro-batches",
                 )
             )
+        if not faults and self.ranks > MOST_RANKS:
+            turns = 2 * self.ranks**2
+            rule = f"as many ranks step together in twice as many rounds: {turns:,} turns, a minute or more"
+            faults.append(Fault(f"ranks = {self.ranks}", rule, f"stay at {MOST_RANKS:,} ranks or fewer"))
         if faults:
             raise InputError(*faults)
 
