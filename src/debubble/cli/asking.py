@@ -47,7 +47,7 @@ def measurement_options(command: Command) -> Command:
         ask = Ask(said, columns and parse_mapping(columns), on_ray if given.pop("ray") else in_processes)
         return command(*args, ask=ask, **given)
 
-    asking = click.option("--ray", is_flag=True, help="Read the ranks of Kineto and Chrome traces as Ray tasks.")(asking)
+    asking = click.option("--ray", is_flag=True, help="Read Kineto and Chrome ranks as Ray tasks.")(asking)
     for option, kind, sentence in reversed(_OPTIONS):
         asking = click.option(option, type=kind, help=sentence)(asking)
     return asking
