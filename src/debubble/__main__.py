@@ -1,6 +1,35 @@
-"""``python -m debubble`` is the command line."""
+"""The command line from outside: what the script ``debubble`` and ``python -m debubble`` start.
 
-from .cli.main import main
+Nothing is imported before Ctrl-C is looked after.
+"""
+
+import os
+import sys
+
+INTERRUPTED = 130
+
+
+def entry() -> int:
+    """Run the command line of this process and return its exit status."""
+    try:
+        from .cli.main import main
+
+        return main()
+    except KeyboardInterrupt:
+        return INTERRUPTED
+    finally:
+        _give_up_unwritten()
+
+
+def _give_up_unwritten() -> None:
+    """Forget what stdout did not take: at its end the interpreter would try again, and complain."""
+    if sys.__stdout__ is None:  # a shell closed it
+        return
+    try:
+        sys.__stdout__.flush()
+    except OSError:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.__stdout__.fileno())
+
 
 if __name__ == "__main__":
-    raise SystemExit(main())
+    raise SystemExit(entry())

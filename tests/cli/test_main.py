@@ -2,7 +2,9 @@
 
 import subprocess
 import sys
+import tomllib
 from importlib import import_module
+from pathlib import Path
 
 import click
 import pytest
@@ -111,6 +113,50 @@ def test_an_output_that_the_shell_closed_takes_nothing_and_breaks_nothing(closed
     command = f"{sys.executable} -m debubble {args} {closed}"
     ran = subprocess.run(["bash", "-c", command], capture_output=True, text=True, check=False)
     assert (ran.returncode, ran.stdout[:1], ran.stderr[:1]) == (status, out, err)
+
+
+def shell(command: str) -> subprocess.CompletedProcess[str]:
+    line = command.replace("debubble", f"{sys.executable} -m debubble")
+    return subprocess.run(["bash", "-c", line], capture_output=True, text=True, check=False)
+
+
+@pytest.mark.parametrize("args", ["show 1f1b -p 512 -m 1024 --json", "show --list", "--help", "show gpipe -p 2 -m 2"])
+def test_where_nobody_reads_on_it_ends_like_a_tool_that_sigpipe_ends(args):
+    ran = shell(f"debubble {args} | true; echo ${{PIPESTATUS[0]}}")
+    assert ran.stdout in ("141\n", "0\n")  # 0: it was done before the reader left
+    assert "Error" not in ran.stderr
+
+
+def test_a_reader_that_left_is_never_the_answer_no():
+    ran = shell("debubble show 1f1b -p 512 -m 1024 --json | head -c 1; echo ${PIPESTATUS[0]}")
+    assert (ran.stdout, ran.stderr) == ("{141\n", "")
+
+
+@pytest.mark.parametrize("args", ["show 1f1b -p 4 -m 8", "show 1f1b -p 4 -m 8 --json", "show --list"])
+def test_a_full_disk_behind_stdout_is_named(args):
+    ran = shell(f"debubble {args} > /dev/full")
+    assert (ran.returncode, ran.stderr) == (2, "debubble: stdout: No space left on device\n")
+
+
+def test_ctrl_c_while_modules_are_imported_ends_without_a_traceback():
+    code = (
+        "import sys, debubble.__main__ as it\n"
+        "class Finder:\n"
+        "    def find_spec(self, name, *_):\n"
+        "        if name == 'click': raise KeyboardInterrupt\n"
+        "sys.meta_path.insert(0, Finder())\n"
+        "sys.exit(it.entry())"
+    )
+    ran = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert (ran.returncode, ran.stdout, ran.stderr) == (130, "", "")
+
+
+def test_the_script_imports_nothing_before_it_looks_after_ctrl_c():
+    code = "import sys, debubble.__main__; print(sorted({'click', 'numpy', 'debubble.cli'} & set(sys.modules)))"
+    ran = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert ran.stdout == "[]\n"
+    scripts = tomllib.loads(Path(__file__).parents[2].joinpath("pyproject.toml").read_text())["project"]["scripts"]
+    assert scripts == {"debubble": "debubble.__main__:entry"}
 
 
 @pytest.mark.parametrize("verb", VERBS)

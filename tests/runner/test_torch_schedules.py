@@ -143,3 +143,14 @@ def test_receives_that_torch_defers_are_caught_exactly_where_gradients_were_meas
     assert verify(*with_torchs_own_transfers(name, p, m, tmp_path / "early.csv", defer=False)).broken == ()
     late = verify(*with_torchs_own_transfers(name, p, m, tmp_path / "late.csv", defer=True))
     assert any("first in, first out" in violation.sentence for violation in late.broken) == swapped
+
+
+@pytest.mark.parametrize(
+    "body", ["raise SystemExit(3)", "class Mine(Base):\n    def __init__(*_): raise SystemExit(3)"]
+)
+def test_a_module_that_leaves_while_it_is_read_is_one_line(tmp_path, monkeypatch, capsys, body):
+    base = "from torch.distributed.pipelining.schedules import PipelineScheduleSingle as Base"
+    (tmp_path / f"leaves{len(body)}.py").write_text(f"{base}\n{body}\n")
+    monkeypatch.chdir(tmp_path)
+    assert main(["show", f"leaves{len(body)}:Mine", "-p", "2", "-m", "2"]) == 2
+    assert len(capsys.readouterr().err.splitlines()) == 1

@@ -51,7 +51,19 @@ def look(*, ascii_only: bool = False, no_colour: bool = False) -> Look:
 
 def say(text: str = "") -> None:
     """Print a result on stdout; what its encoding lacks is replaced, never an exception."""
-    print(_fit(text, sys.stdout))
+    put(_fit(text, sys.stdout))
+
+
+def put(text: str) -> None:
+    """Print on stdout and write it out at once.
+
+    Raises:
+        OSError: stdout, by name, does not take it.
+    """
+    try:
+        print(text, flush=True)
+    except OSError as error:
+        raise OSError(error.errno, error.strerror, "stdout") from error
 
 
 def warn(sentence: str) -> None:

@@ -1,6 +1,7 @@
 """The entry point: finds the verb, imports it only when it is used, and turns errors into exit statuses.
 
-0 done, 1 the answer is no, 2 bad input (one line each: value, rule, remedy), 130 Ctrl-C.
+0 done, 1 the answer is no, 2 bad input (one line each: value, rule, remedy), 130 Ctrl-C, 141 nobody reads on (as of a
+tool that SIGPIPE ends).
 """
 
 from __future__ import annotations
@@ -13,6 +14,8 @@ import click
 
 from ..errors import InputError, Refusal, nearest
 
+UNREAD = 141
+
 VERBS = {
     "show": ("debubble.cli.show:show", "Draw a schedule, its two bubble numbers and where each rank's time goes."),
     "plan": ("debubble.cli.plan:plan", "Find the layout to launch: time, memory, bubble, and what was ruled out."),
@@ -20,7 +23,7 @@ VERBS = {
     "run": ("debubble.cli.run:run", "Train through a schedule on torch.distributed.pipelining and record it."),
     "diagnose": ("debubble.cli.diagnose:diagnose", "Read a recording or a trace: how big is the bubble, and why."),
     "fit": ("debubble.cli.fit:fit", "Fit step times of a log: slot, bubble, fixed time and a forecast."),
-    "validate": ("debubble.cli.validate:validate", "Hold the planner against measured tables: errors, ranking, memory."),
+    "validate": ("debubble.cli.validate:validate", "Hold the planner against measured runs: errors, ranking, memory."),
     "why": ("debubble.cli.why:why", "Say why one run is slower than another, and what to change."),
 }
 
@@ -63,8 +66,11 @@ def debubble(ctx: click.Context) -> None:
 
 def main(args: Sequence[str] | None = None) -> int:
     """Run one command line and return its exit status."""
+    stdout = sys.stdout
     try:
         status = debubble.main(args, prog_name="debubble", standalone_mode=False)
+        if stdout is not None:
+            stdout.flush()
     except InputError as error:
         return _refuse(2, *map(str, error.faults))
     except Refusal as error:
@@ -73,8 +79,15 @@ def main(args: Sequence[str] | None = None) -> int:
         return 130
     except click.ClickException as error:
         return _refuse(2, error.format_message())
+    except BrokenPipeError:
+        return UNREAD
     except OSError as error:
         return _refuse(2, f"{error.filename}: {error.strerror}" if error.filename else str(error))
+    except SystemExit:
+        if sys.stdout is stdout:
+            raise
+        sys.stdout = stdout  # click muffles it where nobody reads on, and leaves with 1, which is a verdict here
+        return UNREAD
     return status if isinstance(status, int) else 0
 
 

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from .console import put
+
 if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
@@ -42,4 +44,4 @@ def emit(document: dict[str, Any]) -> None:
     """Print one JSON object; what is infinite or not a number becomes null."""
     import msgspec
 
-    print(msgspec.json.format(msgspec.json.encode(document)).decode())
+    put(msgspec.json.format(msgspec.json.encode(document)).decode())

@@ -163,7 +163,7 @@ def load(path: str) -> Callable[[int], object]:
         sys.path.append(os.getcwd())  # last: a file here must not stand in for a module of Python's own
     try:
         function = getattr(importlib.import_module(module), name)
-    except (ImportError, AttributeError, ValueError) as error:
+    except (ImportError, AttributeError, ValueError, SystemExit) as error:
         rule = f"it cannot be imported ({error})"
         raise InputError(Fault(f"model = {path}", rule, "write it as package.module:function")) from None
     if not callable(function):

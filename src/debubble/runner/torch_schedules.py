@@ -58,7 +58,7 @@ def read_class(spec: str, shape: Shape) -> Schedule:
     stages = _stand_ins(shape.ranks, chunks)
     try:
         built = found(stages[0] if single else stages, shape.microbatches)  # type: ignore[arg-type]
-    except Exception as error:  # whatever a class raises is its answer
+    except (Exception, SystemExit) as error:  # whatever a class raises is its answer
         words = " ".join(f"{error}".split())[:300] or type(error).__name__
         sizes = f"{spec} with p={shape.ranks}, m={shape.microbatches}, v={chunks}"
         raise InputError(Fault(sizes, f"the class refuses: {words}", "give the sizes that it asks for")) from error
@@ -90,7 +90,7 @@ def _module(name: str, spec: str) -> Any:
     sys.path.insert(0, here)
     try:
         return import_module(name)
-    except Exception as error:  # a user's module may raise anything while it is imported
+    except (Exception, SystemExit) as error:  # a user's module may raise anything while it is imported, and leave
         rule = f"module {name!r} cannot be imported: {type(error).__name__}: {error}"
         raise InputError(Fault(spec, rule, "write module:Class, with a module that Python finds from here")) from error
     finally:
