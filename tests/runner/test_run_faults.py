@@ -80,14 +80,33 @@ def test_without_torch_the_remedy_is_the_extra(fails, monkeypatch):
     assert "pip install 'debubble[torch]'" in err
 
 
-def test_a_searched_schedule_is_searched_at_the_pace(cli, tmp_path, monkeypatch):
-    tasks = []
+@pytest.fixture
+def tasks(monkeypatch):
+    """The tasks of runs that end before they are run."""
+    found = []
 
     def stop(task, wanted):
-        tasks.append(task)
+        found.append(task)
         raise Refusal("far enough")
 
     monkeypatch.setattr("debubble.cli.run._on_device", stop)
+    return found
+
+
+@pytest.mark.parametrize(("cap", "release"), [("2", "w"), ("2p", "half"), ("1.5p", "i")])
+def test_a_searched_schedule_keeps_the_cap_that_is_given(cli, tmp_path, tasks, cap, release):
+    given = ("--memory", cap, "--release", release, "--pace", "F=10ms,I=12ms,W=6ms")
+    assert cli("run", "--schedule", "zb-auto", "-p", 4, "-m", 8, *given, "--out", tmp_path / "out").status == 1
+    wanted = build("zb-auto", Shape(4, 8), Rates(10e6, input=12e6, weight=6e6), cap=cap, release=Release(release))
+    assert tasks[0].schedule.same_order(wanted)
+
+
+def test_a_cap_for_a_schedule_that_takes_none_is_refused(cli, tmp_path):
+    ran = cli("run", "--schedule", "1f1b", "-p", 4, "-m", 8, "--memory", "2p", "--out", tmp_path / "out")
+    assert (ran.status, len(ran.err.splitlines())) == (2, 1)
+
+
+def test_a_searched_schedule_is_searched_at_the_pace(cli, tmp_path, tasks):
     paced = ("--pace", "F=10ms,I=30ms,W=5ms")
     assert cli("run", "--schedule", "zb-auto", "-p", 4, "-m", 8, *paced, "--out", tmp_path / "out").status == 1
     usual, wanted = (

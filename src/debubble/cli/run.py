@@ -16,7 +16,7 @@ import click
 from ..errors import Fault, InputError, Refusal
 from ..units import nanoseconds
 from .console import Look, say, warn
-from .given import Sizes, schedule_of, size_options
+from .given import Memory, Sizes, memory_options, schedule_of, size_options
 from .options import COUNT, DURATION, Parsed, Verb, json_option, look_options, together
 from .pictures import picture_options
 from .report import MILLISECOND, emit
@@ -65,6 +65,7 @@ class Wish:
 @click.command(cls=Verb, short_help="Train through a schedule and record it.")
 @click.option("--schedule", required=True, metavar="S", help="Name as in `show --list`, or a torch CSV file.")
 @size_options
+@memory_options
 @click.option("--data", type=COUNT, default=1, help="Data-parallel replicas, each with a pipeline of its own.")
 @click.option("--batch", type=COUNT, help="Samples of all replicas in a step.  [default: one a micro-batch]")
 @click.option("--steps", type=COUNT, default=5, show_default=True, help="Steps to measure, after one that is not.")
@@ -83,6 +84,7 @@ class Wish:
 def run(
     schedule: str,
     sizes: Sizes,
+    memory: Memory,
     pace: dict[str, float] | None,
     hop: float,
     pictures: dict[str, Path],
@@ -106,13 +108,13 @@ def run(
     from .shown import simulated
 
     made: list[Any] = together(
-        lambda: schedule_of(schedule, sizes),
+        lambda: schedule_of(schedule, sizes, memory=memory),
         lambda: Rates(**(pace or {}), transfer=hop),  # type: ignore[arg-type]
         lambda: _can_write(wish["out"]),
     )
     order, rates, _ = made
     if pace:  # what is searched is searched at the speed at which it runs
-        order = schedule_of(schedule, sizes, rates)
+        order = schedule_of(schedule, sizes, rates, memory)
     paced = simulated(order, rates) if pace else None
     task = _on_device(_task(order, paced, round(hop), Wish(**wish)), wish["device"])
     if is_recording(task.out) and not _joins():
