@@ -39,13 +39,13 @@ class Account(Pictured):
 
     @property
     def idle_share(self) -> float:
-        """Idle over ranks x window: (p-1)/(m+p-1) for even GPipe and 1F1B."""
+        """Idle over ranks x window: (p-1)/(m+p-1) for even GPipe and 1F1B; 1 where nothing is any work."""
         whole = self.window * len(self.compute)
-        return 1 - int(self.compute.sum()) / whole if whole else 0.0
+        return 1 - int(self.compute.sum()) / whole if whole else 1.0
 
     @property
     def bubble_ratio(self) -> float:
-        """Idle over busy: (p-1)/m for even GPipe and 1F1B (Megatron-LM's convention)."""
+        """Idle over busy: (p-1)/m for even GPipe and 1F1B (Megatron-LM's convention); infinite without any work."""
         busy = int(self.compute.sum())
         return (self.window * len(self.compute) - busy) / busy if busy else float("inf")
 
@@ -57,7 +57,7 @@ class Account(Pictured):
         """
         span = self.window - self.warm_up - self.cool_down
         longest = int(span.argmax())
-        return 1 - int(self.compute[longest]) / int(span[longest]) if span[longest] else 0.0
+        return 1 - int(self.compute[longest]) / int(span[longest]) if span[longest] else 1.0
 
 
 def account(timeline: Timeline) -> Account:

@@ -246,3 +246,13 @@ def test_an_infinite_ratio_is_null_in_json(cli):
 def test_the_rule_by_which_activations_are_freed_is_named(cli, release, said):
     assert said in cli("show", "zb-h1", *SIZE, "--release", release).out
     assert cli("show", "zb-h1", *SIZE, "--release", release, "--json").json["release"] == release
+
+
+@pytest.mark.parametrize("transfer", ["0", "1ms"])
+def test_without_any_work_all_is_idle_and_there_is_no_ratio_to_work(cli, transfer):
+    args = ("show", "1f1b", "-p", 4, "-m", 8, "--stage-scale", "0,0,0,0", "--transfer", transfer)
+    shown = cli(*args, "--json").json
+    assert [shown[key] for key in ("idle_share", "span_idle_share", "bubble_ratio")] == [1, 1, None]
+    text = cli(*args).out
+    assert "idle share    100.0 %" in text
+    assert "bubble ratio     no work" in text

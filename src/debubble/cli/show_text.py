@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from math import isfinite
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -95,10 +96,15 @@ def _numbers(shown: Shown) -> list[str]:
     ]
     if abs(spent.span_idle_share - spent.idle_share) > 5e-4:
         rows.append(("span idle", spent.span_idle_share, "longest rank, without a barrier", spent.evidence))
-    left = table([], [(name, f"{100 * value:5.1f} % = {how}", word) for name, value, how, word in rows], left=3)
+    left = table([], [(name, f"{_percent(value)} = {how}", word) for name, value, how, word in rows], left=3)
     right = [f"peak activations  {_peaks(shown)}", f"lower bound       {duration(shown.lower_bound)}", ""]
     width = max(map(len, left.splitlines()))
     return [f" {one:<{width}}     {two}".rstrip() for one, two in zip(left.splitlines(), right, strict=False)]
+
+
+def _percent(value: float) -> str:
+    """With one digit behind the point; nothing where there is no work to be compared with."""
+    return f"{100 * value:5.1f} %" if isfinite(value) else "   no work"
 
 
 def _peaks(shown: Shown) -> str:
