@@ -256,3 +256,20 @@ def test_without_any_work_all_is_idle_and_there_is_no_ratio_to_work(cli, transfe
     text = cli(*args).out
     assert "idle share    100.0 %" in text
     assert "bubble ratio     no work" in text
+
+
+def test_the_list_fits_a_terminal_of_80_columns_and_has_a_line_for_each_schedule_where_it_is_piped(cli, monkeypatch):
+    monkeypatch.setenv("COLUMNS", "80")
+    seen = on_a_terminal("show", "--list")
+    assert max(map(len, seen.splitlines())) <= 80
+    piped_lines = cli("show", "--list").out.splitlines()
+    assert len(piped_lines) == 2 + len(ENTRIES)
+    for entry in ENTRIES.values():
+        told = [entry.name, entry.placement, entry.needs, entry.bubble, entry.bubble_holds, entry.activations]
+        assert all(word in seen and any(word in line for line in piped_lines) for word in (*told, entry.paper))
+
+
+@pytest.mark.parametrize("name", ["gpipe", "1f1b", "zb-v", "interleaved -v 4", "zb-auto", "dualpipe -m 32"])
+def test_hints_stay_within_80_columns(cli, name):
+    hints = cli("show", "-p", 16, "-m", 16, "--ascii", *name.split()).out.splitlines()[-2:]
+    assert max(map(len, hints)) < 80

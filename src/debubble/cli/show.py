@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from .console import Look, say, warn, wrote
+from .console import look as stdout_look
 from .given import Memory, Sizes, exchange_of, memory_options, schedule_of, size_options
 from .options import Verb, json_option, look_options
 from .pictures import KINDS as PICTURES
@@ -86,7 +87,8 @@ def _list(ctx: click.Context, _: click.Parameter, wanted: bool) -> None:
     if ctx.meta[__name__]:
         emit(catalog_document())
     else:
-        say(catalog())
+        seen = stdout_look()
+        say(catalog(max(80, seen.width) if seen.terminal else None))
     ctx.exit()
 
 

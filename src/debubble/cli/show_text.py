@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from math import isfinite
+from textwrap import fill
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -30,8 +32,8 @@ def text(shown: Shown, look: Look) -> str:
     return "\n".join(blocks).rstrip()
 
 
-def catalog() -> str:
-    """The schedules that ``show`` knows by name, as a table."""
+def catalog(width: int | None = None) -> str:
+    """The schedules that ``show`` knows by name, as a table; each on three lines where one is wider than ``width``."""
     headers = ("schedule", "placement", "needs", "idle time of a rank", "holds for", "peak activations", "paper")
     rows = [
         (
@@ -49,7 +51,18 @@ def catalog() -> str:
         "p ranks, m micro-batches, v chunks a rank, s slices, N micro-batches in a group (p where none is given); "
         "F, I, W, B: times of a micro-batch on a rank, F&B of an overlapped pair"
     )
-    return f"{table(headers, rows, left=len(headers))}\n{legend}"
+    whole = table(headers, rows, left=len(headers))
+    if width is None or len(whole.splitlines()[1]) <= width:
+        return f"{whole}\n{legend}"
+    return f"{_on_three_lines([headers, *rows])}\n\n{fill(legend, width)}"
+
+
+def _on_three_lines(rows: Sequence[Sequence[str]]) -> str:
+    """Name, placement and needs; below them idle time and when it holds; below these activations and paper."""
+    parts = [rows, [("", *row[3:5]) for row in rows], [("", *row[5:]) for row in rows]]
+    name = max(len(row[0]) for row in rows)
+    blocks = [table([], [(row[0].ljust(name), *row[1:3]) for row in part], left=3).splitlines() for part in parts]
+    return "\n".join(line for lines in zip(*blocks, strict=True) for line in lines)
 
 
 def catalog_document() -> dict[str, Any]:
