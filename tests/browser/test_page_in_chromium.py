@@ -19,6 +19,8 @@ pytestmark = pytest.mark.slow
 
 RECORDINGS = Path(__file__).resolve().parents[2] / "examples" / "four-to-eight" / "recordings"
 
+PLAN = ("--model", "llama3-8b", "--gpu", "h100", "--gpus", 8, "--global-batch", 32, "-p", 4, "--tensor", 1)
+
 
 @pytest.fixture(scope="module")
 def write(tmp_path_factory):
@@ -44,11 +46,12 @@ def pages(write) -> dict[str, Path]:
         "no work": write("show", "1f1b", "-p", 2, "-m", 2, "--forward", 0, "--backward", 0),
         "diagnose": write("diagnose", RECORDINGS / "eight"),
         "why": write("why", RECORDINGS / "four", RECORDINGS / "eight"),
+        "plan": write("plan", *PLAN),
         "why of jobs": write("why", RECORDINGS.parent / "four.toml", RECORDINGS.parent / "eight.toml"),
     }
 
 
-NAMES = ("show", "pairs", "slices", "one rank", "no work", "diagnose", "why", "why of jobs")
+NAMES = ("show", "pairs", "slices", "one rank", "no work", "diagnose", "why", "why of jobs", "plan")
 
 
 @pytest.mark.parametrize("name", NAMES)

@@ -13,6 +13,9 @@ VERBS = {
     "why": ("why", FOUR, EIGHT),
     "why of jobs": ("why", RECORDINGS.parent / "four.toml", RECORDINGS.parent / "eight.toml"),
 }
+PLAN = ("plan", "--model", "llama3-8b", "--gpu", "h100", "--gpus", 8, "--global-batch", 32, "--sequence", 8192)
+PLAN += ("--tensor", 1, "-p", 4, "-v", 1, "--micro-batch", 1)
+VERBS["plan"] = PLAN
 OPENS = {"html": b"<!doctype html>", "svg": b"<svg ", "png": b"\x89PNG", "pdf": b"%PDF"}
 
 
@@ -104,3 +107,61 @@ def test_runs_without_a_pipeline_have_a_page_but_no_figure(cli, tmp_path):
     ran = cli("why", *jobs, "--svg", tmp_path / "p.svg")
     assert ran.status == 2
     assert "neither run has a timeline" in ran.err
+
+
+def test_the_page_of_plan_draws_the_window_that_the_planner_ranked_by(cli, tmp_path):
+    ran = cli(*PLAN, "--html", tmp_path / "p.html", "--json")
+    page, best = data(tmp_path / "p.html"), ran.json["candidates"][0]
+    rows = page["causes"][0]["rows"]
+    assert sum(row["cost_ms"] for row in rows) == pytest.approx(best["step_ms"])
+    assert {row["evidence"] for row in rows} == {"estimated"}
+    outside = sum(best["parts"][f"{part}_ms"] for part in ("data", "optimizer", "fixed"))
+    run = page["runs"][0]
+    assert run["window"] / 1e6 == pytest.approx(best["step_ms"] - outside, abs=1e-4)
+    busy = sum(row["compute_ms"] for row in run["per_rank"]) * 1e6
+    assert 1 - busy / (run["ranks"] * run["window"]) == pytest.approx(best["idle_share"], abs=1e-6)
+
+
+def test_the_page_of_plan_promises_one_ninth_for_1f1b_on_2_ranks_with_8_microbatches(cli, tmp_path):
+    args = [*PLAN, "--schedule", "1f1b", "-p", 2, "--data", 4]
+    best = cli(*args, "--html", tmp_path / "p.html", "--json").json["candidates"][0]
+    tiles = {tile["name"]: tile for tile in data(tmp_path / "p.html")["tiles"]}
+    assert (best["pipeline"], best["microbatches"]) == (2, 8)
+    assert tiles["What the schedule itself promises"]["value"] == "11.1 % idle share"
+    assert tiles["Error of the estimate"]["value"] == "±15.0 %"
+
+
+def tables(page: dict) -> dict[str, list[dict]]:
+    return {section["title"]: section["tables"] for section in page["sections"]}
+
+
+def test_the_page_of_plan_ranks_layouts_counts_what_was_ruled_out_and_shows_each_ranks_memory(cli, tmp_path):
+    said = cli(*PLAN, "--micro-batch", "1,4", "--html", tmp_path / "p.html", "--json").json
+    shown = tables(data(tmp_path / "p.html"))
+    best = said["candidates"][0]
+    memory = [float(line[1]) for line in shown["Memory, rank by rank"][0]["lines"]]
+    assert memory == pytest.approx([size / 1e9 for size in best["peak_bytes_by_rank"]], abs=0.051)
+    ranked = shown["Layouts, the fastest first"][0]
+    assert [line[ranked["head"].index("schedule")] for line in ranked["lines"][: len(said["candidates"])]] == [
+        each["schedule"] for each in said["candidates"]
+    ]
+    counts = [int(line[1].replace(",", "")) for line in shown["What was ruled out"][0]["lines"]]
+    assert sum(counts) == sum(each["count"] for each in said["rejected"]) > 0
+
+
+def test_the_next_command_of_a_plan_prints_what_to_paste(cli, tmp_path):
+    args = [*PLAN, "--schedule", "zb-h1,1f1b"]
+    cli(*args, "--html", tmp_path / "p.html")
+    page = data(tmp_path / "p.html")
+    words = page["next"].split()
+    assert words[-2:] == ["--emit", "megatron"]
+    ran = cli(*words[1:])
+    assert ran.status == 0
+    assert "--pipeline-model-parallel-size 4" in ran.out
+
+
+def test_a_plan_without_a_model_says_why_it_has_no_picture(cli, tmp_path):
+    ran = cli("plan", "--gpus", 8, "--global-batch", 32, "--html", tmp_path / "p.html")
+    assert ran.status == 2
+    assert "give --model and --gpu" in ran.err
+    assert not (tmp_path / "p.html").exists()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import click
@@ -9,6 +10,7 @@ import click
 from ..errors import Fault, InputError
 from ..units import count_bytes
 from .options import COUNT, Parsed, Verb, json_option
+from .pictures import picture_options
 
 LONGEST_LIST = 2000
 
@@ -89,8 +91,9 @@ def _with_options(command: Any) -> Any:
     help="Measured rows as CSV, logs of Megatron-LM, or a file of --save-calibration; give it again for more.",
 )
 @click.option("--split", type=Parsed("n,n,..", _split), multiple=True, help="With --weights: a split to compare.")
+@picture_options
 @json_option
-def plan(job: str | None, as_json: bool, **said: Any) -> int:
+def plan(job: str | None, as_json: bool, pictures: dict[str, Path], **said: Any) -> int:
     """Find the layout to launch: every legal one, ranked, with where its time and memory go.
 
     Without a model and a device, the batch and the bubbles alone: micro-batches, idle share, how many GPUs' worth of
@@ -100,6 +103,7 @@ def plan(job: str | None, as_json: bool, **said: Any) -> int:
 
     \b
     debubble plan --model llama3-70b --gpu h100 --gpus 64 --global-batch 512 --sequence 8192
+    debubble plan --model llama3-8b --gpu h100 --gpus 8 --global-batch 32 --html plan.html
     debubble plan --model ./config.json --gpu h100 --gpus 8,16,32 --global-batch 256 --price 2.5
     debubble plan --gpus 384 --tensor 4 --pipeline 12 --micro-batch 2 --global-batch 16,192,2048
     debubble plan --weights 1.5,1*70,1.5 --pipeline 12 --microbatches 64
@@ -108,6 +112,10 @@ def plan(job: str | None, as_json: bool, **said: Any) -> int:
         from .plan_job import filled
 
         said = filled(said, job)
+    if pictures and (said["weights"] is not None or (said["model"] is None and said["gpu"] is None)):
+        rule = "without a model and a device there are no durations to draw"
+        remedy = "give --model and --gpu, or draw a schedule with debubble show"
+        raise InputError(*(Fault(f"--{kind}", rule, remedy) for kind in pictures))
     if said["weights"] is not None:
         from .plan_split import plan_split
 
@@ -118,4 +126,4 @@ def plan(job: str | None, as_json: bool, **said: Any) -> int:
         return plan_batch(said, as_json=as_json)
     from .plan_layout import plan_layout
 
-    return plan_layout(said, as_json=as_json)
+    return plan_layout(said, as_json=as_json, pictures=pictures)

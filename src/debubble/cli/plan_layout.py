@@ -12,18 +12,21 @@ from .options import together
 from .plan_needs import needed, unused
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from ..estimate.factors import Calibration
     from ..estimate.hardware import Cluster
     from ..estimate.model import Model
     from ..frameworks.setup import Backend
     from ..planning.search import Found
     from ..planning.space import Choice
+    from .plan_text import Planned
 
 TOP = 10
 MOST_COUNTS = 16
 
 
-def plan_layout(said: dict[str, Any], *, as_json: bool) -> int:
+def plan_layout(said: dict[str, Any], *, as_json: bool, pictures: dict[str, Path]) -> int:
     """Search, and print what was found.
 
     Raises:
@@ -53,6 +56,8 @@ def plan_layout(said: dict[str, Any], *, as_json: bool) -> int:
     if not any(one.plans for one in found.values()):
         raise Refusal(_nothing(found, clusters))
     asked = Planned(model, clusters, found, calibration, backend, said["price"], said["top"] or TOP)
+    if pictures:
+        _draw(asked, said, pictures)
     if as_json:
         from .report import emit
 
@@ -60,6 +65,15 @@ def plan_layout(said: dict[str, Any], *, as_json: bool) -> int:
     else:
         say(text(asked))
     return 0
+
+
+def _draw(asked: Planned, said: dict[str, Any], pictures: dict[str, Path]) -> None:
+    from .page_plan import drawn_plan, figure_of_plan, page_of_plan
+    from .pictures import write_all
+    from .plan_text import document
+
+    drawn = drawn_plan(asked)
+    write_all(pictures, [figure_of_plan(asked, drawn[0])], lambda: page_of_plan(asked, document(asked), drawn, said))
 
 
 def _cluster(said: dict[str, Any], gpus: int) -> Cluster:

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 MILLISECOND = 1e6  # nanoseconds
 TOP = 10
 BAR = 40  # columns of the waterfall
-_PARTS = {
+PARTS = {
     "ideal": "model FLOPs at peak",
     "kernels": "kernels below peak",
     "recompute": "recomputation",
@@ -152,10 +152,10 @@ def text(asked: Planned) -> str:
     rows = scaled(asked.found, asked.price)
     lines = [_title(asked)]
     if len(rows) > 1:
-        lines += ["", "Should I add GPUs? The best layout at each number, the same global batch", _scaling_table(rows)]
+        lines += ["", "Should I add GPUs? The best layout at each number, the same global batch", table(*scaling(rows))]
         lines += [f"  {sentence}" for sentence in more_devices(rows)]
     best = asked.best
-    lines += ["", f"{best.plans[0].layout.gpus} GPUs", _ranked(best, asked.top), _ruled_out(best)]
+    lines += ["", f"{best.plans[0].layout.gpus} GPUs", table(*ranked(best, asked.top)), ruled_out(best)]
     lines += [f"  {sentence}" for sentence in about(asked.model, best)]
     lines += ["", "Where the step of the first goes", _waterfall(best.plans[0])]
     lines += ["", "Memory of the first", _memory(best.plans[0], asked.cluster)]
@@ -187,8 +187,8 @@ def _band(calibration: Calibration | None) -> str:
     return f"estimated ±{100 * (calibration or GENERIC).band:.0f} %"
 
 
-def _ranked(found: Found, top: int) -> str:
-    """The table; columns in which all rows are alike and usual are left out."""
+def ranked(found: Found, top: int) -> tuple[list[str], list[list[str]]]:
+    """Headers and rows of the layouts, the fastest first, without columns in which all are alike and usual."""
     columns: dict[str, list[str]] = {"#": [], "TP": [], "PP": [], "DP": [], "CP": [], "EP": [], "chunks": []}
     headers = (*columns, "mbs", "m", "schedule", "last", "recompute", "idle", "MFU", "peak", "step", "tok/s/GPU")
     rows = []
@@ -214,10 +214,11 @@ def _ranked(found: Found, top: int) -> str:
         )
     plain = {"CP": "1", "EP": "1", "chunks": "1", "last": "even", "recompute": "none"}
     kept = [n for n, head in enumerate(headers) if any(row[n] != plain.get(head, "") for row in rows)]
-    return table([headers[n] for n in kept], [[row[n] for n in kept] for row in rows])
+    return [headers[n] for n in kept], [[row[n] for n in kept] for row in rows]
 
 
-def _ruled_out(found: Found) -> str:
+def ruled_out(found: Found) -> str:
+    """How many layouts there were, and how many were ruled out for which cause."""
     causes: dict[str, int] = {}
     for one in found.rejected:
         causes[one.cause] = causes.get(one.cause, 0) + one.count
@@ -227,7 +228,8 @@ def _ruled_out(found: Found) -> str:
     return f"{text} Ruled out: {reasons} (reasons: --json)." if reasons else text
 
 
-def _scaling_table(rows: list[Scaled]) -> str:
+def scaling(rows: list[Scaled]) -> tuple[list[str], list[list[str]]]:
+    """Headers and rows of the best layout at each number of devices."""
     priced = any(row.cost for row in rows)
     headers = [
         "GPUs",
@@ -263,13 +265,13 @@ def _scaling_table(rows: list[Scaled]) -> str:
                 *([f"{row.cost:,.0f}"] if row.cost else []),
             ]
         )
-    return table(headers, body)
+    return headers, body
 
 
 def _waterfall(plan: Plan) -> str:
     """Parts of the step in order, each a bar where the one before ended."""
     rows, start, full = [], 0.0, "█" if look().utf8 else "#"
-    for name, words in _PARTS.items():
+    for name, words in PARTS.items():
         part = getattr(plan.parts, name)
         if abs(part) < 5e-4 * plan.step:
             start += part

@@ -1,6 +1,7 @@
 """The HTML report: one offline file that opens from disk, with its data, style and script inside.
 
-Order on the page: verdict and next command, tiles, timelines, ranks at work, causes, ranks, what-if, things to take.
+Order on the page: verdict and next command, tiles, timelines, ranks at work, causes, ranks, further tables, what-if,
+things to take.
 Whatever is text in the data stays text: the script sets text content only, and the data cannot end its element. The
 scripts stand in ``page/``; what they compute (orders, longest path, traces) is tested against the Python.
 """
@@ -11,7 +12,7 @@ import base64
 import json
 import zlib
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from importlib.resources import files
 from typing import Any
 
@@ -60,7 +61,9 @@ class Page:
         tiles: ``{name, value, note}`` each.
         runs: one timeline, or two on one axis.
         causes: ``{name, rows}`` of each run that has them, a row ``{cause, cost_ms, cost_share, evidence, remedy}``;
-            the rows of a run sum to its window.
+            the rows of a run sum to its window, or to ``whole`` where a ``step`` is split; a ``hint`` says how.
+        sections: further tables, ``{title, hint, tables}`` each; a table is ``{name, head, lines}`` and, where that
+            helps, ``wordy`` (columns of words), ``bar`` (a share of 1 beside each line), ``shade`` (0 to 1 a cell).
         what_if: where the sliders start: ``{run, schedule, ranks, microbatches, chunks, slices, stages, table,
             transfer, pairScale, note}``, with the number of the run, and whole nanoseconds for each kind and stage;
             None for no sliders.
@@ -74,6 +77,7 @@ class Page:
     tiles: Sequence[Row]
     runs: Sequence[Run]
     causes: Sequence[Row] = ()
+    sections: Sequence[Row] = field(default=(), kw_only=True)
     what_if: Row | None = None
     take: Sequence[Row] = ()
 
@@ -87,6 +91,7 @@ def html(page: Page) -> str:
         "tiles": list(page.tiles),
         "runs": [_run(run) for run in page.runs],
         "causes": list(page.causes),
+        "sections": list(page.sections),
         "what_if": page.what_if,
         "take": list(page.take),
     }

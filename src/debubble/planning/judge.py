@@ -10,6 +10,7 @@ from itertools import pairwise
 import numpy as np
 from numpy.typing import NDArray
 
+from ..costs import Costs
 from ..estimate.count import flops_per_token
 from ..estimate.factors import GENERIC, Calibration
 from ..estimate.hardware import Cluster
@@ -26,10 +27,12 @@ from ..plan import Layout, Parts, Plan, columns
 from ..program import Program
 from ..schedule import Shape
 from ..schedules.catalog import build
+from ..simulate import simulate
+from ..timeline import Timeline
 from .many import windows
 from .screen import Screened, screen
 
-__all__ = ["Screened", "judge", "judge_all", "screen"]
+__all__ = ["Screened", "judge", "judge_all", "screen", "simulated"]
 
 Column = NDArray[np.float64]
 SECOND = 1e9  # nanoseconds
@@ -83,6 +86,19 @@ def judge_all(
         for place, (number, case) in enumerate(zip(numbers, cases, strict=True)):
             plans[number] = _plan(model, cluster, case, spans[3 * place : 3 * place + 3].astype(float))
     return [plans[number] for number in range(len(layouts))]
+
+
+def simulated(
+    model: Model, cluster: Cluster, layout: Layout, calibration: Calibration | None = None
+) -> tuple[Timeline, Costs]:
+    """The window that ``judge`` measures, op by op, and the costs of the stages that it comes from.
+
+    Raises:
+        InputError: the schedule does not suit the shape.
+    """
+    case = _case(model, cluster, layout, calibration)
+    costs = Costs(case.durations[2][:, :, None], case.transfers[2][:, :, None], "estimated")
+    return simulate(case.program, costs), costs
 
 
 def _case(model: Model, cluster: Cluster, layout: Layout, calibration: Calibration | None) -> _Case:

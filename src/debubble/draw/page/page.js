@@ -92,14 +92,17 @@ function atWork(data, axis) {
   }
 }
 
-// `bar`: for each line a share of 1 that is drawn beside the first cell.
-function table(parent, head, lines, { wordy = [], bar } = {}) {
+// `bar`: for each line a share of 1 that is drawn behind the last cell; `shade`: for each cell how strongly, 0 to 1.
+function table(parent, head, lines, { wordy = [], bar, shade } = {}) {
   const body = make("table", make("div", parent, undefined, { class: "wide" })), top = make("tr", make("thead", body));
   head.forEach((name, i) => make("th", top, name, { scope: "col", ...(wordy.includes(i) ? { class: "words" } : {}) }));
   const rest = make("tbody", body);
   lines.forEach((line, k) => {
     const row = make("tr", rest);
-    line.forEach((cell, i) => make(i ? "td" : "th", row, cell, { ...(i ? {} : { scope: "row" }), ...(wordy.includes(i) ? { class: "words" } : {}) }));
+    line.forEach((cell, i) => {
+      const heat = shade?.[k]?.[i] > 0 ? { class: "heat", style: `--heat: ${Math.round(100 * Math.min(1, shade[k][i]))}%` } : {};
+      make(i ? "td" : "th", row, cell, { ...(i ? {} : { scope: "row" }), ...(wordy.includes(i) ? { class: "words" } : {}), ...heat });
+    });
     if (bar?.[k] > 0) make("i", make("td", row, undefined, { class: "bar" }), undefined, { style: `width: ${Math.min(1, bar[k]) * 100}%` });
   });
 }
@@ -107,14 +110,29 @@ function table(parent, head, lines, { wordy = [], bar } = {}) {
 const ms = value => value === null || value === undefined ? "" : value.toFixed(3).replace(/\.?0+$/, "") || "0";
 
 function causes(data) {
-  for (const { name, rows } of data.causes) {
+  for (const { name, rows, whole = "window", hint } of data.causes) {
+    if (hint) $("#causes .hint").textContent = hint;
     if (name) make("h3", $("#causes"), name);
     const sum = key => rows.reduce((total, row) => total + row[key], 0);
     const lines = rows.map(row => [row.cause, ms(row.cost_ms), percent(row.cost_share), row.evidence, row.remedy]);
-    table($("#causes"), ["cause", "ms", "of the window", "evidence", "what it is, what would help", ""], [...lines, ["window", ms(sum("cost_ms")), percent(sum("cost_share")), "", ""]],
+    table($("#causes"), ["cause", "ms", `of the ${whole}`, "evidence", "what it is, what would help", ""], [...lines, [whole, ms(sum("cost_ms")), percent(sum("cost_share")), "", ""]],
       { wordy: [4], bar: [...rows.map(row => row.cost_share), 0] });
   }
   if (!data.causes.length) $("#causes").remove();
+}
+
+// What a verb has beside the rest: layouts of a plan, replicas of a run.
+function further(data) {
+  for (const { title, hint, tables } of data.sections) {
+    const section = make("section", null, undefined, { "aria-label": title });
+    $("#whatif").before(section);
+    make("h2", section, title);
+    if (hint) make("p", section, hint, { class: "hint" });
+    for (const { name, head, lines, ...more } of tables) {
+      if (name) make("h3", section, name);
+      table(section, head, lines, more);
+    }
+  }
 }
 
 function ranks(data) {
@@ -164,6 +182,7 @@ async function open() {
   words(data);
   causes(data);
   ranks(data);
+  further(data);
   await Promise.all(data.runs.map(unpack));
   const axis = Math.max(1, ...data.runs.map(run => run.window));
   if (data.runs.length) {
