@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from math import prod
 
@@ -22,6 +21,7 @@ class Measured:
         tflops_per_gpu: model TFLOP/s a GPU.
         mfu: model FLOP utilisation, 0 to 1.
         step: duration of one step, nanoseconds.
+        peak_memory: most that a device held, bytes.
     """
 
     utilisation: float | None = None
@@ -30,6 +30,7 @@ class Measured:
     tflops_per_gpu: float | None = None
     mfu: float | None = None
     step: float | None = None
+    peak_memory: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -137,11 +138,3 @@ def _contradiction(job: Job, whole: str, parts: list[str], product: int) -> Faul
         f"{stated} = {product} does not fit into it",
         f"give {whole} {' or '.join(map(str, near))}, or change one of the others",
     )
-
-
-def stated(measured: Measured) -> Iterator[tuple[str, float]]:
-    """The figures that were stated, by name."""
-    for name in Measured.__slots__:
-        value = getattr(measured, name)
-        if value is not None:
-            yield name, value

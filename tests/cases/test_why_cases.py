@@ -2,7 +2,7 @@
 
 import pytest
 
-MEASURED = ("tflops_per_gpu", "tokens_per_second", "mfu", "step", "utilisation")
+MEASURED = ("tflops_per_gpu", "tokens_per_second", "samples_per_second", "mfu", "step", "utilisation", "peak_memory")
 
 
 @pytest.fixture
@@ -145,6 +145,20 @@ def test_c40_zb_h1_should_bring_7_percent_and_brought_none(cases, why, near):
     assert found["a"]["ceiling_ratio"] == near(expect["zero_ceiling"])
     assert found["realised_share"] == given["measured_gain"]
     assert "whether the backward was split at all, and what was timed" in said(found)
+
+
+def test_c41_zb_v_is_best_for_its_memory_and_zb_2p_the_fastest(cases, why, near):
+    given, expect = cases["C41"]["inputs"], cases["C41"]["expect"]
+    columns = zip(given["schemes"], given["samples_s"], given["gb"], strict=True)
+    found = why(
+        *({"name": name, "samples_per_second": fast, "peak_memory": f"{held}GB"} for name, fast, held in columns)
+    )["frontier"]
+    assert found["pareto"] == expect["pareto"]
+    assert found["best_per_byte"] == expect["best_per_gb"]
+    assert (found["fastest"], found["implied_idle_share"]) == (
+        "zb_2p",
+        near(expect["implied_1f1b_idle_if_zb2p_perfect"]),
+    )
 
 
 def test_c42_half_of_what_zb_h1_can_bring_was_realised(cases, why, near):

@@ -167,3 +167,30 @@ def test_paths_that_hold_nothing_are_all_named(cli, tmp_path):
 def test_a_gate_that_is_no_share_is_refused(cli):
     for gate in ("3", "nan", "-1%", "x"):
         assert "write it as in 3%" in faults(cli("why", *FOUNDING, "--gate", gate))[0]
+
+
+def series_of(tmp_path, *runs):
+    path = tmp_path / "series.toml"
+    row = '[[run]]\nname = "{}"\ngpus = {}\n[run.measured]\nsamples_per_second = {}\npeak_memory = "{}GB"\n'
+    path.write_text("".join(row.format(*run) for run in runs))
+    return path
+
+
+def test_a_run_that_is_beaten_in_both_is_not_on_the_frontier_nor_is_one_on_other_gpus(cli, tmp_path):
+    path = series_of(tmp_path, ("a", 8, 50, 40), ("b", 8, 45, 41), ("c", 8, 60, 80), ("d", 16, 90, 10))
+    assert cli("why", path, "--json").json["frontier"] == {
+        "pareto": ["a", "c"],
+        "best_per_byte": "a",
+        "fastest": "c",
+        "first": "a",
+        "implied_idle_share": pytest.approx(1 / 6),
+    }
+    out = cli("why", path).out
+    assert "none of these is beaten in both: a, c." in out
+    assert "If c idles not at all, a idles 16.7 % of the time" in out
+
+
+def test_without_memory_there_is_no_frontier(cli, tmp_path):
+    path = tmp_path / "series.toml"
+    path.write_text("".join(f'[[run]]\nname = "{name}"\nmeasured.samples_per_second = 9\n' for name in "abc"))
+    assert cli("why", path, "--json").json["frontier"] is None

@@ -119,3 +119,19 @@ def test_a_file_that_is_no_text_too_long_or_too_deep_is_refused(tmp_path, raw, s
     path.write_bytes(raw)
     with pytest.raises(InputError, match=said):
         read_jobs(path)
+
+
+@pytest.mark.parametrize(("text", "held"), [('"48GB"', 48 * 10**9), ('"80GiB"', 80 * 2**30), ("1000", 1000)])
+def test_memory_that_was_seen_is_a_size(tmp_path, text, held):
+    path = tmp_path / "job.toml"
+    path.write_text(f"gpus = 8\n[measured]\npeak_memory = {text}\n")
+    assert read_jobs(path)[0].measured.peak_memory == held
+
+
+@pytest.mark.parametrize("text", ['"48 bananas"', "0", "-3", "1.5", "true", '"2000TB"', "nan"])
+def test_memory_that_cannot_be_is_a_fault(tmp_path, text):
+    path = tmp_path / "job.toml"
+    path.write_text(f"[measured]\npeak_memory = {text}\n")
+    with pytest.raises(InputError, match=r"measured\.peak_memory = ") as caught:
+        read_jobs(path)
+    assert len(caught.value.faults) == 1

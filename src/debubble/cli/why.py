@@ -102,8 +102,17 @@ def _status(comparisons: Sequence[Comparison], gate: float | None) -> int:
 
 
 def _document(comparisons: Sequence[Comparison]) -> dict[str, Any]:
+    from ..diagnose.frontier import frontier
+
     documents = [_comparison(c) for c in comparisons]
-    return documents[0] if len(documents) == 1 else {"base": comparisons[0].a.name, "runs": documents}
+    if len(documents) == 1:
+        return documents[0]
+    found = frontier(comparisons)
+    return {
+        "base": comparisons[0].a.name,
+        "runs": documents,
+        "frontier": None if found is None else {name: getattr(found, name) for name in found.__slots__},
+    }
 
 
 def _comparison(c: Comparison) -> dict[str, Any]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import PurePath
 
+from ..diagnose.frontier import frontier
 from ..diagnose.sides import Side
 from ..diagnose.verdict import checks, percent, times, verdict
 from ..diagnose.why import Comparison
@@ -56,7 +57,23 @@ def series_blocks(comparisons: Sequence[Comparison], look: Look) -> list[Block]:
         rows.append([c.b.name, _whole(c.b.gpus), *cells])
     unit = comparisons[-1].unit or "schedules only"
     top = Table(f"Against {first.name} ({unit}): throughput = by the bubble x left over", headers, rows)
-    return [top, *blocks(comparisons[-1], look)]
+    return [top, *_frontier(comparisons), *blocks(comparisons[-1], look)]
+
+
+def _frontier(comparisons: Sequence[Comparison]) -> Iterator[Block]:
+    found = frontier(comparisons)
+    if found is None:
+        return
+    sentences = [
+        f"By memory and throughput, none of these is beaten in both: {', '.join(found.pareto)}.",
+        f"Most throughput for its memory: {found.best_per_byte}.",
+    ]
+    if found.implied_idle_share > 0:
+        idle = percent(found.implied_idle_share)
+        sentences.append(
+            f"If {found.fastest} idles not at all, {found.first} idles {idle} of the time, work in a busy second alike."
+        )
+    yield Sentences("Throughput against memory of a device (stated)", sentences)
 
 
 def fit_blocks(fits: Sequence[Fitted]) -> list[Block]:

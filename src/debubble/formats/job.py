@@ -16,15 +16,17 @@ from msgspec import Meta, Struct, structs
 
 from ..errors import Fault, InputError
 from ..job import Job, Measured, settled
-from ..units import nanoseconds
+from ..units import count_bytes, nanoseconds
 
 LONGEST = 1_000_000  # bytes; a job file is a page of text
+MOST_BYTES = 10**15  # of memory on a device
 LONGEST_TIME = 86_400e9  # nanoseconds: a day; sums of all that is simulated stay within 64 bits
 
 Count = Annotated[int, Meta(ge=1, le=10**12)]
 Share = Annotated[float, Meta(gt=0, le=1)]
 Speed = Annotated[float, Meta(gt=0, lt=1e18)]
 Duration = str | int | float
+Size = str | int
 
 
 class MeasuredTable(Struct):
@@ -36,6 +38,7 @@ class MeasuredTable(Struct):
     tflops_per_gpu: Speed = 170
     mfu: Share = 0.43
     step: Duration = "1.2s"
+    peak_memory: Size = "48GB"
 
 
 class JobTable(Struct):
@@ -168,6 +171,8 @@ def _value(value: Any, field: structs.FieldInfo, name: str) -> Any:
         if not isinstance(value, str | int | float) or isinstance(value, bool):
             raise InputError(Fault(f"{name} = {_short(value)}", "a duration is text or a number of ms", remedy))
         return _duration(str(value), name, free=field.name == "transfer")
+    if field.type == Size:
+        return _size(value, name, remedy)
     try:
         return msgspec.convert(value, type=field.type)  # NaN and infinity fail every bound
     except msgspec.ValidationError as error:
@@ -182,6 +187,16 @@ def _duration(text: str, name: str, *, free: bool) -> float:
     if length > LONGEST_TIME or not (length or free):
         raise InputError(Fault(f"{name} = {text}", "it takes some time, and at most a day", "write it as in 20ms"))
     return length
+
+
+def _size(value: Any, name: str, remedy: str) -> int:
+    """Bytes of memory that something holds."""
+    if not isinstance(value, str | int) or isinstance(value, bool):
+        raise InputError(Fault(f"{name} = {_short(value)}", "a size is text or a number of bytes", remedy))
+    size = count_bytes(str(value), name)
+    if not 0 < size <= MOST_BYTES:
+        raise InputError(Fault(f"{name} = {value}", "a device holds more than nothing and less than 1 PB", remedy))
+    return size
 
 
 def _short(value: Any) -> str:
