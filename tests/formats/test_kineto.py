@@ -385,6 +385,55 @@ def test_work_without_a_direction_is_refused_with_the_reason(tmp_path):
         read_traces(paths)
 
 
+def untold(tmp_path, runs, **style):
+    """Traces whose kernels and ranges name no direction, and without the calls of the autograd engine."""
+    paths = poured(tmp_path, runs, Style(kernels=2, labels=False, **style))
+    for path in paths:
+        without(path, lambda e: e["cat"] == "cpu_op" and e["name"] != "record_param_comms")
+    return paths
+
+
+@pytest.mark.parametrize("p2p", ["cuda", "rocm", "batch"])
+@pytest.mark.parametrize("name", ["1f1b", "gpipe"])
+def test_transfers_tell_forward_from_backward_where_no_name_does(tmp_path, name, p2p):
+    runs = simulated(name)
+    reading = read_traces(untold(tmp_path, runs, p2p=p2p))
+    window = observe(reading).windows[0].timeline
+    assert window.program.schedule.same_order(runs[0].program.schedule)
+    assert window.makespan == pytest.approx(runs[0].makespan - HOST, abs=4)
+    assert any("transfers matched between neighbours told them apart" in remark for remark in reading.remarks)
+
+
+@given(
+    st.sampled_from(["gpipe", "1f1b"]), st.integers(2, 5), st.integers(1, 12), st.lists(st.floats(0.5, 2), min_size=5)
+)
+@settings(max_examples=25, deadline=None)
+def test_directions_by_transfers_are_those_of_random_runs(tmp_path_factory, name, ranks, microbatches, scale):
+    runs = simulated(name, ranks, microbatches, rates=replace(RATES, stage_scale=tuple(scale[:ranks])))
+    window = observe(read_traces(untold(tmp_path_factory.mktemp("untold"), runs))).windows[0]
+    assert window.timeline.program.schedule.same_order(runs[0].program.schedule)
+
+
+def test_a_forward_and_its_backward_that_nothing_parts_are_refused_with_the_rank(tmp_path):
+    """Of the last rank: one thread launches both, no transfer lies between, and neither ever stands alone."""
+    paths = poured(tmp_path, simulated(), Style(kernels=3, labels=False, engine=False))
+    with pytest.raises(Refusal, match="rank 3: 12 of 12 runs of work hold a forward and a backward") as refused:
+        read_traces(paths)
+    assert "profile CPU activities too" in str(refused.value)
+
+
+@pytest.mark.parametrize("missing", range(4))
+def test_directions_are_not_guessed_where_a_rank_is_missing(tmp_path, missing):
+    paths = untold(tmp_path, simulated())
+    with pytest.raises(Refusal, match="rank"):
+        read_traces([path for path in paths if f"rank{missing}_" not in path.name])
+
+
+def test_chunks_that_loop_are_refused_where_nothing_names_a_direction(tmp_path):
+    with pytest.raises(Refusal, match="ranks hold several chunks"):
+        read_traces(untold(tmp_path, simulated("interleaved", chunks=2, microbatches=8)))
+
+
 def test_a_replica_that_lacks_a_rank_is_left_out_the_other_answers(tmp_path):
     runs = simulated(rates=replace(RATES, microbatch_scale=(1.0, 1.13, 0.9, 1.21, 0.97, 1.07)))
     style = Style(kernels=3, labels=False)

@@ -1,6 +1,8 @@
 """Real traces in Kineto and Chrome form, held against what their sources and their neighbours in other formats say."""
 
+import gzip
 import json
+import re
 from collections import Counter
 
 import numpy as np
@@ -78,6 +80,42 @@ def test_st_kineto_bubble_0_5158_and_by_hand_0_5150_and_0_5179(shared):
     assert np.mean(shares) == pytest.approx(0.5158, abs=0.0005)
     assert shares[0] == pytest.approx(0.5150, abs=0.0002)  # step 23, replica 0
     assert shares[1] == pytest.approx(0.5179, abs=0.0002)
+
+
+@pytest.fixture(scope="module")
+def bare(shared, tmp_path_factory):
+    """st-kineto with one name for all kernels of F and B: only its transfers tell a direction."""
+    folder = tmp_path_factory.mktemp("bare")
+    for path in (shared / "traces" / "bytedance-st" / "st-kineto").iterdir():
+        text = gzip.decompress(path.read_bytes())
+        (folder / path.name).write_bytes(gzip.compress(re.sub(rb"[fb]wd_gemm", b"gemm", text), 1))
+    return folder
+
+
+def test_st_kineto_without_telling_names_is_told_by_transfers_every_op_alike(shared, bare):
+    """Ground truth .5158; every F and B of 16 windows at its place, to the nanosecond."""
+    found, named = read([bare]), read([shared / "traces" / "bytedance-st" / "st-kineto"])
+    assert np.mean(idle(found)) == pytest.approx(0.5158, abs=0.0005)
+    assert len(found.windows) == len(named.windows) == 16
+    for one, other in zip(found.windows, named.windows, strict=True):
+        assert one.timeline.program.schedule.same_order(other.timeline.program.schedule)
+        assert np.array_equal(
+            one.timeline.start - one.timeline.start[0], other.timeline.start - other.timeline.start[0]
+        )
+        assert np.array_equal(one.timeline.end - one.timeline.start[0], other.timeline.end - other.timeline.start[0])
+    assert found.matched_share == 1
+    assert any("no name tells forward from backward" in remark for remark in found.remarks)
+
+
+@pytest.mark.parametrize(("lost", "replica"), [(0, 1), (3, 0), (4, 1), (7, 0)])
+def test_st_kineto_without_names_and_a_rank_answers_by_the_other_replica(bare, lost, replica):
+    paths = [path for path in sorted(bare.iterdir()) if f"rank{lost}_" not in path.name]
+    found = read(paths)
+    assert len(found.windows) == 8
+    assert any(
+        f"ranks {', '.join(str(r) for r in range(8) if r % 2 != replica and r != lost)}" in r for r in found.remarks
+    )
+    assert np.mean(idle(found)) == pytest.approx(0.5158, abs=0.005)
 
 
 def test_st_kineto_is_exact_1f1b_in_all_windows_rank_is_2_x_stage_plus_replica(shared):

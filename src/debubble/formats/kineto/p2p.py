@@ -8,6 +8,7 @@ all-to-all has it too.
 from __future__ import annotations
 
 from collections import deque
+from dataclasses import replace
 
 import numpy as np
 from numpy.typing import NDArray
@@ -22,6 +23,15 @@ from .tables import CommArgs, Ints, Tables, linked
 
 def transfers_of(tables: Tables, pieces: Pieces, steps: Steps) -> Transfers | None:
     """The p2p kernels of one file; None where it has none that can be told."""
+    found = moves_of(tables, steps)
+    if found is None:
+        return None
+    transfers, moment = found
+    return replace(transfers, forward=_ways(pieces, moment, transfers.send))
+
+
+def moves_of(tables: Tables, steps: Steps) -> tuple[Transfers, Ints] | None:
+    """The p2p kernels of one file, without directions, and when each was launched; None where there are none."""
     table = tables.columns["comms"]
     kernels = np.flatnonzero(tables.roles[table["word"]] == Role.COMM_KERNEL)
     launched, _ = launches_of(tables, linked([tables.comm_args[row].correlation for row in kernels]))
@@ -31,14 +41,15 @@ def transfers_of(tables: Tables, pieces: Pieces, steps: Steps) -> Transfers | No
     if not said:
         return None
     row, moment, sense, peer = (np.array(column) for column in zip(*said, strict=True))
-    return Transfers(
+    transfers = Transfers(
         step=steps.of(moment),
         send=sense == Sense.SEND,
-        forward=_ways(pieces, moment, sense == Sense.SEND),
+        forward=np.full(len(row), UNKNOWN, np.int8),
         peer=peer.astype(np.int32),
         start=table["start"][row],
         end=table["end"][row],
     )
+    return transfers, moment
 
 
 def _spoken(tables: Tables, kernels: Ints, launched: Ints) -> list[tuple[int, int, int, int]]:

@@ -11,8 +11,9 @@ import numpy as np
 
 from ...errors import Fault, InputError, Refusal
 from ..chrome import Words, read_events
-from ..rank_ops import RankOps, Reading
+from ..rank_ops import RankOps, Reading, Transfers
 from ..stream import blocks
+from .directions import Bare, directed
 from .identity import identity, place_in_groups, settle
 from .labelled import labelled
 from .names import SKIPPED
@@ -23,6 +24,7 @@ from .posts import posts_of
 from .steps import steps_of
 from .tables import Collector, Tables
 from .told import told
+from .undirected import Undirected, undirected
 from .unfit import unfit, untold
 from .unlabelled import unlabelled
 
@@ -40,6 +42,7 @@ class TraceFile:
         many: whether the file tells its devices' ranks itself.
         remarks: what was lost or repaired, a sentence each.
         unusable: why it yields no device although it might hold a pipeline, or an empty string.
+        bare: its work without directions, which only the other ranks' traces can tell; None where it has them.
     """
 
     path: Path
@@ -48,6 +51,7 @@ class TraceFile:
     many: bool
     remarks: tuple[str, ...]
     unusable: str = ""
+    bare: Undirected | None = None
 
 
 def read_traces(paths: Sequence[Path], *, each: Callable[[Sequence[Path]], Sequence[object]] | None = None) -> Reading:
@@ -72,14 +76,20 @@ def read_traces(paths: Sequence[Path], *, each: Callable[[Sequence[Path]], Seque
     single = [file for file in files if not file.many]
     ranks, doubts = settle([identity(file.path, file.header) for file in single])
     bases, guessed = _bases(single)
+    bare = [_bare(*row) for row in zip(single, ranks, bases, strict=True) if row[0].bare is not None]
+    told, how = directed([one for one in bare if one is not None]) if bare else ([], [])
+    devices += told
+    remarks += how
     for file, rank, base in zip(single, ranks, bases, strict=True):
         if rank is not None and file.devices:
             devices.append(_placed(file, rank, base))
+        elif file.bare is not None and told:
+            continue
         elif rank is not None:
             why = file.unusable or f"{file.path}: rank {rank} shows no forward and no backward of a pipeline"
             remarks.append(f"{why}; it was left out")
     if not any(map(len, devices)):
-        raise _no_pipeline(files)
+        raise _no_pipeline(files, how)
     missing = _missing(single, len(devices)) if single else []
     return Reading(_source(paths), tuple(devices), (*remarks, *doubts, *guessed, *missing))
 
@@ -119,8 +129,10 @@ def read_trace(path: Path) -> TraceFile:
     device, clauses = device_of(tables, str(path))
     remarks += [f"{path}: {clause}" for clause in clauses]
     if not len(device):
-        why = untold(tables, pieces_of(tables))
-        return TraceFile(path, said.header, (), False, tuple(remarks), why and f"{path}: {why}")
+        pieces = pieces_of(tables)
+        why = untold(tables, pieces)
+        bare = undirected(tables, pieces, steps_of(tables)) if why else None
+        return TraceFile(path, said.header, (), False, tuple(remarks), why and f"{path}: {why}", bare)
     return TraceFile(path, said.header, (device,), False, tuple(remarks))
 
 
@@ -158,9 +170,7 @@ def _placed(file: TraceFile, rank: int, base: int) -> RankOps:
     """The file's device under its rank, on the common clock, at its place in the process groups."""
     device = file.devices[0]
     position, replica = place_in_groups(file.header, rank)
-    moved = device.transfers and replace(
-        device.transfers, start=device.transfers.start + base, end=device.transfers.end + base
-    )
+    moved = device.transfers and _later(device.transfers, base)
     return replace(
         device,
         rank=rank,
@@ -170,6 +180,26 @@ def _placed(file: TraceFile, rank: int, base: int) -> RankOps:
         position=position,
         replica=replica,
     )
+
+
+def _bare(file: TraceFile, rank: int | None, base: int) -> Bare | None:
+    """The file's work without directions under its rank, on the common clock."""
+    if rank is None or (runs := file.bare) is None:
+        return None
+    cut = runs.first_end >= 0
+    moved = replace(
+        runs,
+        start=runs.start + base,
+        end=runs.end + base,
+        first_end=np.where(cut, runs.first_end + base, -1),
+        second_start=np.where(cut, runs.second_start + base, -1),
+        transfers=_later(runs.transfers, base),
+    )
+    return Bare(rank, str(file.path), moved, place_in_groups(file.header, rank)[1])
+
+
+def _later(moves: Transfers, by: int) -> Transfers:
+    return replace(moves, start=moves.start + by, end=moves.end + by)
 
 
 def _bases(files: Sequence[TraceFile]) -> tuple[list[int], list[str]]:
@@ -185,13 +215,15 @@ def _bases(files: Sequence[TraceFile]) -> tuple[list[int], list[str]]:
     for file, own in zip(files, said, strict=True):
         fits = own is None and any(abs(_middle(file) - middle) < _DAY for middle in middles)
         bases.append(base if fits else own or 0)
-        if fits and file.devices:
+        if fits:
             remarks.append(f"{file.path}: it has no base time; that of the other ranks was taken, which its times fit")
     return bases, remarks
 
 
 def _middle(file: TraceFile) -> float:
-    return float(np.median(file.devices[0].start)) if file.devices and len(file.devices[0]) else float("inf")
+    """The median start of a file's work; infinite where it has none."""
+    work = next((one for one in (*file.devices, file.bare) if one is not None and len(one)), None)
+    return float("inf") if work is None else float(np.median(work.start))
 
 
 def _missing(files: Sequence[TraceFile], here: int) -> list[str]:
@@ -202,8 +234,10 @@ def _missing(files: Sequence[TraceFile], here: int) -> list[str]:
     return [f"{here} of {world} ranks are here: what the others did is not known"] if world > here else []
 
 
-def _no_pipeline(files: Sequence[TraceFile]) -> Refusal:
+def _no_pipeline(files: Sequence[TraceFile], how: Sequence[str]) -> Refusal:
     why = [file.unusable for file in files if file.unusable]
+    if why and how:
+        return Refusal(f"there is no pipeline to be seen here; {why[0]}; nor do transfers: {how[0]}")
     if why:
         return Refusal(f"there is no pipeline to be seen here; {why[0]}")
     names = f"{files[0].path}" if len(files) == 1 else f"{len(files)} files, {files[0].path.name} and others"

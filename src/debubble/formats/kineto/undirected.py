@@ -1,0 +1,144 @@
+"""Runs of work whose direction nothing in their own file tells, and which send and receive belongs to each of them.
+
+    launches   k k k    k k k    k k k k k k    k k k      cut where a rank posts a send or a receive
+    transfers        s        r              s r     s     a send belongs to the run before, a receive to the next
+    runs       ----- s  r -----  ?  ????????? ..
+
+A run with a receive before it and a send behind it is one op of a middle rank, but on the last rank it is a forward
+and its backward, on the first a backward and the next forward. Where such a run could be cut is found here: between
+its only two kernels, where the thread that launches changes once, or where the count of kernels says so.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ..rank_ops import Transfers
+from .names import Way
+from .p2p import moves_of
+from .pieces import Pieces
+from .posts import posts_of
+from .steps import Steps
+from .tables import Ints, Tables
+
+NONE = -1
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Undirected:
+    """Runs of one file in the order of their launch, and its transfers.
+
+    Args:
+        step: of each run, int64[runs].
+        launched: int64[runs], nanoseconds, as all times.
+        start: int64[runs].
+        end: int64[runs].
+        first_end: where the first of two ops would end, int64[runs]; -1 where nothing tells.
+        second_start: where the second of two would begin, int64[runs]; likewise.
+        transfers: of the file, their directions unknown.
+        run: the run that each transfer belongs to, int64[transfers]; -1 where there is none.
+        lengths: nanoseconds of each whole step by its number.
+    """
+
+    step: Ints
+    launched: Ints
+    start: Ints
+    end: Ints
+    first_end: Ints
+    second_start: Ints
+    transfers: Transfers
+    run: Ints
+    lengths: dict[int, int]
+
+    def __len__(self) -> int:
+        return len(self.step)
+
+    def side(self, send: bool) -> NDArray[np.bool_]:
+        """Whether each run has a send behind it, or a receive before it, bool[runs]."""
+        found = np.zeros(len(self), np.bool_)
+        found[self.run[(self.run >= 0) & (self.transfers.send == send)]] = True
+        return found
+
+
+def undirected(tables: Tables, pieces: Pieces, steps: Steps) -> Undirected | None:
+    """The runs of a file in which work is on a device and has no direction; None where it has one, or no transfers."""
+    use = pieces.way == Way.UNTOLD
+    told = (pieces.way == Way.FORWARD) | (pieces.way == Way.BACKWARD)
+    found = moves_of(tables, steps) if pieces.device and use.any() and not told.any() else None
+    if found is None:
+        return None
+    transfers, moment = found
+    step = steps.of(pieces.launched)
+    use &= (step >= 0) | (not len(steps.number))
+    launched, step = pieces.launched[use], step[use]
+    if not len(launched):
+        return None
+    part = np.searchsorted(posts_of(tables), launched, side="right")
+    first = np.flatnonzero(np.concatenate([[True], (np.diff(part) != 0) | (np.diff(step) != 0)]))
+    start, end = pieces.start[use], pieces.end[use]
+    run = _owner(launched[first], step[first], transfers, moment)
+    count = np.diff(np.append(first, len(launched)))
+    cut = _cuts(count, _turns(_lanes(tables, launched), first, count), transfers.send, run)
+    sure = cut > 0
+    behind = np.where(sure, first + cut, first)
+    upto, from_ = np.maximum.accumulate(end), np.minimum.accumulate(start[::-1])[::-1]
+    return Undirected(
+        step=step[first],
+        launched=launched[first],
+        start=np.minimum.reduceat(start, first),
+        end=np.maximum.reduceat(end, first),
+        first_end=np.where(sure, upto[np.maximum(behind - 1, 0)], NONE),
+        second_start=np.where(sure, from_[behind], NONE),
+        transfers=transfers,
+        run=run,
+        lengths=steps.lengths(),
+    )
+
+
+def _owner(launched: Ints, step: Ints, transfers: Transfers, moment: Ints) -> Ints:
+    """The run before each send and behind each receive, in the same step, int64[transfers]."""
+    at = np.searchsorted(launched, moment, side="right") - transfers.send
+    inside = (at >= 0) & (at < len(launched))
+    at = np.clip(at, 0, len(launched) - 1)
+    return np.where(inside & (step[at] == transfers.step), at, NONE)
+
+
+def _lanes(tables: Tables, launched: Ints) -> NDArray[np.int32]:
+    """The thread of each launch, int32[launches]; -1 where its moment is no launch of the file's."""
+    table = tables.columns["launches"]
+    if not len(table["start"]):
+        return np.full(len(launched), NONE, np.int32)
+    order = np.argsort(table["start"], kind="stable")
+    at = np.minimum(np.searchsorted(table["start"][order], launched), len(order) - 1)
+    lane = table["lane"][order[at]]
+    return np.where(table["start"][order[at]] == launched, lane, NONE).astype(np.int32)
+
+
+def _turns(lane: NDArray[np.int32], first: Ints, count: Ints) -> Ints:
+    """How many launches of each run come before its thread changes, where it does so once; else 0, int64[runs]."""
+    change = np.concatenate([[False], np.diff(lane) != 0])
+    change[first] = False
+    times = np.add.reduceat(change.astype(np.int64), first)
+    at = np.flatnonzero(change)
+    run = np.repeat(np.arange(len(first)), count)[at]
+    turns = np.zeros(len(first), np.int64)
+    turns[run] = at - first[run]
+    return np.where(times == 1, turns, 0)
+
+
+def _cuts(count: Ints, turns: Ints, send: NDArray[np.bool_], run: Ints) -> Ints:
+    """How many launches belong to the first op of each run, if it is two; 0 where nothing tells, int64[runs].
+
+    Runs with only a receive and runs with only a send are the two ops alone (warm-up and cool-down); where all of each
+    kind launch equally many kernels and a run launches the sum, it is one of each.
+    """
+    sends, receives = (np.bincount(run[(run >= 0) & (send == way)], minlength=len(count)) > 0 for way in (True, False))
+    cut = np.where(count == 2, 1, turns)
+    lone = [np.unique(count[one & ~other]) for one, other in ((receives, sends), (sends, receives))]
+    if all(len(counts) == 1 for counts in lone):
+        both = (cut == 0) & (count == int(lone[0][0] + lone[1][0]))
+        cut[both] = int(lone[0][0])
+    return np.where(receives & sends, cut, 0)
