@@ -4,6 +4,7 @@ import gzip
 import json
 from collections import defaultdict
 from decimal import Decimal
+from itertools import pairwise
 
 import numpy as np
 import pytest
@@ -15,6 +16,7 @@ from debubble.costs import Rates, costs_of
 from debubble.exchange import transfers
 from debubble.formats import perfetto
 from debubble.lower import lower
+from debubble.program import Sends
 from debubble.schedule import Shape
 from debubble.schedules.catalog import build
 from debubble.simulate import simulate
@@ -105,6 +107,23 @@ def test_threads_are_named_and_sorted_by_rank(even, tmp_path):
     order = {e["tid"]: e["args"]["sort_index"] for e in heads if e["name"] == "thread_sort_index"}
     assert names == {rank: f"rank {rank}" for rank in range(4)}
     assert order == {rank: rank for rank in range(4)}
+
+
+@pytest.mark.parametrize("sends", [Sends.LINK, Sends.BLOCKING, Sends.RENDEZVOUS])
+def test_transfers_that_take_up_a_link_or_a_rank_have_a_thread_for_their_two_ranks(tmp_path, sends):
+    schedule = build("1f1b", Shape(3, 6))
+    rates = Rates(transfer=0, payload=3e6, link=1.0) if sends is Sends.LINK else Rates(transfer=3_000_000)
+    timeline = simulate(lower(schedule, sends), costs_of(rates, schedule))
+    events = events_of(timeline, tmp_path / "t.json")
+    names = {e["tid"]: e["args"]["name"] for e in events if e["name"] == "thread_name"}
+    what = "link" if sends is Sends.LINK else "sends"
+    assert [names[tid] for tid in range(3, 7)] == [f"{what} {way}" for way in ("0 -> 1", "1 -> 0", "1 -> 2", "2 -> 1")]
+    lanes = {tid: slices for tid, slices in threads(events).items() if tid >= 3}
+    assert {tid: len(slices) for tid, slices in lanes.items()} == dict.fromkeys(range(3, 7), 6)
+    for slices in lanes.values():
+        assert all(end - start == 3_000_000 for start, end, *_ in slices)
+        assert all(before[1] <= after[0] for before, after in pairwise(slices))
+    assert [name for *_, name in lanes[3]] == [f"0F{unit}" for unit in range(6)]
 
 
 def test_an_overlapped_pair_is_one_slice_that_names_both(tmp_path):

@@ -5,7 +5,10 @@ On each thread the slices tile the window without overlap:
     rank 1  | warm-up | 1F0 | 1F1 | waiting for 2B0 | transfer of 2B0 | 1B0 | .. | cool-down |
 
 Times are microseconds with three decimals, exact to the nanosecond; the format asks for a start and a duration, and
-the duration written is the difference of the exact start and end. An overlapped pair is one slice.
+the duration written is the difference of the exact start and end. An overlapped pair is one slice. Where a transfer
+takes up a link or a rank, it has its slice on a thread for its two ranks, below those of all ranks:
+
+    link 0 -> 1  | 0F0 | 0F1 | .. |
 
 Format: https://docs.google.com/document/d/1CvAClvFfyA5R-PhYUmn5OOQtYMH4h6I0nSsKchNAySU
 """
@@ -17,7 +20,7 @@ import json
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, nullcontext
 from importlib import import_module
-from itertools import islice, pairwise
+from itertools import count, islice, pairwise
 from pathlib import Path
 from typing import Any, BinaryIO
 
@@ -26,6 +29,7 @@ from numpy.typing import NDArray
 
 from ..exchange import transfers
 from ..op import Kind
+from ..program import Sends
 from ..schedule import Schedule
 from ..timeline import Timeline
 from .atomic import replacing
@@ -78,7 +82,28 @@ def _chunks(timeline: Timeline) -> Iterator[list[str]]:
         heads = (_named("thread_name", rank, f"rank {rank}"), _named("thread_sort_index", rank, rank))
         yield [json.dumps(head) for head in heads]
         yield from _batches(_slices(timeline, rank, start, end))
+    yield from _lanes(timeline)
     yield from _batches(_arrows(timeline, start, end))
+
+
+def _lanes(timeline: Timeline) -> Iterator[list[str]]:
+    """A thread for each sender and receiver with the transfers between them, where these have a time of their own."""
+    program, ops = timeline.program, len(timeline.program.schedule)
+    schedule, rank_of = program.schedule, program.schedule.rank_of()
+    begin, what = timeline.window[0], "link" if program.sends is Sends.LINK else "sends"
+    way = rank_of[program.producer].astype(np.int64) * schedule.ranks + rank_of[program.consumer]
+    order = np.lexsort((timeline.start[ops:], way))
+    ways, first = np.unique(way[order], return_index=True)
+    for thread, pair, rows in zip(count(schedule.ranks), ways.tolist(), np.split(order, first[1:]), strict=False):
+        sender, receiver = divmod(pair, schedule.ranks)
+        name = f"{what} {sender} -> {receiver}"
+        heads = (_named("thread_name", thread, name), _named("thread_sort_index", thread, thread))
+        yield [json.dumps(head) for head in heads]
+        times = (timeline.start[ops + rows] - begin, timeline.end[ops + rows] - begin, program.producer[rows])
+        columns = zip(*(column.tolist() for column in times), strict=True)
+        yield from _batches(
+            _slice(thread, start, end, "transfer", _text(schedule, producer), {}) for start, end, producer in columns
+        )
 
 
 def _batches(events: Iterator[str]) -> Iterator[list[str]]:
