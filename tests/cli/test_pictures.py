@@ -1,6 +1,7 @@
 """Picture files of the verbs: each is written whole, said, and shows what the verb found."""
 
 import json
+from itertools import pairwise
 from pathlib import Path
 
 import pytest
@@ -165,3 +166,46 @@ def test_a_plan_without_a_model_says_why_it_has_no_picture(cli, tmp_path):
     assert ran.status == 2
     assert "give --model and --gpu" in ran.err
     assert not (tmp_path / "p.html").exists()
+
+
+def test_the_page_of_diagnose_draws_the_slowest_replica_beside_the_median_window(cli, tmp_path, shared):
+    trace = shared / "traces" / "bytedance-st" / "timeline.json.gz"
+    worst = cli("diagnose", trace, "--html", tmp_path / "p.html", "--json").json["worst"]
+    page = data(tmp_path / "p.html")
+    median, slow = page["runs"]
+    assert slow["window"] / 1e6 == pytest.approx(worst["makespan_ms"])
+    assert slow["per_rank"] == worst["per_rank"]
+    for run, why in zip((median, slow), page["causes"], strict=True):
+        assert sum(row["cost_ms"] for row in why["rows"]) == pytest.approx(run["window"] / 1e6)
+
+
+def test_the_page_of_diagnose_shades_each_replica_and_stage_by_its_work(cli, tmp_path):
+    heat = cli(*VERBS["diagnose"], "--html", tmp_path / "p.html", "--json").json["heat"]
+    (table,) = tables(data(tmp_path / "p.html"))["Replicas by stages"]
+    ranked = sorted(heat, key=lambda each: -each["makespan_ms"])
+    assert [line[0] for line in table["lines"]] == [f"replica {each['replica']}" for each in ranked]
+    work = [value for each in ranked for value in each["stage_ms"]]
+    shown = [float(cell.replace(",", "").split()[0]) for line in table["lines"] for cell in line[3:]]
+    assert shown == pytest.approx(work, abs=0.051)
+    shades = [shade for line in table["shade"] for shade in line[3:]]
+    assert all(a >= b for (_, a), (_, b) in pairwise(sorted(zip(work, shades, strict=True), reverse=True)))
+
+
+def test_a_production_run_with_a_slow_last_stage_is_darkest_there(cli, tmp_path, shared):
+    cli("diagnose", shared / "traces" / "bytedance-st" / "st-kineto", "--html", tmp_path / "p.html")
+    shown = tables(data(tmp_path / "p.html"))
+    (table,) = shown["Replicas by stages"]
+    assert all(max(range(len(line)), key=line.__getitem__) == len(line) - 1 for line in table["shade"])
+    assert all(line[-1].endswith("▲") for line in table["lines"])
+    assert {line[1] for line in shown["What would help"][0]["lines"]} == {"change", "limit"}
+
+
+def test_receives_on_the_page_are_split_into_waiting_and_transfer(cli, tmp_path, shared):
+    said = cli(
+        "diagnose", shared / "traces" / "bytedance-st" / "st-kineto", "--html", tmp_path / "p.html", "--json"
+    ).json
+    (table,) = tables(data(tmp_path / "p.html"))["Receives: waiting or transfer"]
+    waiting = sum(float(line[2].replace(",", "")) for line in table["lines"])
+    assert waiting == pytest.approx(
+        sum(each["waiting_ms"] for each in said["transfers"]), abs=0.06 * len(table["lines"])
+    )

@@ -2,22 +2,26 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path, PurePath
 from typing import Any
 
+from ..account import Account
 from ..costs import Rates, costs_of
 from ..diagnose.causes import Causes, causes
 from ..diagnose.fit import fitted
 from ..diagnose.report import REMEDIES, Diagnosis
 from ..diagnose.verdict import percent
 from ..diagnose.what_if import TRUSTED
-from ..draw.html import Page
+from ..draw.html import Page, Run
 from ..draw.tables import duration
 from ..memory import peak_activations
+from ..observation import Window
 from ..op import Kind
 from ..timeline import Timeline
 from .diagnose_blocks import WHAT
+from .page_measured import sections_of
 from .page_parts import (
     Tile,
     bubble_tile,
@@ -126,21 +130,38 @@ def page_of_diagnosis(d: Diagnosis, document: dict[str, Any], path: Path | str) 
         document: what ``--json`` prints of it.
         path: of the recording or trace.
     """
-    summary, timeline = d.summary, d.summary.window.timeline
+    timeline = d.summary.window.timeline
     schedule = timeline.program.schedule
     name = PurePath(d.run.source).name or str(path)
-    where = f"step {summary.window.step}, replica {summary.window.replica}, the median window"
     sizes = f"{schedule.ranks} ranks x {schedule.microbatches} micro-batches"
+    runs = list(_windows(d))
     return Page(
         title=f"{name}: {d.order}, {sizes} (measured)",
         verdict=[*d.verdict, *map(_sentence, [*(found.sentence for found in d.findings[1:3]), *d.remarks])],
         next=_next_command(timeline, d.causes, d.order.name),
         tiles=_measured_tiles(d),
-        runs=[run_of(where, timeline, summary.account, peak_activations(schedule))],
-        causes=[causes_of(d.causes, "measured")],
+        runs=[run for run, _ in runs],
+        causes=[why for _, why in runs],
+        sections=list(sections_of(document)),
         what_if=what_if_measured(timeline, d.causes),
         take=take(schedule, document),
     )
+
+
+def _windows(d: Diagnosis) -> Iterator[tuple[Run, dict[str, Any]]]:
+    """The median window with its causes, and beside it that of the slowest replica, where it is another."""
+    summary, window, worst = d.summary, d.summary.window, d.summary.windows[d.worst]
+    where = f"step {window.step}, replica {window.replica}, the median window"
+    alone = (worst.step, worst.replica) == (window.step, window.replica)
+    yield _window(where, window, summary.account), causes_of(d.causes, "measured", "" if alone else where)
+    if not alone:
+        where = f"step {worst.step}, replica {worst.replica}, the median window of the slowest replica"
+        found = causes(worst.timeline)
+        yield _window(where, worst, summary.accounts[d.worst]), causes_of(found, "measured", where)
+
+
+def _window(name: str, window: Window, spent: Account) -> Run:
+    return run_of(name, window.timeline, spent, peak_activations(window.timeline.program.schedule))
 
 
 def figure_of_diagnosis(d: Diagnosis, path: Path | str) -> tuple[str, Timeline]:

@@ -100,7 +100,7 @@ function table(parent, head, lines, { wordy = [], bar, shade } = {}) {
   lines.forEach((line, k) => {
     const row = make("tr", rest);
     line.forEach((cell, i) => {
-      const heat = shade?.[k]?.[i] > 0 ? { class: "heat", style: `--heat: ${Math.round(100 * Math.min(1, shade[k][i]))}%` } : {};
+      const heat = shade?.[k]?.[i] > .05 ? { class: "heat", style: `--heat: ${Math.round(100 * Math.min(1, shade[k][i]))}%` } : {};
       make(i ? "td" : "th", row, cell, { ...(i ? {} : { scope: "row" }), ...(wordy.includes(i) ? { class: "words" } : {}), ...heat });
     });
     if (bar?.[k] > 0) make("i", make("td", row, undefined, { class: "bar" }), undefined, { style: `width: ${Math.min(1, bar[k]) * 100}%` });
