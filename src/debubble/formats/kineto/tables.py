@@ -178,7 +178,7 @@ class Collector:
             if which == Role.THREAD:
                 self._threads[lane] = title.name
             else:
-                self._processes[list(self._words.lanes)[lane][0]] = title.name
+                self._processes[list(self._words.lanes)[lane][0] or 0] = title.name
 
     def _learn(self) -> None:
         """Find the roles of the words that came up since the last chunk."""
@@ -206,7 +206,7 @@ class Collector:
             comm_args=[self._comms[row] for row in np.flatnonzero(keep["comms"])],
             threads=self._threads,
             processes=self._processes,
-            lanes=list(self._words.lanes),
+            lanes=[(pid or 0, tid or 0) for pid, tid in self._words.lanes],
             set_aside=aside,
         )
 
