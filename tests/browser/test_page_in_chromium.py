@@ -86,6 +86,42 @@ def test_the_order_on_the_page(browser, pages):
     assert len(browser.texts(".tile")) == 4
 
 
+OWN = {
+    "diagnose": ["What was found", "Replicas by stages", "What would help", "How sure this is"],
+    "plan": ["Memory, rank by rank", "Layouts, the fastest first", "What was ruled out"],
+}
+
+
+@pytest.mark.parametrize("name", OWN)
+def test_tables_of_one_verb_stand_between_the_ranks_and_the_sliders(browser, pages, name):
+    browser.open(pages[name])
+    titles = browser.texts("h2")
+    assert titles[titles.index("Rank by rank") + 1 : titles.index("What if")] == OWN[name]
+    assert browser.text("#verdict code").startswith("debubble ")
+
+
+@pytest.mark.parametrize("dark", [False, True], ids=["light", "dark"])
+def test_a_stage_that_works_longest_is_darkest_and_can_be_read(browser, pages, dark):
+    browser.open(pages["diagnose"], dark=dark)
+    script = """
+        const cells = [...document.querySelectorAll("section[aria-label='Replicas by stages'] td")];
+        cells.forEach(cell => cell.className = "heat");
+        return [.06, .5, 1].map((share, i) => {
+            cells[i].style = `--heat: ${100 * share}%`;
+            const pen = document.createElement("canvas").getContext("2d", { willReadFrequently: true });
+            const look = getComputedStyle(cells[i]);
+            return [look.color, look.backgroundColor].map(colour => {
+                pen.fillStyle = colour;
+                pen.fillRect(0, 0, 1, 1);
+                return `rgb(${[...pen.getImageData(0, 0, 1, 1).data].slice(0, 3)})`;
+            });
+        });
+    """
+    pairs = browser.js(script)
+    assert all(contrast(*pair) >= 4.5 for pair in pairs)
+    assert [luminance(back) for _, back in pairs] == sorted((luminance(back) for _, back in pairs), reverse=True)
+
+
 def test_pointing_at_a_gap_says_which_op_on_which_rank(browser, pages):
     browser.open(pages["show"])
     assert "before 0B0: it needs 1B0 on rank 1, which ends at 10 ms" in browser.hover(0, 0, 7)
