@@ -50,6 +50,32 @@ def test_figures_and_traces_parse_and_hold_no_more_elements(cli, run, tmp_path):
     assert json.loads(trace.read_text())["traceEvents"]
 
 
+CONFIG = {
+    "model_type": "llama",
+    "hidden_size": 1024,
+    "intermediate_size": 4096,
+    "num_hidden_layers": 8,
+    "num_attention_heads": 8,
+    "num_key_value_heads": 8,
+    "vocab_size": 32000,
+    "max_position_embeddings": 4096,
+}
+
+
+@pytest.mark.parametrize("name", HOSTILE)
+def test_a_model_of_a_plan_stays_text(cli, tmp_path, name):
+    config, page, svg = tmp_path / "config.json", tmp_path / "p.html", tmp_path / "p.svg"
+    config.write_text(json.dumps(CONFIG | {"_name_or_path": name}))
+    asked = ("--model", config, "--gpu", "h100", "--gpus", 2, "--global-batch", 4, "-p", 2, "--sequence", 512)
+    ran = cli("plan", *asked, "--html", page, "--svg", svg)
+    assert (ran.status, commands(ran.out + ran.err)) == (0, [])
+    text = page.read_text()
+    assert "<img src=x" not in text
+    assert text.count("</script>") == 2
+    assert json.loads(text.split('id="data">')[1].split("</script>")[0])["title"].startswith(name)
+    assert [e.tag for e in ElementTree.parse(svg).iter() if e.tag.endswith(("img", "script"))] == []
+
+
 def test_colours_of_our_own_pictures_pass():
     code = "from debubble.cli.console import say; say('\\x1b[38;5;32mF\\x1b[0m \\x1b[5m')"
     ran = subprocess.run(

@@ -43,7 +43,10 @@ def page_of(*runs: Run, text: str = "text") -> Page:
         {"name": text, "rows": [{"cause": text, "cost_ms": 1.0, "cost_share": 1.0, "evidence": text, "remedy": text}]}
     ]
     take = [{"name": text, "file": text, "text": text}]
-    return Page(text, [text], text, [{"name": text, "value": text, "note": text}], runs, causes, None, take)
+    tiles = [{"name": text, "value": text, "note": text}]
+    table = {"name": text, "head": [text], "lines": [[text]], "shade": [[1.0]]}
+    sections = [{"title": text, "hint": text, "tables": [table]}]
+    return Page(text, [text], text, tiles, runs, causes, None, take, sections=sections)
 
 
 class Outline(HTMLParser):
