@@ -217,6 +217,16 @@ def test_sliders_answer_what_the_python_answers(browser, pages):
     assert "times the samples per second of a GPU" in browser.text("#answer")
 
 
+def test_sliders_of_a_plan_start_at_its_window_and_a_balanced_pipeline_idles_as_its_formula_says(browser, pages):
+    browser.open(pages["plan"])
+    window, ranks = browser.js("const { run } = debubble.views[0]; return [run.window, run.ranks]")
+    assert answer(browser)["window"] == pytest.approx(window, rel=1e-3)
+    for name, value in {"schedule": "1f1b", "transfer": 0, "imbalance": 0, "microbatches": 12}.items():
+        browser.slide(name, value)
+    assert ranks == 4
+    assert answer(browser)["idleShare"] == pytest.approx(3 / 15, abs=1e-6)  # (p-1)/(m+p-1)
+
+
 def test_a_shape_that_a_schedule_does_not_take_is_said_with_the_nearest(browser, pages):
     browser.open(pages["show"])
     browser.slide("schedule", "interleaved")

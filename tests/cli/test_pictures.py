@@ -209,3 +209,14 @@ def test_receives_on_the_page_are_split_into_waiting_and_transfer(cli, tmp_path,
     assert waiting == pytest.approx(
         sum(each["waiting_ms"] for each in said["transfers"]), abs=0.06 * len(table["lines"])
     )
+
+
+def test_the_page_of_a_torn_pipeline_names_the_rank_beside_the_missing_ones(cli, tmp_path, shared):
+    files = [shared / "traces" / "bytedance-st" / "st-kineto" / f"rank{rank}_trace.json.gz" for rank in (0, 2, 4)]
+    ran = cli("diagnose", *files, "--html", tmp_path / "p.html", "--json")
+    assert (ran.status, ran.json["torn_ranks"]) == (0, [4])
+    page = data(tmp_path / "p.html")
+    (sure,) = tables(page)["How sure this is"]
+    assert ["torn: ranks that talk to ranks which were not measured", "4"] in sure["lines"]
+    assert "What would help" not in tables(page)
+    assert page["next"] == ""

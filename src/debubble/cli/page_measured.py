@@ -131,7 +131,7 @@ def _sure(document: Document) -> Section:
     if document["matched_share"] is not None:
         lines.append(["transfers whose two ends were matched", percent(document["matched_share"])])
     if torn := document["torn_ranks"]:
-        lines.append([f"torn: {len(torn)} ranks talk to ranks that were not measured", _listed(torn)])
+        lines.append(["torn: ranks that talk to ranks which were not measured", _listed(torn)])
     table = {"head": ["", "measured"], "lines": lines, "wordy": [1]}
     return _section("How sure this is", "", table)
 
