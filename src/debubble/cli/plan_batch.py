@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 from ..errors import Fault, InputError
 from .console import say
 from .plan_needs import needed, unused
+from .report import emit, layout_row
 
 if TYPE_CHECKING:
     from ..planning.arithmetic import Bubbled, Growth, Wish
@@ -35,8 +36,6 @@ def plan_batch(said: dict[str, Any], *, as_json: bool) -> int:
         found.sort(key=lambda one: (one.layout.gpus, one.layout.global_batch, one.idle_share))
     orders = _orders(said, found)
     if as_json:
-        from .report import emit
-
         emit(document(found, refused, orders))
     else:
         say(text(found, refused, orders))
@@ -65,19 +64,8 @@ def _wish(said: dict[str, Any], gpus: int | None) -> Wish:
 
 def candidate(one: Bubbled) -> dict[str, Any]:
     """A row of ``candidates``; what needs a model is null."""
-    layout = one.layout
     return {
-        "gpus": layout.gpus,
-        "tensor": layout.tensor,
-        "pipeline": layout.pipeline,
-        "data": layout.data,
-        "context": layout.context,
-        "expert": layout.expert,
-        "chunks": layout.chunks,
-        "micro_batch": layout.micro_batch,
-        "microbatches": layout.microbatches,
-        "global_batch": layout.global_batch,
-        "schedule": layout.schedule,
+        **layout_row(one.layout),
         "recompute": None,
         "step_ms": None,
         "tokens_per_second_per_gpu": None,
@@ -211,8 +199,6 @@ def _plan_growth(said: dict[str, Any], wish: Wish, *, as_json: bool) -> int:
         )
     rows = growth_table(wish, *said["rampup"])
     if as_json:
-        from .report import emit
-
         emit(_growth_document(rows))
     else:
         say(_growth_text(rows))

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from ..draw.tables import duration, table
 from .console import look
+from .report import layout_row
 
 if TYPE_CHECKING:
     from ..estimate.factors import Calibration
@@ -73,17 +74,7 @@ def candidate(plan: Plan) -> dict[str, Any]:
     """A row of ``candidates``."""
     layout = plan.layout
     return {
-        "gpus": layout.gpus,
-        "tensor": layout.tensor,
-        "pipeline": layout.pipeline,
-        "data": layout.data,
-        "context": layout.context,
-        "expert": layout.expert,
-        "chunks": layout.chunks,
-        "micro_batch": layout.micro_batch,
-        "microbatches": layout.microbatches,
-        "global_batch": layout.global_batch,
-        "schedule": layout.schedule,
+        **layout_row(layout),
         "recompute": layout.recompute,
         "recompute_layers": layout.recompute_layers,
         "layers": layout.layers,

@@ -11,6 +11,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from ..account import Account
+    from ..plan import Layout
 
 MILLISECOND = 1_000_000  # nanoseconds
 PARTS = ("compute", "warm_up", "waiting", "transfer", "cool_down")
@@ -45,3 +46,10 @@ def emit(document: dict[str, Any]) -> None:
     import msgspec
 
     put(msgspec.json.format(msgspec.json.encode(document)).decode())
+
+
+def layout_row(layout: Layout) -> dict[str, Any]:
+    """The sizes of a layout, with which every row of ``candidates`` begins."""
+    names = ("gpus", "tensor", "pipeline", "data", "context", "expert", "chunks")
+    batch = ("micro_batch", "microbatches", "global_batch", "schedule")
+    return {name: getattr(layout, name) for name in (*names, *batch)}
