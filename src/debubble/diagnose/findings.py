@@ -86,13 +86,15 @@ def _schedule(case: Case) -> Iterator[Finding]:
     causes, busy = case.causes, f"{100 * case.causes.most_busy:.0f} %"
     enough = ceil(m * causes.schedule / causes.ideal * (1 - GOOD_IDLE_SHARE) / GOOD_IDLE_SHARE) if causes.ideal else m
     more = f"; {enough} micro-batches bring its own idle share to a tenth" if enough > m else ""
+    gain = case.gain(f"{2 * m} micro-batches")
+    of = f"; the gain is that of {2 * m}, a batch twice as large" if gain else ""
     yield Finding(
         "schedule",
         f"fill and drain: {m} micro-batches for {p} ranks keep a rank busy for {busy} at best",
         causes.schedule,
         "simulated",
-        f"{REMEDIES['schedule']}{more}",
-        gain_ratio=case.gain(f"{2 * m} micro-batches"),
+        f"{REMEDIES['schedule']}{more}{of}",
+        gain_ratio=gain,
     )
 
 
