@@ -7,6 +7,7 @@ seconds and 261 MB for a set of this size (without ranks on one clock, F and B, 
 
 from __future__ import annotations
 
+import json
 import sys
 from pathlib import Path
 from subprocess import run
@@ -70,3 +71,39 @@ def _child(folder: Path, reader: str) -> str:
 def test_reading(benchmark: Any, folder: Path, name: str) -> None:
     said = benchmark.pedantic(_child, args=(folder, READERS[name]), rounds=1)
     print("\n ", name, *said.splitlines(), sep="   ")
+
+
+LONG_STEPS, LONG_KERNELS, COPIES = 4, 500, 4
+
+
+@pytest.fixture(scope="module")
+def long(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """One rank, a third of its events kernels: the same steps again and again, later, under ids that go on."""
+    path = tmp_path_factory.mktemp("long") / "rank1_trace.json"
+    schedule = build("1f1b", Shape(4, 64))
+    runs = run_of(schedule, costs_of(Rates(), schedule), LONG_STEPS)
+    rows = pour_rank(runs, 1, Style(kernels=LONG_KERNELS, ahead=500_000))
+    span = max(row["ts"] for row in rows) - min(row["ts"] for row in rows) + 1e4
+    ids = max(row["args"].get("correlation", 0) for row in rows)
+    with path.open("w") as file:
+        file.write('{"distributedInfo": {"rank": 1}, "traceEvents": [{"ph": "M"}')
+        for copy in range(COPIES):
+            for row in rows:
+                args = {key: n + copy * ids if key == "correlation" else n for key, n in row["args"].items()}
+                step = row["name"].partition("ProfilerStep#")[2]
+                name = f"ProfilerStep#{int(step) + copy * LONG_STEPS}" if step else row["name"]
+                said = {**row, "ts": row["ts"] + copy * span, "args": args, "name": name}
+                file.write("," + json.dumps(said, separators=(",", ":")))
+        file.write("]}")
+    return path
+
+
+_ONE_FILE = """
+from debubble.formats.kineto.read import read_trace
+print(len(read_trace(paths[0]).devices[0]), 'ops')"""
+
+
+def test_memory_of_a_long_trace(benchmark: Any, long: Path) -> None:
+    """Peak memory grows by 31 bytes an event beyond 58 MB: 2 GB (12.8 million events) take some 460 MB."""
+    said = benchmark.pedantic(_child, args=(long.parent, _ONE_FILE), rounds=1)
+    print("\n ", f"{long.stat().st_size / 1e6:.0f} MB of JSON", *said.splitlines(), sep="   ")

@@ -84,14 +84,22 @@ def _last_end(pieces: Pieces, start: Ints, end: Ints) -> Ints:
 def _extents(pieces: Pieces, start: Ints, end: Ints) -> tuple[Ints, Ints, NDArray[np.bool_]]:
     """First start and last end of the kernels launched in each span, and whether there are any."""
     work = pieces.way != Way.NEITHER
-    launched, began, ended = pieces.launched[work], pieces.start[work], pieces.end[work]
-    first, behind = np.searchsorted(launched, start), np.searchsorted(launched, end, side="right")
-    whole = behind > first
+    first, behind = np.searchsorted(pieces.launched, start), np.searchsorted(pieces.launched, end, side="right")
+    done = np.append(np.int32(0), np.cumsum(work, dtype=np.int32))
+    whole = done[behind] > done[first]
     bounds = np.stack([first, behind], 1)[whole].ravel()
     if not len(bounds):
         return start, end, whole
     begin, stop = start.copy(), end.copy()
     pad = np.iinfo(np.int64)
-    begin[whole] = np.minimum.reduceat(np.append(began, pad.max), bounds)[::2]
-    stop[whole] = np.maximum.reduceat(np.append(ended, pad.min), bounds)[::2]
+    # One column at a time: these are as long as the trace has kernels.
+    begin[whole] = np.minimum.reduceat(_padded(pieces.start, work, pad.max), bounds)[::2]
+    stop[whole] = np.maximum.reduceat(_padded(pieces.end, work, pad.min), bounds)[::2]
     return begin, stop, whole
+
+
+def _padded(times: Ints, work: NDArray[np.bool_], pad: int) -> Ints:
+    """The times with ``pad`` where there is no work, and behind the last."""
+    padded = np.full(len(times) + 1, pad)
+    np.copyto(padded[:-1], times, where=work)
+    return padded

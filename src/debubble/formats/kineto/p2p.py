@@ -87,8 +87,8 @@ def _ways(pieces: Pieces, launched: Ints, send: NDArray[np.bool_]) -> NDArray[np
     work = (pieces.way == Way.FORWARD) | (pieces.way == Way.BACKWARD)
     if not work.any():
         return np.full(len(launched), UNKNOWN, np.int8)
-    moments, way = pieces.launched[work], pieces.way[work]
-    behind = np.searchsorted(moments, launched, side="right")
+    way, done = pieces.way[work], np.append(np.int32(0), np.cumsum(work, dtype=np.int32))
+    behind = done[np.searchsorted(pieces.launched, launched, side="right")]
     before, after = way[np.maximum(behind - 1, 0)], way[np.minimum(behind, len(way) - 1)]
     known = np.where(send, behind > 0, behind < len(way))
     return np.where(known, np.where(send, before, after), UNKNOWN).astype(np.int8)

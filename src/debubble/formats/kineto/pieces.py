@@ -6,6 +6,7 @@ milliseconds apart, and only the first lies inside the range that names the op.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -15,6 +16,7 @@ from numpy.typing import NDArray
 from .names import Role, Way
 from .tables import UNLINKED, Ints, Tables, outermost
 
+_PART = 1 << 18  # rows at a time
 _LONG = 20_000_000  # nanoseconds; shorter overlaps of kernels are real (programmatic launch), and harmless
 
 
@@ -55,7 +57,7 @@ def _kernels(tables: Tables) -> Pieces:
         launched = start
     way = _way_of_launches(tables, launched, lane, tables.ways[table["word"]])
     lost = int((launched < 0).sum())
-    if lost or (np.diff(launched) < 0).any():  # else nothing is copied: this is the largest table of a trace
+    if lost or (launched[1:] < launched[:-1]).any():  # else nothing is copied: this is the largest table of a trace
         order = np.argsort(launched, kind="stable")[lost:]
         launched, start, end, way = launched[order], start[order], end[order], way[order]
     return Pieces(launched, start, end, way, True, lost)
@@ -64,18 +66,29 @@ def _kernels(tables: Tables) -> Pieces:
 def launches_of(tables: Tables, correlation: NDArray[np.uint32]) -> tuple[Ints, NDArray[np.int32]]:
     """When and on which lane each kernel was launched, int64[kernels] and int32[kernels]; -1 where nothing says."""
     table = tables.columns["launches"]
-    known = np.flatnonzero(table["correlation"] != UNLINKED)
-    names = table["correlation"][known]
-    if not len(names):
-        return np.full(len(correlation), -1), np.full(len(correlation), -1, np.int32)
-    if int(names.max()) > 8 * len(names) + 1_000_000:  # ids far apart: number them anew
+    names = table["correlation"]
+    linked = names != UNLINKED
+    if 8 * len(correlation) < len(names):  # a few of many: the table of ids below would be the largest of all
+        wanted = [part.start + np.flatnonzero(np.isin(names[part], correlation)) for part in slices(len(names))]
+        rows = np.concatenate(wanted)
+        table, names, linked = {name: column[rows] for name, column in table.items()}, names[rows], linked[rows]
+    most = int(names.max(initial=0, where=linked))
+    launched, lane = np.full(len(correlation), -1), np.full(len(correlation), -1, np.int32)
+    if not linked.any():
+        return launched, lane
+    if most > 8 * len(names) + 1_000_000:  # ids far apart: number them anew
         number = np.unique(np.concatenate([names, correlation]), return_inverse=True)[1].astype(np.uint32)
-        correlation, names = number[len(known) :], number[: len(known)]
-    row = np.full(int(names.max()) + 2, -1, np.int32)  # which launch has this id; the last slot stays empty
-    row[names] = known
-    at = row[np.minimum(correlation, len(row) - 1)]
-    found = at >= 0
-    return np.where(found, table["start"][at], -1), np.where(found, table["lane"][at], np.int32(-1))
+        names, correlation = number[: len(names)], number[len(names) :]
+        most = int(names.max(initial=0, where=linked))
+    row = np.full(most + 2, -1, np.int32)  # which launch has this id; the last slot stays empty
+    for part in slices(len(names)):
+        here = np.flatnonzero(linked[part])
+        row[names[part][here]] = here + part.start
+    for part in slices(len(correlation)):
+        at = row[np.minimum(correlation[part], most + 1)]
+        launched[part] = np.where(at >= 0, table["start"][at], -1)
+        lane[part] = np.where(at >= 0, table["lane"][at], np.int32(-1))
+    return launched, lane
 
 
 def _stream_bound(table: dict[str, NDArray[Any]]) -> Ints:
@@ -84,7 +97,7 @@ def _stream_bound(table: dict[str, NDArray[Any]]) -> Ints:
     A stream runs in order, so a kernel that "ends" seconds after its successors is a fault of the tracer.
     """
     lane, start, end = (table[name] for name in ("lane", "start", "end"))
-    if not (end - start > _LONG).any():
+    if not any((end[part] - start[part] > _LONG).any() for part in slices(len(end))):
         return end
     order = np.lexsort((start, lane))
     bound = np.empty(len(order), np.int64)
@@ -148,6 +161,15 @@ def inside(moment: Ints, start: Ints, end: Ints) -> NDArray[np.bool_]:
     if not len(start):
         return np.zeros(len(moment), np.bool_)
     order = np.argsort(start, kind="stable")
-    latest = np.maximum.accumulate(end[order])
-    at = np.searchsorted(start[order], moment, side="right") - 1
-    return (at >= 0) & (moment <= latest[np.maximum(at, 0)])
+    start, latest = start[order], np.maximum.accumulate(end[order])
+    within = np.zeros(len(moment), np.bool_)
+    for part in slices(len(moment)):
+        at = np.searchsorted(start, moment[part], side="right") - 1
+        within[part] = (at >= 0) & (moment[part] <= latest[np.maximum(at, 0)])
+    return within
+
+
+def slices(rows: int) -> Iterator[slice]:
+    """Parts of a long table: what is worked out on the way then takes no memory beside the table itself."""
+    for first in range(0, rows, _PART):
+        yield slice(first, min(first + _PART, rows))

@@ -258,9 +258,10 @@ def _plausible(table: dict[str, NDArray[Any]], zero: bool, aside: dict[str, int]
     if zero:
         leave(np.asarray(start == 0), "with the time 0")
     if "end" in table and "phase" not in table:
-        leave(np.asarray(table["end"] < start), "with a negative duration")
-        leave(np.asarray(table["end"] - start > 24 * HOUR), "of more than a day")
-    if "correlation" in table and "end" in table and good.any():
         spent = table["end"] - start
-        leave(spent > max(SECOND, 1000 * float(np.median(spent[good]))), "of more than a second, far more than most")
+        leave(spent < 0, "with a negative duration")
+        leave(spent > 24 * HOUR, "of more than a day")
+        if "correlation" in table and good.any():
+            usual = 1000 * float(np.median(spent if good.all() else spent[good]))
+            leave(spent > max(SECOND, usual), "of more than a second, far more than most")
     return good
