@@ -239,7 +239,9 @@ def linked(correlations: Sequence[int]) -> NDArray[np.uint32]:
 def _zero(columns: dict[str, dict[str, NDArray[Any]]]) -> bool:
     """Whether a time of 0 cannot be true here: most events lie hours behind it."""
     starts = [table["start"] for table in columns.values() if len(table["start"])]
-    return bool(starts) and float(np.median(np.concatenate([start[:1000] for start in starts]))) > HOUR
+    sample = np.concatenate([start[:: max(len(start) // 1000, 1)] for start in starts]) if starts else np.empty(0)
+    sample = sample[sample != 0]  # there may be thousands of zeros
+    return len(sample) > 0 and float(np.median(sample)) > HOUR
 
 
 def _only(table: dict[str, NDArray[Any]], keep: NDArray[np.bool_]) -> dict[str, NDArray[Any]]:
