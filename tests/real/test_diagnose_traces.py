@@ -115,6 +115,18 @@ def test_megatronapp_says_how_far_free_transfers_fall_short_and_models_them(ran)
     assert found["what_if"]
 
 
+@pytest.mark.parametrize("name", TRUTH)
+def test_every_trace_says_how_far_its_clocks_and_its_transfers_can_be_trusted(ran, cli, shared, name):
+    """ST's transfers all have both sides; Primus has none, MegaScan and the export of nsys do not say who sends."""
+    found = ran(name).json
+    assert found["clock_uncertainty_ms"] > 0
+    assert found["matched_share"] == (1 if "st/t" in name or "kineto" in name else None)
+    lines = cli("diagnose", shared / "traces" / name).out.splitlines()
+    assert any("clocks of two ranks agree within" in line and line.rstrip().endswith("measured") for line in lines)
+    shown = any("% of transfers matched" in line and "(measured;" in line for line in lines)
+    assert shown == (found["matched_share"] is not None)
+
+
 def test_no_what_if_where_the_replay_misses_by_more_than_a_tenth(ran):
     found = ran("torch-cpu/interleaved1f1b").json
     assert found["resim_ratio"] < 0.9

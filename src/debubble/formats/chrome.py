@@ -342,7 +342,7 @@ def _keys(inside: bytes) -> dict[str, Any]:
     return {}
 
 
-# Getters that run without a step of the interpreter for each event: half of what reading costs beside the decoder.
+# Getters that run without a step of the interpreter for each event.
 _PHASE, _TS, _DUR, _ID, _ARGS = map(attrgetter, ("ph", "ts", "dur", "id", "args"))
 _WORD, _LANE = attrgetter("cat", "name"), attrgetter("pid", "tid")
 
