@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from ..op import KINDS
 from ..schedule import Schedule
-from ..timeline import Timeline
+from ..timeline import Timeline, one_by_one
 
 Times = NDArray[np.int64]
 
@@ -49,11 +49,7 @@ class Scene:
 def scene(timeline: Timeline) -> Scene:
     """Lay the ops of a timeline out as boxes."""
     schedule = timeline.program.schedule
-    begin, ops = timeline.window[0], len(schedule)
-    start, end = timeline.start[:ops] - begin, timeline.end[:ops] - begin
-    for first, last in pairwise(schedule.offsets.tolist()):
-        np.maximum.accumulate(end[first:last], out=end[first:last])
-        np.maximum(start[first + 1 : last], end[first : last - 1], out=start[first + 1 : last])
+    start, end = one_by_one(timeline)
     if schedule.joined is not None:
         second = np.flatnonzero(schedule.joined)
         middle = (start[second - 1] + end[second]) // 2

@@ -20,7 +20,7 @@ import json
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, nullcontext
 from importlib import import_module
-from itertools import count, islice, pairwise
+from itertools import count, islice
 from pathlib import Path
 from typing import Any, BinaryIO
 
@@ -31,7 +31,7 @@ from ..exchange import transfers
 from ..op import Kind
 from ..program import Sends
 from ..schedule import Schedule
-from ..timeline import Timeline
+from ..timeline import Timeline, one_by_one
 from .atomic import replacing
 
 Times = NDArray[np.int64]
@@ -117,11 +117,7 @@ def _drawn(timeline: Timeline) -> tuple[Times, Times]:
     An op that was measured to start before the op before it had ended is drawn from that end on.
     """
     schedule = timeline.program.schedule
-    begin, ops = timeline.window[0], len(schedule)
-    start, end = timeline.start[:ops] - begin, timeline.end[:ops] - begin
-    for first, last in pairwise(schedule.offsets.tolist()):
-        np.maximum.accumulate(end[first:last], out=end[first:last])
-        np.maximum(start[first + 1 : last], end[first : last - 1], out=start[first + 1 : last])
+    start, end = one_by_one(timeline)
     if schedule.joined is not None:
         second = np.flatnonzero(schedule.joined)
         start[second], end[second - 1] = start[second - 1], end[second]
