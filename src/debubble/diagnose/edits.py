@@ -129,15 +129,7 @@ def other_schedule(run: Replay, name: str, chunks: int) -> Replay | None:
 
 def balanced_stages(run: Replay) -> Replay:
     """Every stage with the mean work of all: work is moved, none is removed."""
-    durations, _ = run.tables
-    there = present(run.schedule)
-    mean = durations.sum(axis=1, keepdims=True, where=there) / np.maximum(there.sum(axis=1, keepdims=True), 1)
-    return replace(
-        run,
-        costs=_costs(run, np.broadcast_to(mean, durations.shape), run.costs.transfers),
-        changes=(*run.changes, BALANCED),
-        assumes=(*run.assumes, "layers can be moved so that stages weigh the same"),
-    )
+    return _evened(run, 1, BALANCED, "layers can be moved so that stages weigh the same")
 
 
 def cured_rank(run: Replay, rank: int) -> Replay | None:
@@ -175,14 +167,19 @@ def without_transfer(run: Replay) -> Replay:
 
 def like_lengths(run: Replay) -> Replay:
     """Every micro-batch as long as the mean of its stage: work is moved between micro-batches, none is removed."""
+    return _evened(run, 2, ALIKE, "samples can be packed so that micro-batches are equally long")
+
+
+def _evened(run: Replay, axis: int, change: str, assumption: str) -> Replay:
+    """Durations evened out along an axis of their table, int64[kinds, stages, units]: the work stays the same."""
     durations, _ = run.tables
     there = present(run.schedule)
-    mean = durations.sum(axis=2, keepdims=True, where=there) / np.maximum(there.sum(axis=2, keepdims=True), 1)
+    mean = durations.sum(axis=axis, keepdims=True, where=there) / np.maximum(there.sum(axis=axis, keepdims=True), 1)
     return replace(
         run,
         costs=_costs(run, np.broadcast_to(mean, durations.shape), run.costs.transfers),
-        changes=(*run.changes, ALIKE),
-        assumes=(*run.assumes, "samples can be packed so that micro-batches are equally long"),
+        changes=(*run.changes, change),
+        assumes=(*run.assumes, assumption),
     )
 
 

@@ -66,7 +66,7 @@ def _neighbours(where: Places, ranks: int) -> Iterator[tuple[int, int, int, int]
     """Replica, position, and a device there and one at the next position; the last is next to the first in a ring."""
     members = where.members()
     for (q, p), held in members.items():
-        if ranks > 2 or p == 0:
-            for one, other in zip(held, members.get((q, (p + 1) % ranks), ()), strict=False):
-                if one != other:
-                    yield q, p, one, other
+        if ranks == 2 and p:  # the other way round, the same two
+            continue
+        following = members.get((q, (p + 1) % ranks), ())
+        yield from ((q, p, one, other) for one, other in zip(held, following, strict=False) if one != other)
