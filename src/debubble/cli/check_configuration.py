@@ -157,32 +157,13 @@ def _room(asked: Asked, checked: Checked) -> tuple[str, ...]:
     from ..estimate.hardware import cluster_of
     from ..estimate.read_hardware import read_hardware
     from ..estimate.read_model import read_model
+    from ..frameworks.laid_out import laid_out
     from ..planning.room import room_without_recompute
 
-    layout = _layout(checked.setup, checked)
+    layout = laid_out(checked.backend, checked.setup)
     device = read_hardware(asked.gpu)
     room = room_without_recompute(read_model(asked.model), cluster_of(device, layout.gpus), layout)
     return (room,) if room else ()
-
-
-def _layout(setup: Setup, checked: Checked) -> Any:
-    from ..plan import Layout
-
-    return Layout(
-        tensor=setup.tensor or 1,
-        pipeline=setup.ranks,
-        data=setup.replicas or 1,
-        context=setup.context or 1,
-        expert=setup.expert or 1,
-        chunks=setup.chunks or 1,
-        micro_batch=setup.micro_batch or 1,
-        microbatches=setup.flush or setup.ranks,
-        sequence=setup.sequence or 4096,
-        recompute="full",
-        schedule=checked.backend.schedule(setup) or "1f1b",
-        zero=1 if setup.zero is None else setup.zero,
-        layers=checked.backend.split(setup) or (),
-    )
 
 
 def refuse_strangers(words: Sequence[str], known: Sequence[str]) -> None:

@@ -12,7 +12,6 @@ if TYPE_CHECKING:
     from ..estimate.factors import Calibration
     from ..estimate.hardware import Cluster
     from ..estimate.model import Model
-    from ..frameworks.setup import Setup
     from ..plan import Layout
     from ..planning.measured import Row
 
@@ -57,6 +56,7 @@ def _of_log(path: Path, model: Model, cluster: Cluster, base: Layout) -> Row:
 
     from ..formats.steplog import read_steps
     from ..frameworks.flags import dump_pairs
+    from ..frameworks.laid_out import laid_out
     from ..frameworks.megatron import MEGATRON
     from ..frameworks.read import read_setup
     from ..planning.measured import Row
@@ -70,27 +70,6 @@ def _of_log(path: Path, model: Model, cluster: Cluster, base: Layout) -> Row:
     if missing:
         rule = f"its head does not print {', '.join(missing)}"
         raise InputError(Fault(str(path), rule, "give a log from its first line on, or rows as CSV"))
-    layout = _layout(setup, base)
+    layout = laid_out(MEGATRON, setup, base)
     seconds = float(np.median(steps[WARM_UP:] if len(steps) > 2 * WARM_UP else steps))
     return Row(model, replace(cluster, gpus=layout.gpus), layout, (), str(path), seconds=seconds)
-
-
-def _layout(setup: Setup, base: Layout) -> Layout:
-    from ..frameworks.megatron import MEGATRON
-
-    return replace(
-        base,
-        tensor=setup.tensor or 1,
-        pipeline=setup.ranks,
-        data=setup.replicas or 1,
-        context=setup.context or 1,
-        expert=setup.expert or 1,
-        chunks=setup.chunks or 1,
-        micro_batch=setup.micro_batch or 1,
-        microbatches=setup.flush or 1,
-        sequence=setup.sequence or base.sequence,
-        recompute=setup.recompute or "none",
-        schedule=MEGATRON.schedule(setup) or "1f1b",
-        layers=MEGATRON.split(setup) or (),
-        sequence_parallel="--sequence-parallel" in setup.switches,
-    )

@@ -48,6 +48,14 @@ ALIASES = {
     "num_moe_experts": "experts",
     "encoder_num_layers": "layers",
 }
+# Parts of a layout that a flag turns on.
+SWITCHES = {
+    "zero": "--use-distributed-optimizer",
+    "sequence_parallel": "--sequence-parallel",
+    "overlap": "--overlap-grad-reduce",
+    "overlap_gather": "--overlap-param-gather",
+    "tensor_overlap": "--tp-comm-overlap",
+}
 
 
 def settled(setup: Setup) -> Setup:
@@ -340,5 +348,16 @@ def _recompute_flags(layout: Layout) -> list[str]:
 
 
 MEGATRON = Backend(
-    "megatron", "Megatron-LM", VERSION, KEYS, ALIASES, rules, settled, split, schedule, emit, ("1f1b", "interleaved")
+    "megatron",
+    "Megatron-LM",
+    VERSION,
+    KEYS,
+    ALIASES,
+    rules,
+    settled,
+    split,
+    schedule,
+    emit,
+    ("1f1b", "interleaved"),
+    SWITCHES,
 )

@@ -76,4 +76,5 @@ NEMO = Backend(
     schedule,
     emit,
     ("1f1b", "interleaved"),
+    {"sequence_parallel": "--sequence-parallel"},
 )

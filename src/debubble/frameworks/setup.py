@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, fields, replace
+from dataclasses import field as dataclass_field
 from math import prod
 
 from ..plan import Layout
@@ -163,6 +164,7 @@ class Backend:
         schedule: our name of the schedule that a setup runs; None where the framework has no such schedule.
         emit: the lines that a user pastes to launch a layout.
         schedules: names of ours that it can run.
+        switches: its flag for each part of a ``Layout`` that is on or off; off where the flag is not given.
     """
 
     name: str
@@ -176,6 +178,7 @@ class Backend:
     schedule: Callable[[Setup], str | None]
     emit: Callable[[Layout, Sizes], str]
     schedules: tuple[str, ...]
+    switches: Mapping[str, str] = dataclass_field(default_factory=dict)
 
     def key(self, field: str) -> str:
         """The framework's own name of a field; ours where it has none."""

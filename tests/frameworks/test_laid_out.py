@@ -1,0 +1,51 @@
+"""A setup as a layout: what a framework was told comes back, and what it was not told is one documented guess."""
+
+from dataclasses import replace
+
+import pytest
+
+from debubble.frameworks.flags import script_pairs
+from debubble.frameworks.laid_out import laid_out
+from debubble.frameworks.megatron import MEGATRON
+from debubble.frameworks.nanotron import NANOTRON
+from debubble.frameworks.nemo import NEMO
+from debubble.frameworks.read import read_setup
+from debubble.frameworks.setup import Setup, Sizes
+from debubble.plan import Layout
+
+LAYOUTS = [
+    Layout(tensor=4, pipeline=4, data=2, microbatches=8, sequence=8192, zero=1, overlap_gather=True),
+    Layout(pipeline=2, chunks=2, data=2, microbatches=4, zero=0, overlap=False, schedule="interleaved"),
+    Layout(tensor=2, pipeline=4, micro_batch=2, microbatches=8, zero=0, overlap=False, recompute="full"),
+    Layout(
+        tensor=2, context=2, data=4, microbatches=8, overlap_gather=True, tensor_overlap=True, recompute="selective"
+    ),
+    Layout(pipeline=4, data=2, microbatches=8, zero=0, overlap=False, layers=(9, 9, 9, 5)),
+]
+
+
+@pytest.mark.parametrize("layout", LAYOUTS, ids=str)
+def test_what_is_emitted_for_megatron_is_the_same_layout_again(layout):
+    pasted = MEGATRON.emit(layout, Sizes(32, layout.sequence)) + f" --world-size {layout.gpus}"
+    setup = read_setup(MEGATRON, script_pairs(f"torchrun pretrain_gpt.py {pasted}")).setup
+    again = laid_out(MEGATRON, setup)
+    assert replace(again, layers=again.split(32)) == replace(
+        layout, layers=layout.split(32), sequence_parallel=layout.tensor > 1
+    )
+
+
+def test_nothing_said_is_one_rank_one_micro_batch_and_megatrons_own_defaults():
+    off = {"zero": 0, "sequence_parallel": False, "overlap": False}
+    assert laid_out(MEGATRON, Setup()) == replace(Layout(), **off)
+
+
+def test_micro_batches_that_are_not_said_are_as_many_as_ranks():
+    assert laid_out(MEGATRON, Setup(pipeline=4)).microbatches == 4
+    assert laid_out(MEGATRON, Setup(pipeline=4, microbatches=3)).microbatches == 3
+
+
+def test_what_a_framework_has_no_word_for_comes_from_the_base():
+    base = Layout(sequence=2048, zero=2, precision="fp8", sequence_parallel=False)
+    found = laid_out(NANOTRON, Setup(pipeline=2), base)
+    assert (found.sequence, found.zero, found.precision, found.sequence_parallel) == (2048, 2, "fp8", False)
+    assert laid_out(NEMO, Setup(zero=3), base).zero == 3
