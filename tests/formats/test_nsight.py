@@ -20,8 +20,9 @@ SCHEMA = 16777226
 class Export:
     """Writes one file, a table at a time."""
 
-    def __init__(self, path, *, suffix="", by_id=False, payload=False):
-        self.path, self.suffix, self.by_id, self.payload = path, suffix, by_id, payload
+    def __init__(self, path, *, suffix="", by_id=False, payload=False, one_stream=False):
+        self.path, self.suffix, self.by_id = path, suffix, by_id
+        self.payload, self.one_stream = payload, one_stream
         self.words: dict[str, int] = {}
         self.db = sqlite3.connect(path)
         text = "textId INTEGER" if by_id else "text TEXT"
@@ -39,6 +40,9 @@ class Export:
             "INSERT INTO NVTX_PAYLOAD_SCHEMA_ENTRIES VALUES (1, ?, 0, 0, ?, ?)", [(SCHEMA, *field) for field in fields]
         )
         self.correlation = 0
+
+    def stream(self, down, sense):
+        return 20 if self.one_stream else 20 + 2 * down + (sense == "ncclSend")
 
     def word(self, name):
         return self.words.setdefault(name, len(self.words) + 1)
@@ -74,8 +78,8 @@ def payload(own, peer):
     return struct.pack("<IIIIQQ", 1, 0, SCHEMA, 0, 16, 48) + struct.pack("<Qii", 77, own, peer)
 
 
-def poured(export, found, *, labels=True, exchange=True):
-    """Three kernels an op, launched inside its range a little before they run; and sends and receives between ranks."""
+def poured(export, found, *, labels=True, exchange=True, told=True, kernels=3):
+    """Kernels of each op, launched inside its range a little before they run; and sends and receives between ranks."""
     zero = min(int(device.start.min()) for device in found) - 10**9
     for device in found:
         rank = device.rank
@@ -85,22 +89,26 @@ def poured(export, found, *, labels=True, exchange=True):
             if labels:
                 export.range(rank, start - LATE - 500, end - LATE - 500, f"PP:{name}, op_id = {i}")
             way = "gemm_fwd" if device.kind[i] == Kind.F else "gemm_bwd"
-            for part in np.linspace(start, end, 4)[:-1].astype(int).tolist():
-                export.kernel(rank, part, part + (end - start) // 3 + 1, "gemm" if labels else way)
-            _exchange(export, device, i, end, len(found)) if exchange else None
+            for part in np.linspace(start, end, kernels + 1)[:-1].astype(int).tolist():
+                export.kernel(rank, part, part + (end - start) // kernels + 1, "gemm" if labels or not told else way)
+            _exchange(export, device, i, end, found, zero) if exchange else None
     return zero
 
 
-def _exchange(export, device, i, end, ranks):
-    """Send what the op made, and receive it at the other side."""
+def _exchange(export, device, i, end, found, zero):
+    """Send what the op made; the other side receives once it is done with the op before the one that needs it."""
     rank, down = device.rank, device.kind[i] == Kind.F
     peer = rank + 1 if down else rank - 1
-    if 0 <= peer < ranks:
-        for who, sense, other in ((rank, "ncclSend", peer), (peer, "ncclRecv", rank)):
-            if export.payload:
-                export.range(who, end - LATE - 2, end - LATE - 1, sense, payload(who, other))
-            stop = end + int(RATES.transfer) - 3000
-            export.kernel(who, end, stop, "ncclDevKernel_SendRecv", 20 + 2 * down + (sense == "ncclSend"))
+    if not 0 <= peer < len(found):
+        return
+    other = found[peer]
+    mine = (other.step == device.step[i]) & (other.kind == device.kind[i]) & (other.unit == device.unit[i])
+    needed = int(other.start[mine][0]) - zero
+    done = other.end[other.end <= needed + zero].max(initial=needed + zero - 10**6) - zero - 700  # sends come first
+    for who, sense, with_, start in ((rank, "ncclSend", peer, end), (peer, "ncclRecv", rank, done)):
+        if export.payload:
+            export.range(who, start - LATE - 2, start - LATE - 1, sense, payload(who, with_))
+        export.kernel(who, start, needed - 100, "ncclDevKernel_SendRecv", export.stream(down, sense))
 
 
 @pytest.fixture
@@ -135,6 +143,40 @@ def test_without_ranges_names_of_kernels_tell_the_direction_and_transfers_the_ne
     export = Export(tmp_path / "run.sqlite")
     poured(export, devices(timeline), labels=False)
     same(observe(read_nsight([export.close()], "run")), timeline)
+
+
+@pytest.mark.parametrize("name", ["1f1b", "gpipe"])
+@pytest.mark.parametrize(
+    ("launches", "shape"),
+    [(True, {}), (False, {}), (True, {"payload": True}), (True, {"payload": True, "one_stream": True})],
+)
+def test_without_any_telling_name_transfers_tell_the_direction(tmp_path, name, launches, shape):
+    """Which are sends their ranges say, else their streams: one for each way of each hop."""
+    timeline = simulated(name, 4, 6)
+    export = Export(tmp_path / "run.sqlite", **shape)
+    poured(export, devices(timeline), labels=False, told=False, kernels=1)
+    if not launches:
+        export.db.execute("DELETE FROM CUPTI_ACTIVITY_KIND_RUNTIME")
+    reading = read_nsight([export.close()], "run")
+    same(observe(reading), timeline)
+    assert any("transfers matched between neighbours told them apart" in remark for remark in reading.remarks)
+
+
+def test_transfers_that_share_a_stream_without_a_range_tell_nothing_and_what_to_record_is_said(tmp_path, timeline):
+    export = Export(tmp_path / "run.sqlite", one_stream=True)
+    poured(export, devices(timeline), labels=False, told=False, kernels=1)
+    with pytest.raises(Refusal, match="record NVTX ranges too"):
+        read_nsight([export.close()], "run")
+
+
+@pytest.mark.parametrize("steps", [0.3, 1.6])
+def test_a_trace_that_begins_within_a_step_is_refused_where_only_streams_tell(tmp_path, timeline, steps):
+    export = Export(tmp_path / "run.sqlite")
+    poured(export, devices(timeline), labels=False, told=False, kernels=1)
+    first = 10**9 + int(steps * timeline.makespan)
+    export.db.execute("DELETE FROM CUPTI_ACTIVITY_KIND_KERNEL WHERE start < ?", (first,))
+    with pytest.raises(Refusal, match="begins in the middle of a step"):
+        read_nsight([export.close()], "run")
 
 
 def test_payloads_name_the_peers(tmp_path, timeline):

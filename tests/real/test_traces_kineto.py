@@ -3,7 +3,9 @@
 import gzip
 import json
 import re
+import sqlite3
 from collections import Counter
+from contextlib import closing
 
 import numpy as np
 import pytest
@@ -105,6 +107,20 @@ def test_st_kineto_without_telling_names_is_told_by_transfers_every_op_alike(sha
         assert np.array_equal(one.timeline.end - one.timeline.start[0], other.timeline.end - other.timeline.start[0])
     assert found.matched_share == 1
     assert any("no name tells forward from backward" in remark for remark in found.remarks)
+
+
+def test_st_nsys_without_telling_names_is_told_by_transfers_too(shared, tmp_path):
+    """The same run as an Nsight export without ranges and launches: ground truth .5158, and the orders as they are."""
+    original, path = shared / "traces" / "bytedance-st" / "st-nsys.sqlite", tmp_path / "bare.sqlite"
+    path.write_bytes(original.read_bytes())
+    with closing(sqlite3.connect(path)) as db, db:
+        db.execute("UPDATE StringIds SET value = 'sm90_gemm' WHERE value LIKE '%ward_compute'")
+    found, named = read([path]), read([original])
+    assert len(found.windows) == len(named.windows) == 16
+    assert np.mean(idle(found)) == pytest.approx(0.5158, abs=0.0005)
+    for one, other in zip(found.windows, named.windows, strict=True):
+        assert one.timeline.program.schedule.same_order(other.timeline.program.schedule)
+    assert found.matched_share == 1
 
 
 @pytest.mark.parametrize(("lost", "replica"), [(0, 1), (3, 0), (4, 1), (7, 0)])

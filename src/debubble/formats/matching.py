@@ -6,7 +6,8 @@ A receive waits inside its span until its send comes, so the two begin whenever 
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -71,6 +72,11 @@ def match(first: Transfers, second: Transfers, reach: int) -> Match:
         offset=round(float(middle)),
         spread=round(float(most - least) / 2),
     )
+
+
+def only(moves: Transfers, rows: NDArray[Any]) -> Transfers:
+    """Some rows of the transfers of a device."""
+    return Transfers(**{field.name: getattr(moves, field.name)[rows] for field in fields(Transfers)})
 
 
 def _by_step(first: Transfers, second: Transfers, apart: int) -> tuple[NDArray[np.int64], NDArray[np.int64]]:

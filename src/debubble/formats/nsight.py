@@ -14,8 +14,15 @@ import numpy as np
 
 from ..errors import Fault, InputError, Refusal
 from ..op import Kind
+from .kineto.directions import Bare, directed
 from .kineto.names import Role
+from .kineto.pieces import pieces_of
 from .kineto.read import device_of
+from .kineto.senses import with_senses
+from .kineto.steps import steps_of
+from .kineto.tables import Tables
+from .kineto.undirected import Untold, runs_of, untold_work
+from .kineto.unfit import untold
 from .nsight_export import PROCESS, Device, open_export
 from .partners import chains
 from .rank_ops import Clock, RankOps, Reading
@@ -23,6 +30,21 @@ from .remote import local
 
 _RANK = re.compile(r"rank[-_]?\[?(\d+)", re.IGNORECASE)
 _DOWN = 0.9  # share of forwards that must come behind the same one upstream; else names of kernels have misled
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _Device:
+    """One device.
+
+    Args:
+        ops: of it; none where nothing in its file tells their directions.
+        silent: then its work, which the transfers of the other ranks can tell; its transfers are those of ``ops``.
+        why: then what its file lacks.
+    """
+
+    ops: RankOps
+    silent: Untold | None = None
+    why: str = ""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -36,7 +58,7 @@ class _File:
         remarks: what was left out.
     """
 
-    devices: tuple[RankOps, ...]
+    devices: tuple[_Device, ...]
     anchor: int | None
     named: bool
     remarks: tuple[str, ...]
@@ -67,34 +89,71 @@ def read_nsight(paths: Sequence[Path], source: str) -> Reading:
             faults += error.faults
     if not files:
         raise InputError(*faults)
-    devices = [device for device in _on_one_clock(_numbered(files), len(files)) if len(device)]
-    if not devices or not (all(file.named for file in files) or _flows_down(devices)):
-        raise Refusal(
-            f"{source}: there is no pipeline here: no range names a forward or backward of a micro-batch, "
-            "and no ranks hand results on to each other"
-        )
+    found = _on_one_clock(_numbered(files), len(files))
+    devices = [one.ops for one in found if len(one.ops)]
+    told, how = _by_transfers([one for one in found if one.silent is not None])
+    if devices and not (all(file.named for file in files) or _flows_down(devices)):
+        devices = []
+    if not devices and not told:
+        raise _no_pipeline(source, [one.why for one in found if one.why], how)
     lost = [f"{fault.value}: {fault.rule}; it was left out" for fault in faults]
-    return Reading(source, tuple(devices), (*(remark for file in files for remark in file.remarks), *lost))
+    said = [remark for file in files for remark in file.remarks]
+    return Reading(source, (*devices, *told), (*said, *how, *lost))
+
+
+def _no_pipeline(source: str, why: Sequence[str], how: Sequence[str]) -> Refusal:
+    if why:
+        return Refusal(f"there is no pipeline to be seen here; {'; '.join([why[0], *how[:1]])}")
+    return Refusal(
+        f"{source}: there is no pipeline here: no range names a forward or backward of a micro-batch, "
+        "and no ranks hand results on to each other"
+    )
+
+
+def _by_transfers(silent: Sequence[_Device]) -> tuple[list[RankOps], list[str]]:
+    """The devices of pipelines whose directions only transfers between their ranks tell, and how, or why not."""
+    works = [replace(one.silent, transfers=one.ops.transfers) for one in silent if one.silent and one.ops.transfers]
+    sure, doubts = with_senses(works)
+    bare = [
+        Bare(one.ops.rank, one.ops.source, runs_of(work))
+        for i, (one, work) in enumerate(zip(silent, sure, strict=True))
+        if i not in doubts
+    ]
+    remarks = [f"rank {silent[i].ops.rank}: {doubt}; it was left out" for i, doubt in doubts.items()]
+    found, how = directed(bare) if bare else ([], [])
+    return found, remarks + how
 
 
 def _read(path: Path) -> _File:
     try:
         with local(path) as here, closing(sqlite3.connect(_address(here), uri=True)) as connection:
             export = open_export(connection, path)
-            found: dict[Device, RankOps] = {}
+            found: dict[Device, _Device] = {}
             remarks = list(export.remarks)
             named = False
             for one in export.devices():
                 tables = export.tables(one)
                 named |= bool((tables.roles == Role.LABEL).any())
-                found[one], clauses = device_of(tables, str(path))
+                found[one], clauses = _device(tables, path)
                 remarks += [f"{path}: device {one.number}: {clause}" for clause in clauses]
             ranks = _ranks(list(found), path)
             devices = [_with_rank(found[one], rank, ranks) for one, rank in ranks.items()]
-            whole = tuple(device if named else _by_order(device) for device in devices)
-            return _File(whole, export.anchor(), named, tuple(remarks))
+            whole = [one if named else replace(one, ops=_by_order(one.ops)) for one in devices]
+            return _File(tuple(whole), export.anchor(), named, tuple(remarks))
     except sqlite3.Error as error:
         raise InputError(Fault(str(path), f"it cannot be read as an export: {error}", "export it again")) from error
+
+
+def _device(tables: Tables, path: Path) -> tuple[_Device, list[str]]:
+    """The ops of one device, or its work where nothing tells their directions; and what was left out, a clause each."""
+    ops, clauses = device_of(tables, str(path))
+    if len(ops):
+        return _Device(ops), clauses
+    pieces = pieces_of(tables)
+    why = untold(tables, pieces)
+    return _Device(
+        ops, untold_work(tables, pieces, steps_of(tables)) if why else None, why and f"{path}: {why}"
+    ), clauses
 
 
 def _address(path: Path) -> str:
@@ -111,13 +170,12 @@ def _ranks(devices: Sequence[Device], path: Path) -> dict[Device, int]:
     return {device: device.number if alone else i for i, device in enumerate(devices)}
 
 
-def _with_rank(device: RankOps, rank: int, ranks: dict[Device, int]) -> RankOps:
+def _with_rank(device: _Device, rank: int, ranks: dict[Device, int]) -> _Device:
     """A device under its rank, with its peers as ranks where payloads name them as processes."""
-    if device.transfers is None:
-        return replace(device, rank=rank)
-    by_process = {one.process // PROCESS: number for one, number in ranks.items() if one.process is not None}
-    peer = np.array([by_process.get(process, -1) for process in device.transfers.peer.tolist()], np.int32)
-    return replace(device, rank=rank, transfers=replace(device.transfers, peer=peer))
+    ops, by_process = device.ops, {one.process // PROCESS: n for one, n in ranks.items() if one.process is not None}
+    peer = [] if ops.transfers is None else [by_process.get(process, -1) for process in ops.transfers.peer.tolist()]
+    moves = ops.transfers and replace(ops.transfers, peer=np.array(peer, np.int32))
+    return replace(device, ops=replace(ops, rank=rank, transfers=moves))
 
 
 def _by_order(device: RankOps) -> RankOps:
@@ -125,36 +183,37 @@ def _by_order(device: RankOps) -> RankOps:
     return replace(device, unit=None) if (device.step < 0).any() else device
 
 
-def _numbered(files: Sequence[_File]) -> list[tuple[RankOps, int | None]]:
+def _numbered(files: Sequence[_File]) -> list[tuple[_Device, int | None]]:
     """All devices with their file's anchor; ranks that several files count from 0 are counted on."""
-    found: list[tuple[RankOps, int | None]] = []
+    found: list[tuple[_Device, int | None]] = []
     for file in files:
-        taken = {device.rank for device, _ in found}
-        clash = any(device.rank in taken for device in file.devices)
+        taken = {device.ops.rank for device, _ in found}
+        clash = any(device.ops.rank in taken for device in file.devices)
         shift = max(taken) + 1 if clash else 0
         for device in file.devices:
-            moves = device.transfers and replace(
-                device.transfers, peer=np.where(device.transfers.peer < 0, -1, device.transfers.peer + shift)
+            ops = device.ops
+            moves = ops.transfers and replace(
+                ops.transfers, peer=np.where(ops.transfers.peer < 0, -1, ops.transfers.peer + shift)
             )
-            found.append((replace(device, rank=device.rank + shift, transfers=moves), file.anchor))
+            found.append((replace(device, ops=replace(ops, rank=ops.rank + shift, transfers=moves)), file.anchor))
     return found
 
 
-def _on_one_clock(devices: Sequence[tuple[RankOps, int | None]], files: int) -> list[RankOps]:
+def _on_one_clock(devices: Sequence[tuple[_Device, int | None]], files: int) -> list[_Device]:
     """Times since 1970 where every file says when it began; else clocks of their own, where there are several."""
     anchors = [anchor for _, anchor in devices]
     if files == 1:
         return [device for device, _ in devices]
     if None in anchors:
-        return [replace(device, clock=Clock.OWN) for device, _ in devices]
+        return [replace(device, ops=replace(device.ops, clock=Clock.OWN)) for device, _ in devices]
     return [_moved(device, anchor or 0) for device, anchor in devices]
 
 
-def _moved(device: RankOps, by: int) -> RankOps:
-    moves = device.transfers and replace(
-        device.transfers, start=device.transfers.start + by, end=device.transfers.end + by
-    )
-    return replace(device, start=device.start + by, end=device.end + by, transfers=moves)
+def _moved(device: _Device, by: int) -> _Device:
+    ops = device.ops
+    moves = ops.transfers and replace(ops.transfers, start=ops.transfers.start + by, end=ops.transfers.end + by)
+    later = replace(ops, start=ops.start + by, end=ops.end + by, transfers=moves)
+    return replace(device, ops=later, silent=device.silent and device.silent.later(by))
 
 
 def _flows_down(devices: Sequence[RankOps]) -> bool:

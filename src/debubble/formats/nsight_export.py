@@ -18,12 +18,14 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import accumulate, islice
 from pathlib import Path
+from typing import NamedTuple
 
 import msgspec
 import numpy as np
 
 from ..errors import Fault, InputError
 from .chrome import Events, Words
+from .kineto.posts import EITHER
 from .kineto.tables import Collector, Tables
 from .nvtx import Payloads, payloads
 
@@ -48,6 +50,17 @@ class Device:
 
     process: int | None
     number: int
+
+
+class _Exchange(NamedTuple):
+    """A kernel that sends or receives; its moment is that of its launch, or of its start where that is not known."""
+
+    moment: int
+    start: int
+    end: int
+    stream: int
+    name: str
+    correlation: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,15 +131,16 @@ class Export:
 
     def _rows(self, device: Device) -> Iterator[Row]:
         """Launches, ranges and kernels of one device, and the calls by which it exchanges."""
-        exchanges: list[tuple[int, int, int, int, str]] = []
+        exchanges: list[_Exchange] = []
         for start, end, stream, correlation, name in self._kernels(device):
             if _SEND_RECEIVE.match(name):
-                exchanges.append((correlation, start, end, stream, name))
+                exchanges.append(_Exchange(start, start, end, stream, name, correlation))
             else:
                 yield "kernel", name, stream, start, end - start, {"correlation": correlation}
-        launched = {exchange[0]: exchange[1] for exchange in exchanges}  # the kernel's start, where no launch is known
+        ours = {one.correlation for one in exchanges}
+        launched: dict[int, int] = {}
         for start, end, thread, correlation in self._launches(device):
-            if correlation in launched:
+            if correlation in ours:
                 launched[correlation] = start
             yield "cuda_runtime", "launch", thread, start, end - start, {"correlation": correlation}
         calls: list[_Call] = []
@@ -139,8 +153,8 @@ class Export:
                 apart.append((start, end))
             else:
                 yield "cpu_op" if "::" in name else "user_annotation", name, thread, start, end - start, {}
-        moments = sorted((launched[exchange[0]], *exchange[1:]) for exchange in exchanges)
-        yield from _exchanges(moments, sorted(calls, key=lambda call: call.moment), sorted(apart))
+        moments = [one._replace(moment=launched.get(one.correlation, one.start)) for one in exchanges]
+        yield from _exchanges(sorted(moments), sorted(calls, key=lambda call: call.moment), sorted(apart))
 
     def _launches(self, device: Device) -> Iterator[tuple[int, int, int, int]]:
         if "launches" in self.names:
@@ -163,8 +177,8 @@ class Export:
         if "kernels" in self.names:
             name = "shortName" if "shortName" in self.columns["kernels"] else "demangledName"
             text = f"coalesce((SELECT value FROM StringIds WHERE id = {name}), '')"
-            table = self._table("kernels")
-            query = f'SELECT start, "end", streamId, correlationId, {text} FROM {table} WHERE deviceId = ?'
+            table, correlation = self._table("kernels"), "coalesce(correlationId, -1)"
+            query = f'SELECT start, "end", streamId, {correlation}, {text} FROM {table} WHERE deviceId = ?'
             if device.process is None:
                 yield from self.connection.execute(query, (device.number,))
             else:
@@ -202,9 +216,7 @@ def open_export(connection: sqlite3.Connection, path: Path) -> Export:
     return Export(path, connection, names, columns, known, remarks)
 
 
-def _exchanges(
-    kernels: list[tuple[int, int, int, int, str]], calls: list[_Call], apart: list[tuple[int, int]]
-) -> Iterator[Row]:
+def _exchanges(kernels: list[_Exchange], calls: list[_Call], apart: list[tuple[int, int]]) -> Iterator[Row]:
     """Each kernel that sends or receives, and the calls it runs: those posted since the one launched before it.
 
     Without calls in the file a kernel is itself the moment at which a rank talks to another; which way is unknown.
@@ -212,16 +224,16 @@ def _exchanges(
     reach = list(accumulate((end for _, end in apart), max))
     begins = [start for start, _ in apart]
     posted = 0
-    for number, (moment, start, end, stream, name) in enumerate(kernels):
+    for number, (moment, start, end, stream, name, correlation) in enumerate(kernels):
         behind = bisect_right(begins, moment)
         first = posted
         while posted < len(calls) and calls[posted].moment <= moment:
             posted += 1
         if behind and moment <= reach[behind - 1]:
             continue
-        for call in calls[first:posted] or [_Call(moment, "send", None)]:
+        for call in calls[first:posted] or [_Call(moment, EITHER, None)]:
             said: dict[str, object] = {"Collective name": call.sense, "External id": number}
             if call.peer is not None:
                 said["Dst Rank" if call.sense == "send" else "Src Rank"] = call.peer // PROCESS
             yield "cpu_op", "record_param_comms", 0, call.moment, 0, said
-            yield "kernel", name, stream, start, end - start, said
+            yield "kernel", name, stream, start, end - start, {**said, "correlation": correlation}

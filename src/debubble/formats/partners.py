@@ -7,7 +7,6 @@ rings, where chunks loop): the pipelines.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import fields
 from itertools import combinations, permutations
 
 import numpy as np
@@ -15,7 +14,7 @@ from numpy.typing import NDArray
 
 from ..errors import Fault, InputError
 from ..op import Kind
-from .matching import TOGETHER, match
+from .matching import TOGETHER, match, only
 from .rank_ops import RankOps, Transfers
 
 _MOST = 512  # transfers of a device that are compared
@@ -186,4 +185,4 @@ def reach(devices: Sequence[RankOps]) -> int:
 def _first(moves: Transfers) -> Transfers:
     """The first few hundred transfers: enough to tell, whatever the length of a trace."""
     rows = np.argsort(moves.end, kind="stable")[:_MOST]
-    return Transfers(**{field.name: getattr(moves, field.name)[rows] for field in fields(Transfers)})
+    return only(moves, rows)

@@ -11,13 +11,13 @@ middle rank is so told twice, by its receive and by its send; where the two diff
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import NDArray
 
 from ...op import Kind
-from ..matching import TOGETHER, match
+from ..matching import TOGETHER, match, only
 from ..rank_ops import RankOps, Transfers
 from .names import UNKNOWN
 from .undirected import Undirected
@@ -91,7 +91,7 @@ def _chain(ranks: Sequence[Bare], first: int, used: set[int]) -> tuple[list[int]
     while free.mean() > 1 - _MOST:
         others = [i for i in range(len(ranks)) if i not in used and i not in chain and _may(ranks[chain[-1]], ranks[i])]
         here = ranks[chain[-1]].runs.transfers
-        found = [(i, *_pairs(_only(here, free), ranks[i].runs.transfers)) for i in others]
+        found = [(i, *_pairs(only(here, free), ranks[i].runs.transfers)) for i in others]
         found.sort(key=lambda one: -len(one[1]))
         share = [len(mine) / free.sum() for _, mine, _ in found] + [0.0, 0.0]
         if share[0] < _MOST:
@@ -129,16 +129,12 @@ def _torn(one: Bare) -> str:
     )
 
 
-def _only(moves: Transfers, rows: Mask | NDArray[np.intp]) -> Transfers:
-    return Transfers(**{field.name: getattr(moves, field.name)[rows] for field in fields(Transfers)})
-
-
 def _pairs(mine: Transfers, theirs: Transfers) -> tuple[NDArray[np.intp], NDArray[np.intp]]:
     """Rows of both whose sends and receives end together, each once; on clocks that differ by one offset."""
     ways = [(np.flatnonzero(mine.send == send), np.flatnonzero(theirs.send != send)) for send in (True, False)]
     # Twice: what goes one way and what comes back end apart by the same offset, or the two are no neighbours.
     reach = int(np.median(mine.end - mine.start)) // 4 + TOGETHER if len(mine) else TOGETHER
-    found = [match(_only(mine, a), _only(theirs, b), reach) for a, b in ways]
+    found = [match(only(mine, a), only(theirs, b), reach) for a, b in ways]
     none = np.empty(0, np.intp)
     if not all(one.pairs.size for one in found) or abs(found[0].offset - found[1].offset) > TOGETHER:
         return none, none

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from ..rank_ops import Transfers
 from .names import UNKNOWN, Role, Way
 from .pieces import Pieces, launches_of
-from .posts import Sense, sense_of
+from .posts import TRANSFERS, Sense, sense_of
 from .steps import Steps
 from .tables import CommArgs, Ints, Tables, linked
 
@@ -26,12 +26,16 @@ def transfers_of(tables: Tables, pieces: Pieces, steps: Steps) -> Transfers | No
     found = moves_of(tables, steps)
     if found is None:
         return None
-    transfers, moment = found
+    transfers, moment, _ = found
     return replace(transfers, forward=_ways(pieces, moment, transfers.send))
 
 
-def moves_of(tables: Tables, steps: Steps) -> tuple[Transfers, Ints] | None:
-    """The p2p kernels of one file, without directions, and when each was launched; None where there are none."""
+def moves_of(tables: Tables, steps: Steps) -> tuple[Transfers, Ints, Ints] | None:
+    """The p2p kernels of one file without directions, when each was launched, and its stream if that is all it tells.
+
+    Streams are lanes of the file, int64[transfers]; -1 where a transfer is known to be a send or to be a receive. One
+    that may be either is called a send. None where there are no transfers.
+    """
     table = tables.columns["comms"]
     kernels = np.flatnonzero(tables.roles[table["word"]] == Role.COMM_KERNEL)
     launched, _ = launches_of(tables, linked([tables.comm_args[row].correlation for row in kernels]))
@@ -43,13 +47,13 @@ def moves_of(tables: Tables, steps: Steps) -> tuple[Transfers, Ints] | None:
     row, moment, sense, peer = (np.array(column) for column in zip(*said, strict=True))
     transfers = Transfers(
         step=steps.of(moment),
-        send=sense == Sense.SEND,
+        send=sense != Sense.RECEIVE,
         forward=np.full(len(row), UNKNOWN, np.int8),
         peer=peer.astype(np.int32),
         start=table["start"][row],
         end=table["end"][row],
     )
-    return transfers, moment
+    return transfers, moment, np.where(sense == Sense.EITHER, table["lane"][row], UNKNOWN).astype(np.int64)
 
 
 def _spoken(tables: Tables, kernels: Ints, launched: Ints) -> list[tuple[int, int, int, int]]:
@@ -74,7 +78,7 @@ def _spoken(tables: Tables, kernels: Ints, launched: Ints) -> list[tuple[int, in
 
 
 def _moves(args: CommArgs) -> bool:
-    return sense_of(args) in (Sense.SEND, Sense.RECEIVE)
+    return sense_of(args) in TRANSFERS
 
 
 def _peer(args: CommArgs) -> int:

@@ -18,6 +18,11 @@ class Sense(IntEnum):
     RECEIVE = 1
     SEND = 2
     BATCH = 3  # several at once; only the calls before it say which
+    EITHER = 4  # one of the two; which, only the other side can tell
+
+
+EITHER = "send or receive"  # name of a collective whose kernel is all that a trace has of it
+TRANSFERS = (Sense.SEND, Sense.RECEIVE, Sense.EITHER)
 
 
 def sense_of(args: CommArgs) -> Sense:
@@ -27,6 +32,8 @@ def sense_of(args: CommArgs) -> Sense:
         return Sense.SEND
     if name in ("recv", "irecv", "recvanysource"):
         return Sense.RECEIVE
+    if name == EITHER:
+        return Sense.EITHER
     return Sense.BATCH if "coalesced" in name else Sense.OTHER
 
 
@@ -34,6 +41,6 @@ def posts_of(tables: Tables) -> Ints:
     """When this rank posted sends and receives, int64[posts], ascending."""
     table = tables.columns["comms"]
     sense = np.array([sense_of(args) for args in tables.comm_args], np.int8)
-    posted = (tables.roles[table["word"]] == Role.COMMS) & ((sense == Sense.SEND) | (sense == Sense.RECEIVE))
+    posted = (tables.roles[table["word"]] == Role.COMMS) & np.isin(sense, TRANSFERS)
     others = [marks(tables, role)[1] for role in (Role.SEND, Role.RECEIVE, Role.POST)]
     return np.unique(np.concatenate([table["start"][posted], *others]))

@@ -11,7 +11,7 @@ its only two kernels, where the thread that launches changes once, or where the 
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import NDArray
@@ -63,38 +63,98 @@ class Undirected:
         return found
 
 
+@dataclass(frozen=True, slots=True, eq=False)
+class Untold:
+    """What one file holds of work without directions, before it is cut into runs.
+
+    Args:
+        step: of each kernel, in the order of their launch, int64[kernels].
+        launched: int64[kernels], nanoseconds, as all times.
+        start: int64[kernels].
+        end: int64[kernels].
+        lane: the thread that launched each, int32[kernels]; -1 where it is not known.
+        posts: when sends and receives were posted, int64[posts], ascending.
+        transfers: sends and receives, their directions unknown.
+        moment: when each of them was launched, int64[transfers].
+        stream: of each that may be a send or a receive, int64[transfers]; -1 where it is known which.
+        lengths: nanoseconds of each whole step by its number.
+    """
+
+    step: Ints
+    launched: Ints
+    start: Ints
+    end: Ints
+    lane: NDArray[np.int32]
+    posts: Ints
+    transfers: Transfers
+    moment: Ints
+    stream: Ints
+    lengths: dict[int, int]
+
+    def __len__(self) -> int:
+        return len(self.step)
+
+    def later(self, by: int) -> Untold:
+        """The same on a clock that is ahead by some nanoseconds."""
+        columns = ("launched", "start", "end", "posts", "moment")
+        moves = replace(self.transfers, start=self.transfers.start + by, end=self.transfers.end + by)
+        return replace(self, **{name: getattr(self, name) + by for name in columns}, transfers=moves)
+
+
 def undirected(tables: Tables, pieces: Pieces, steps: Steps) -> Undirected | None:
     """The runs of a file in which work is on a device and has no direction; None where it has one, or no transfers."""
+    work = untold_work(tables, pieces, steps)
+    return None if work is None or (work.stream != NONE).any() else runs_of(work)
+
+
+def untold_work(tables: Tables, pieces: Pieces, steps: Steps) -> Untold | None:
+    """The kernels of a file in which they have no direction; None where they have one, or there are no transfers."""
     use = pieces.way == Way.UNTOLD
     told = (pieces.way == Way.FORWARD) | (pieces.way == Way.BACKWARD)
     found = moves_of(tables, steps) if pieces.device and use.any() and not told.any() else None
     if found is None:
         return None
-    transfers, moment = found
+    transfers, moment, stream = found
     step = steps.of(pieces.launched)
     use &= (step >= 0) | (not len(steps.number))
     launched, step = pieces.launched[use], step[use]
     if not len(launched):
         return None
-    part = np.searchsorted(posts_of(tables), launched, side="right")
-    first = np.flatnonzero(np.concatenate([[True], (np.diff(part) != 0) | (np.diff(step) != 0)]))
-    start, end = pieces.start[use], pieces.end[use]
-    run = _owner(launched[first], step[first], transfers, moment)
-    count = np.diff(np.append(first, len(launched)))
-    cut = _cuts(count, _turns(_lanes(tables, launched), first, count), transfers.send, run)
+    return Untold(
+        step=step,
+        launched=launched,
+        start=pieces.start[use],
+        end=pieces.end[use],
+        lane=_lanes(tables, launched),
+        posts=posts_of(tables),
+        transfers=transfers,
+        moment=moment,
+        stream=stream,
+        lengths=steps.lengths(),
+    )
+
+
+def runs_of(work: Untold) -> Undirected:
+    """The runs of one file, cut where it posts sends and receives; which of the two each is must be known."""
+    part = np.searchsorted(work.posts, work.launched, side="right")
+    first = np.flatnonzero(np.concatenate([[True], (np.diff(part) != 0) | (np.diff(work.step) != 0)]))
+    launched, step = work.launched[first], work.step[first]
+    run = _owner(launched, step, work.transfers, work.moment)
+    count = np.diff(np.append(first, len(work.launched)))
+    cut = _cuts(count, _turns(work.lane, first, count), work.transfers.send, run)
     sure = cut > 0
     behind = np.where(sure, first + cut, first)
-    upto, from_ = np.maximum.accumulate(end), np.minimum.accumulate(start[::-1])[::-1]
+    upto, from_ = np.maximum.accumulate(work.end), np.minimum.accumulate(work.start[::-1])[::-1]
     return Undirected(
-        step=step[first],
-        launched=launched[first],
-        start=np.minimum.reduceat(start, first),
-        end=np.maximum.reduceat(end, first),
+        step=step,
+        launched=launched,
+        start=np.minimum.reduceat(work.start, first),
+        end=np.maximum.reduceat(work.end, first),
         first_end=np.where(sure, upto[np.maximum(behind - 1, 0)], NONE),
         second_start=np.where(sure, from_[behind], NONE),
-        transfers=transfers,
+        transfers=work.transfers,
         run=run,
-        lengths=steps.lengths(),
+        lengths=work.lengths,
     )
 
 
