@@ -230,6 +230,9 @@ def test_a_model_that_fits_nowhere_exits_1_with_what_it_needs(cli):
     assert "GB of 80 on its fullest rank" in ran.err
 
 
+LAYERS = ("--recompute-method", "uniform", "--recompute-num-layers", 1)
+
+
 def test_full_recompute_with_room_to_spare_is_a_warning_of_check(cli):
     sizes = (
         "--backend",
@@ -245,7 +248,7 @@ def test_full_recompute_with_room_to_spare_is_a_warning_of_check(cli):
         "--global-batch",
         64,
     )
-    ran = cli("check", *sizes, "--model", "llama3-8b", "--gpu", "h100", "--recompute", "full", "--sequence", 4096)
+    ran = cli("check", *sizes, "--model", "llama3-8b", "--gpu", "h100", "--recompute", "full", *LAYERS, "--sequence", 4096)
     assert ran.status == 0
     assert "full recomputation with room to spare" in ran.out
     tight = cli(
@@ -268,6 +271,7 @@ def test_full_recompute_with_room_to_spare_is_a_warning_of_check(cli):
         "h100",
         "--recompute",
         "full",
+        *LAYERS,
         "--sequence",
         8192,
     )

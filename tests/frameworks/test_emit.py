@@ -91,7 +91,7 @@ def test_torchtitan_names_every_layer_once_and_the_ends_where_they_belong():
     layout = Layout(pipeline=2, layers=(2, 1), microbatches=4)
     text = BACKENDS["torchtitan"].emit(layout, Sizes(3, 4096))
     assert "['tok_embeddings', 'layers.0', 'layers.1']" in text
-    assert "['layers.2', 'norm', 'output']" in text
+    assert "['layers.2', 'norm', 'lm_head']" in text
 
 
 def test_a_schedule_that_torch_lacks_goes_through_its_csv():

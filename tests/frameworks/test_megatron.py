@@ -46,6 +46,8 @@ def test_the_uneven_ends_that_a_fault_offers_are_legal(layers, p, v):
         if text.startswith("uneven ends"):
             first, last = (int(word) for word in text.split() if word.isdecimal())
             assert not laws(layers=layers, pipeline=p, chunks=v, first=first, last=last)
+        elif text.startswith("<layout>"):
+            assert not laws(layers=layers, pipeline=p, layout=text.split("'")[1])
         else:
             assert not laws(layers=layers, pipeline=p, chunks=v, embedding_layers=1, loss_layers=1)
 

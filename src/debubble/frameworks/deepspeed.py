@@ -6,10 +6,10 @@ import json
 from collections.abc import Iterator
 from dataclasses import replace
 
-from ..plan import Layout
+from ..plan import Layout, even_split
 from .rules import COMMON, long_enough
 from .setup import Backend, Breach, Setup, Sizes
-from .splits import even
+from .splits import ends_counted, even
 
 VERSION = "deepspeedai/DeepSpeed@edaa722"
 KEYS = {
@@ -23,8 +23,16 @@ KEYS = {
     "global_batch": "train_batch_size",
     "zero": "zero_optimization.stage",
     "split": "layers per stage",
+    "partition": "pipeline.partition",
+    "recompute": "pipeline.activation_checkpoint_interval",
 }
-ALIASES = {"num_stages": "pipeline", "pipe_parallel_size": "pipeline", "model_parallel_size": "tensor"}
+LAYER = "type:TransformerLayer"  # a pattern of the class of the user's own layers
+ALIASES = {
+    "partition_method": "partition",
+    "num_stages": "pipeline",
+    "pipe_parallel_size": "pipeline",
+    "model_parallel_size": "tensor",
+}
 
 
 def settled(setup: Setup) -> Setup:
@@ -39,6 +47,19 @@ def settled(setup: Setup) -> Setup:
     if steps is None and batch and size and batch % (size * data) == 0:
         return replace(setup, microbatches=batch // (size * data))
     return setup
+
+
+def split(setup: Setup) -> tuple[int, ...] | None:
+    """Layers of each stage: ``uniform`` counts embedding and head as layers, ``type:`` deals layers alone, evenly."""
+    if setup.partition == "uniform" and setup.split is None and setup.layers is not None:
+        return ends_counted(setup.layers, setup.ranks, 1, 1)
+    return even(setup)
+
+
+def deals(sizes: Sizes, stages: int) -> tuple[tuple[int, ...], ...]:
+    """Both splits that its methods make, where each stage has a layer."""
+    found = (split(Setup(pipeline=stages, layers=sizes.layers, partition=name)) for name in (LAYER, "uniform"))
+    return tuple(dict.fromkeys(one for one in found if one and min(one) > 0))
 
 
 def schedule(setup: Setup) -> str:  # noqa: ARG001 - every backend is asked the same
@@ -68,6 +89,8 @@ def _zero(setup: Setup) -> Iterator[Breach]:
 
 def emit(layout: Layout, sizes: Sizes) -> str:
     """The JSON, with what the code must say as one of its keys."""
+    split = layout.split(sizes.layers)
+    method = LAYER if split == even_split(sizes.layers, layout.pipeline) else "uniform"
     document = {
         "train_batch_size": layout.global_batch,
         "train_micro_batch_size_per_gpu": layout.micro_batch,
@@ -76,15 +99,30 @@ def emit(layout: Layout, sizes: Sizes) -> str:
         "bf16": {"enabled": layout.precision != "fp16"},
         "pipeline": {
             "stages": layout.pipeline,
+            "partition": method,
             "activation_checkpoint_interval": 1 if layout.recompute == "full" else 0,
         },
     }
     if layout.pipeline == 1:
         del document["pipeline"]
-    split = ", ".join(map(str, layout.split(sizes.layers)))
-    note = f"PipelineModule(num_stages={layout.pipeline}, partition_method='uniform'): layers {split}"
-    note += f"; tensor {layout.tensor} and context {layout.context} are the model's own"
+    note = f"PipelineModule(num_stages={layout.pipeline}, partition_method={method!r}): "
+    note += f"layers {', '.join(map(str, split))}; it takes no other split than these two methods make"
+    note += f"; tensor {layout.tensor} is the model's own" if layout.tensor > 1 else ""
     return json.dumps({"_in_code": note, **document} if layout.pipeline > 1 else document, indent=2)
 
 
-DEEPSPEED = Backend("deepspeed", "DeepSpeed", VERSION, KEYS, ALIASES, rules, settled, even, schedule, emit, ("1f1b",))
+DEEPSPEED = Backend(
+    "deepspeed",
+    "DeepSpeed",
+    VERSION,
+    KEYS,
+    ALIASES,
+    rules,
+    settled,
+    split,
+    schedule,
+    emit,
+    ("1f1b",),
+    deals=deals,
+    lacks=frozenset({"context", "expert", "some layers"}),
+)

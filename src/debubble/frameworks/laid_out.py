@@ -41,6 +41,7 @@ def laid_out(backend: Backend, setup: Setup, base: Layout | None = None) -> Layo
         microbatches=full.flush or full.ranks,
         sequence=full.sequence or base.sequence,
         recompute=full.recompute or "none",
+        recompute_layers=full.recompute_layers if full.recompute_method == "block" else None,
         schedule=backend.schedule(full) or "1f1b",
         layers=backend.split(full) or (),
         zero=int(zero),

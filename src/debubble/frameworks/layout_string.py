@@ -9,6 +9,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass
+from itertools import groupby
 
 from ..errors import Fault, InputError
 from .setup import Breach
@@ -17,7 +18,7 @@ LONGEST = 20_000  # letters and bars when written out; the longest model publish
 _LETTERS = {"E": "embedding", "t": "layer", "m": "multi-token layer", "L": "loss"}
 _GROUP = re.compile(r"\(([^()]+)\)\*(\d{1,6})")
 _REPEAT = re.compile(r"([^*()])\*(\d{1,6})")
-_WHOLE = re.compile(r"[EtmL|*(),\d\s]*\|[EtmL|*(),\d\s]*")
+_ALIKE = re.compile(r"[EtmL][A-Za-z|*(),\d\s]*\|[A-Za-z|*(),\d\s]*")
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,8 +49,8 @@ class Stages:
 
 
 def looks_like_layout(text: str) -> bool:
-    """Whether a text can only be a layout string."""
-    return bool(_WHOLE.fullmatch(text)) and "t" in text
+    """Whether a text can only be meant as a layout string, right or wrong."""
+    return bool(_ALIKE.fullmatch(text)) and "t" in text
 
 
 def read_layout(text: str, ranks: int) -> Stages:
@@ -62,6 +63,10 @@ def read_layout(text: str, ranks: int) -> Stages:
     for pattern in (_GROUP, _REPEAT):
         _bounded(text, written, pattern)
         written = pattern.sub(lambda match: match[1] * int(match[2]), written)
+    open_group = re.search(r"\([^()]*\)(?!\*\d)\*?|[^()|]?\*(?!\d)", written)
+    if open_group:
+        rule = f"{open_group[0]} does not say how often"
+        raise InputError(Fault(f"layout = {text[:60]!r}", rule, "put a number behind the star, as in (tt|)*3"))
     strange = sorted(set(written) - set(_LETTERS) - {"|"})
     if strange:
         known = ", ".join(f"{letter} {name}" for letter, name in _LETTERS.items())
@@ -86,8 +91,10 @@ def layout_breaches(laid: Stages, layers: int | None, next_layers: int | None) -
     for letter, place, where in (("E", 0, "first"), ("L", -1, "last")):
         many = flat.count(letter)
         if many != 1 or flat[place] != letter:
-            rule = f"exactly one {letter}, and it comes {where}; here are {many}"
-            yield _breach(f"one {letter}", rule, f"put one {letter} {where}")
+            here = (
+                f"here are {many}" if many != 1 else f"here it stands at place {flat.index(letter) + 1} of {len(flat)}"
+            )
+            yield _breach(f"one {letter}", f"exactly one {letter}, and it comes {where}; {here}", f"put it {where}")
     for letter, wanted, noun in (("t", layers, "layers"), ("m", next_layers, "multi-token layers")):
         if wanted is not None and flat.count(letter) != wanted:
             rule = f"{flat.count(letter)} {letter} for {wanted} {noun} of the model"
@@ -117,8 +124,9 @@ def _breach(law: str, rule: str, remedy: str, *more: str) -> Breach:
     return Breach(f"layout: {law}", ("layout", *more), rule, remedy)
 
 
-def write_layout(split: tuple[int, ...]) -> str:
-    """The string of a split into stages, with the embedding on the first and the loss on the last."""
+def write_layout(split: tuple[int, ...], next_layers: int = 0) -> str:
+    """The string of a split into stages: embedding first, ``m`` and loss last, equal neighbours grouped."""
     stages = [f"t*{layers}" if layers > 1 else "t" * layers for layers in split]
-    stages[0], stages[-1] = "E" + stages[0], stages[-1] + "L"
-    return "|".join(stages)
+    stages[0], stages[-1] = "E" + stages[0], stages[-1] + "m" * next_layers + "L"
+    runs = [(stage, len(list(same))) for stage, same in groupby(stages[:-1])]
+    return "".join(f"({stage}|)*{many}" if many > 2 else f"{stage}|" * many for stage, many in runs) + stages[-1]

@@ -7,7 +7,7 @@ from dataclasses import replace
 from math import gcd
 
 from ..errors import InputError
-from ..plan import Layout
+from ..plan import Layout, even_split
 from .layout_string import layout_breaches, read_layout, write_layout
 from .rules import COMMON
 from .setup import Backend, Breach, Setup, Sizes
@@ -21,6 +21,7 @@ KEYS = {
     "data": "--data-parallel-size",
     "context": "--context-parallel-size",
     "expert": "--expert-model-parallel-size",
+    "expert_tensor": "--expert-tensor-parallel-size",
     "layers": "--num-layers",
     "heads": "--num-attention-heads",
     "kv_heads": "--num-query-groups",
@@ -41,6 +42,8 @@ KEYS = {
     "rampup": "--rampup-batch-size",
     "group": "--microbatch-group-size-per-virtual-pipeline-stage",
     "recompute": "--recompute-granularity",
+    "recompute_method": "--recompute-method",
+    "recompute_layers": "--recompute-num-layers",
 }
 ALIASES = {
     "virtual_pipeline_model_parallel_size": "chunks",
@@ -98,7 +101,8 @@ def rules(setup: Setup) -> Iterator[Breach]:
     chunks = settled(setup).chunks
     for rule in COMMON:
         yield from rule(setup)
-    for check in (_ways_to_split, _layout, _pattern, _ends, _even, _interleaving, _attention, _batch_growth, _switches):
+    own = (_ways_to_split, _layout, _pattern, _ends, _even, _interleaving, _attention)
+    for check in (*own, _recomputation, _batch_growth, _switches):
         yield from check(replace(setup, chunks=chunks) if check is _interleaving else setup)
 
 
@@ -206,6 +210,10 @@ def _uneven(layers: int, ranks: int, chunks: int) -> str:
         ways.append(f"uneven ends: <first> {ends[0]} <last> {ends[1]}")
     if (layers + 2) % (ranks * chunks) == 0 and (split := ends_counted(layers, ranks, 1, 1)) and min(split) > 0:
         ways.append(f"<embedding_layers> <loss_layers> ({split[0]}, {split[len(split) // 2]}, .., {split[-1]})")
+    if not ways and layers >= ranks * chunks:
+        ways.append(
+            f"<layout> '{write_layout(even_split(layers, ranks * chunks))}' alone, without other keys of a split"
+        )
     return "; ".join(ways)
 
 
@@ -255,6 +263,20 @@ def _attention(setup: Setup) -> Iterator[Breach]:
     if setup.sequence and context > 1 and setup.sequence % (2 * context):
         rule = f"{setup.sequence} tokens are cut into 2 x {context} pieces"
         yield Breach("context", ("context", "sequence"), rule)
+
+
+def _recomputation(setup: Setup) -> Iterator[Breach]:
+    """A full recomputation says of which layers; a selective one has its own idea."""
+    if setup.recompute == "full":
+        missing = [f for f in ("recompute_method", "recompute_layers") if getattr(setup, f) is None]
+        if missing:
+            remedy = "<recompute_method> uniform <recompute_layers> 1 for every layer, or block N for N of each stage"
+            yield Breach("layers of a full recomputation", ("recompute",), f"full needs {_named(missing)}", remedy)
+        elif setup.recompute_method not in ("uniform", "block"):
+            yield Breach("method", ("recompute_method",), "the methods are uniform and block", "give one of them")
+    elif setup.recompute == "selective" and setup.recompute_layers is not None:
+        rule = "selective recomputes the attention of every layer"
+        yield Breach("layers of a selective one", ("recompute_layers",), rule, "leave out <recompute_layers>")
 
 
 def _batch_growth(setup: Setup) -> Iterator[Breach]:
@@ -315,7 +337,8 @@ def emit(layout: Layout, sizes: Sizes) -> str:
         f"{KEYS['global_batch']} {layout.global_batch}",
         f"{KEYS['sequence']} {sizes.sequence}",
         f"{KEYS['layers']} {sizes.layers}",
-        *_split_flags(layout, sizes.layers),
+        *([f"{KEYS['next_layers']} {sizes.next_layers}"] if sizes.next_layers else []),
+        *_split_flags(layout, sizes),
     ]
     if layout.expert > 1:
         flags.append(f"{KEYS['expert']} {layout.expert}")
@@ -330,10 +353,10 @@ def emit(layout: Layout, sizes: Sizes) -> str:
     return " \\\n".join(flags)
 
 
-def _split_flags(layout: Layout, layers: int) -> list[str]:
-    split = layout.split(layers)
+def _split_flags(layout: Layout, sizes: Sizes) -> list[str]:
+    split = layout.split(sizes.layers)
     if len(set(split)) > 1:
-        return [f"{KEYS['layout']} '{write_layout(split)}'"]
+        return [f"{KEYS['layout']} '{write_layout(split, sizes.next_layers)}'"]
     return [f"{KEYS['chunks']} {layout.chunks}"] if layout.chunks > 1 else []
 
 

@@ -8,7 +8,7 @@ from dataclasses import replace
 from ..plan import Layout
 from .rules import COMMON, long_enough
 from .setup import Backend, Breach, Setup, Sizes
-from .splits import even
+from .splits import by_weight, even
 
 VERSION = "huggingface/nanotron@01de8d9"
 KEYS = {
@@ -18,11 +18,15 @@ KEYS = {
     "data": "parallelism.dp",
     "context": "parallelism.context_parallel_size",
     "expert": "parallelism.expert_parallel_size",
+    "expert_tensor": "parallelism.expert_tensor_parallel_size",
     "layers": "model.model_config.num_hidden_layers",
     "heads": "model.model_config.num_attention_heads",
     "kv_heads": "model.model_config.num_key_value_heads",
     "experts": "model.model_config.num_experts",
     "sequence": "tokens.sequence_length",
+    "hidden": "model.model_config.hidden_size",
+    "ffn": "model.model_config.intermediate_size",
+    "vocab": "model.model_config.vocab_size",
     "micro_batch": "tokens.micro_batch_size",
     "microbatches": "tokens.batch_accumulation_per_replica",
     "global_batch": "global batch",
@@ -34,10 +38,30 @@ ENGINES = {"1f1b": "1f1b", "afab": "gpipe"}
 
 
 def settled(setup: Setup) -> Setup:
-    """With the devices that its degrees multiply to."""
+    """With the devices that its degrees multiply to; each expert is on one device unless told otherwise."""
+    full = replace(setup, expert_tensor=setup.expert_tensor or 1)
     if setup.gpus is None and setup.data:
-        return replace(setup, gpus=setup.replica * setup.data)
-    return setup
+        return replace(full, gpus=setup.replica * setup.data)
+    return full
+
+
+def split(setup: Setup) -> tuple[int, ...] | None:
+    """Layers of each stage as nanotron deals them, as even as can be where the weights of the model are not known."""
+    if setup.layers and setup.hidden and setup.ffn and setup.vocab:
+        return _dealt(setup.layers, setup.ranks, setup.hidden, setup.ffn, setup.vocab)
+    return even(setup)
+
+
+def deals(sizes: Sizes, stages: int) -> tuple[tuple[int, ...], ...]:
+    """The one split that nanotron makes; none where stages would stay empty."""
+    model = Setup(layers=sizes.layers, hidden=sizes.hidden, ffn=sizes.ffn, vocab=sizes.vocab)
+    found = split(replace(model, pipeline=stages))
+    return (found,) if found else ()
+
+
+def _dealt(layers: int, ranks: int, hidden: int, ffn: int, vocab: int) -> tuple[int, ...] | None:
+    """By the parameters of its products: attention 4 h^2, a gated feed-forward part 3 h f, the head h V."""
+    return by_weight(layers, ranks, layer=hidden * (4 * hidden + 3 * ffn), head=hidden * vocab)
 
 
 def schedule(setup: Setup) -> str | None:
@@ -48,7 +72,7 @@ def schedule(setup: Setup) -> str | None:
 def rules(setup: Setup) -> Iterator[Breach]:
     """Everything in a setup that nanotron refuses."""
     full = settled(setup)
-    for rule in (*COMMON, long_enough, _engine, _heads):
+    for rule in (*COMMON, long_enough, _engine, _heads, _full_stages):
         yield from rule(full)
 
 
@@ -70,18 +94,36 @@ def _heads(setup: Setup) -> Iterator[Breach]:
         yield Breach("heads for key-value heads", ("kv_heads", "heads"), rule)
 
 
+def _full_stages(setup: Setup) -> Iterator[Breach]:
+    if setup.layers and setup.layers >= setup.ranks and split(setup) is None:
+        rule = "layers are dealt by the parameters of layers and head, and here the last stages would stay empty"
+        yield Breach("full stages", ("pipeline", "layers"), rule)
+
+
+def _experts(layout: Layout) -> list[str]:
+    if layout.expert == 1:
+        return []
+    return [
+        f"  expert_parallel_size: {layout.expert}",
+        f"  expert_tensor_parallel_size: {layout.tensor}",
+        f"  expert_data_parallel_size: {layout.data * layout.context // layout.expert}",
+        "  enabled_moe: true",
+    ]
+
+
 def emit(layout: Layout, sizes: Sizes) -> str:
     """The YAML sections that say the layout."""
     engine = "afab" if layout.schedule == "gpipe" else "1f1b"
+    dealt = ", ".join(map(str, layout.split(sizes.layers)))
     return "\n".join(
         [
-            "# nanotron deals layers to stages by their weights; it does not take a split",
+            f"# nanotron takes no split: it deals layers by parameters, here {dealt}",
             "parallelism:",
             f"  dp: {layout.data}",
             f"  pp: {layout.pipeline}",
             f"  tp: {layout.tensor}",
             f"  context_parallel_size: {layout.context}",
-            f"  expert_parallel_size: {layout.expert}",
+            *_experts(layout),
             f"  pp_engine: {engine}",
             f"  tp_mode: {'REDUCE_SCATTER' if layout.sequence_parallel else 'ALL_REDUCE'}",
             f"  recompute_layer: {str(layout.recompute == 'full').lower()}",
@@ -95,4 +137,18 @@ def emit(layout: Layout, sizes: Sizes) -> str:
     )
 
 
-NANOTRON = Backend("nanotron", "nanotron", VERSION, KEYS, {}, rules, settled, even, schedule, emit, ("1f1b", "gpipe"))
+NANOTRON = Backend(
+    "nanotron",
+    "nanotron",
+    VERSION,
+    KEYS,
+    {},
+    rules,
+    settled,
+    split,
+    schedule,
+    emit,
+    ("1f1b", "gpipe"),
+    deals=deals,
+    lacks=frozenset({"some layers"}),
+)

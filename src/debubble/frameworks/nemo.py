@@ -15,6 +15,7 @@ KEYS = {
     "data": "data_parallel_size",
     "context": "context_parallel_size",
     "expert": "expert_model_parallel_size",
+    "expert_tensor": "expert_tensor_parallel_size",
     "layers": "num_layers",
     "heads": "num_attention_heads",
     "kv_heads": "num_query_groups",
@@ -34,6 +35,8 @@ KEYS = {
     "rampup": "rampup_batch_size",
     "group": "microbatch_group_size_per_vp_stage",
     "recompute": "recompute_granularity",
+    "recompute_method": "recompute_method",
+    "recompute_layers": "recompute_num_layers",
 }
 
 
@@ -46,14 +49,16 @@ def emit(layout: Layout, sizes: Sizes) -> str:
         "context": layout.context,
         "expert": layout.expert,
         "chunks": layout.chunks if layout.chunks > 1 else None,
-        "layout": repr(write_layout(split)) if len(set(split)) > 1 else None,
+        "next_layers": sizes.next_layers or None,
+        "layout": repr(write_layout(split, sizes.next_layers)) if len(set(split)) > 1 else None,
         "recompute": None if layout.recompute == "none" else repr(layout.recompute),
     }
     if model["layout"]:
         model["chunks"] = None  # the layout says it
     lines = [f"cfg.model.{KEYS[field]} = {value}" for field, value in model.items()]
     if layout.recompute == "full":
-        lines += ["cfg.model.recompute_method = 'uniform'", "cfg.model.recompute_num_layers = 1"]
+        how, many = ("uniform", 1) if layout.recompute_layers is None else ("block", layout.recompute_layers)
+        lines += [f"cfg.model.recompute_method = {how!r}", f"cfg.model.recompute_num_layers = {many}"]
     lines += [
         f"cfg.model.sequence_parallel = {layout.sequence_parallel and layout.tensor > 1}",
         "cfg.model.pipeline_dtype = torch.bfloat16",

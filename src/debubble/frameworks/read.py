@@ -11,10 +11,11 @@ from ..errors import Fault, InputError
 from .flags import Pairs
 from .setup import NUMBERS, Backend, Setup
 
-_OURS = {name: name for name in (*NUMBERS, "split", "layout", "pattern", "rampup", "schedule", "recompute")}
+_WORDS = ("split", "partition", "layout", "pattern", "rampup", "schedule", "recompute", "recompute_method")
+_OURS = {name: name for name in (*NUMBERS, *_WORDS)}
 _OURS |= {"ranks": "pipeline", "stage_layers": "split", "batch": "local_batch", "num_layers": "layers"}
 _OURS |= {"model_layers": "layers", "vpp": "chunks", "pp": "pipeline", "tp": "tensor", "dp": "data", "cp": "context"}
-_OURS |= {"ep": "expert", "mbs": "micro_batch", "gbs": "global_batch"}
+_OURS |= {"ep": "expert", "etp": "expert_tensor", "mbs": "micro_batch", "gbs": "global_batch"}
 # Switches by the names of Megatron-Core's fields, and the value that turns them on.
 _FIELDS = {
     "overlap_p2p_comm": ("--no-overlap-p2p-communication", False),
@@ -138,6 +139,8 @@ def _value(field: str, key: str, value: Any) -> Any:
         return _number(field, key, value)
     if field in ("split", "rampup"):
         return _numbers(key, value)
+    if field == "recompute" and isinstance(value, int) and not isinstance(value, bool):
+        return "full" if value else "none"
     if field == "recompute":
         return {True: "full", False: "none", "true": "full", "false": "none"}.get(value, str(value))
     if field == "layout" and isinstance(value, list):

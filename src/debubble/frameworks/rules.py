@@ -82,10 +82,16 @@ def experts(setup: Setup) -> Iterator[Breach]:
         return
     if setup.experts and setup.experts % setup.expert:
         yield Breach("experts", ("expert", "experts"), f"it shares {setup.experts} experts without rest")
-    spread = (setup.replicas or 0) * (setup.context or 1)
-    if spread and spread % setup.expert:
-        rule = f"experts are spread over data x context = {spread} devices of a stage, which it must divide"
-        yield Breach("expert devices", ("expert", "gpus"), rule)
+    each = setup.expert_tensor or setup.tensor or 1
+    spread = (setup.replicas or 0) * (setup.context or 1) * (setup.tensor or 1)
+    if spread % (setup.expert * each):
+        rule = f"a stage has data x context x tensor = {spread} devices; {setup.expert} x {each} of them, the experts' "
+        rule += "own degree x the devices that share each expert, must divide that"
+        yield Breach("expert devices", ("expert", *_given(setup, "expert_tensor", "gpus")), rule)
+
+
+def _given(setup: Setup, *names: str) -> tuple[str, ...]:
+    return tuple(name for name in names if getattr(setup, name) is not None)
 
 
 def long_enough(setup: Setup) -> Iterator[Breach]:

@@ -18,15 +18,18 @@ class Setup:
     Args:
         gpus: devices of the whole job.
         tensor: devices that share each layer; likewise ``context`` and ``expert``.
+        expert_tensor: devices that share each expert; None for what the framework takes by itself.
         pipeline: ranks of one pipeline, p.
         data: data-parallel replicas.
         layers: transformer layers of the model; likewise ``heads``, ``kv_heads``, ``experts``, ``sequence``.
         next_layers: layers that predict further tokens.
+        hidden: width of the residual; likewise ``ffn`` of the feed-forward part and ``vocab`` of the head.
         chunks: stages per rank, v.
         chunk_layers: layers of each chunk, from which the framework works out ``chunks``.
         first: layers of the first rank, ``last`` of the last one, where the ends are told apart.
         embedding_layers: layers as which the embedding counts in the split; likewise ``loss_layers``.
         split: layers of each stage, where all are given.
+        partition: DeepSpeed's method by which it deals layers itself.
         layout: Megatron's string of stages.
         pattern: Megatron's string of layers of a hybrid model, with bars where stages are cut.
         micro_batch: samples in a micro-batch, b.
@@ -37,6 +40,7 @@ class Setup:
         group: micro-batches that pass a chunk before the next has its turn.
         schedule: by the framework's own name.
         recompute: ``none``, ``selective`` or ``full``.
+        recompute_method: Megatron-Core's, ``uniform`` or ``block``, with its ``recompute_layers``.
         zero: what data-parallel ranks share out, 0 to 3.
         switches: further flags that are on, by the framework's own name.
     """
@@ -47,12 +51,16 @@ class Setup:
     data: int | None = None
     context: int | None = None
     expert: int | None = None
+    expert_tensor: int | None = None
     layers: int | None = None
     heads: int | None = None
     kv_heads: int | None = None
     experts: int | None = None
     sequence: int | None = None
     next_layers: int | None = None
+    hidden: int | None = None
+    ffn: int | None = None
+    vocab: int | None = None
     chunks: int | None = None
     chunk_layers: int | None = None
     first: int | None = None
@@ -60,6 +68,7 @@ class Setup:
     embedding_layers: int | None = None
     loss_layers: int | None = None
     split: tuple[int, ...] | None = None
+    partition: str | None = None
     layout: str | None = None
     pattern: str | None = None
     micro_batch: int | None = None
@@ -70,6 +79,8 @@ class Setup:
     group: int | None = None
     schedule: str | None = None
     recompute: str | None = None
+    recompute_method: str | None = None
+    recompute_layers: int | None = None
     zero: int | None = None
     switches: frozenset[str] = frozenset()
 
@@ -109,7 +120,7 @@ def _whole(amount: int, of: int) -> int | None:
 
 
 NUMBERS = tuple(f.name for f in fields(Setup) if f.type == "int | None")
-OF_THE_MODEL = ("layers", "heads", "kv_heads", "experts", "next_layers", "sequence")
+OF_THE_MODEL = ("layers", "heads", "kv_heads", "experts", "next_layers", "hidden", "ffn", "vocab", "sequence")
 
 
 def changed(setup: Setup, field: str, value: int) -> Setup:
@@ -138,10 +149,22 @@ class Breach:
 
 @dataclass(frozen=True, slots=True)
 class Sizes:
-    """What ``emit`` must know of a model besides its layout."""
+    """What ``emit`` and a framework that deals layers by itself must know of a model besides its layout.
+
+    Args:
+        layers: transformer layers; likewise ``experts`` of a layer, 0 where it has none.
+        sequence: tokens in a sample.
+        next_layers: layers that predict further tokens, on the last stage.
+        hidden: width of the residual; likewise ``ffn`` of the feed-forward part and ``vocab`` of the head.
+    """
 
     layers: int
     sequence: int
+    experts: int = 0
+    next_layers: int = 0
+    hidden: int = 0
+    ffn: int = 0
+    vocab: int = 0
 
 
 _FIELD = re.compile(r"<([a-z_]+)>")
@@ -165,6 +188,8 @@ class Backend:
         emit: the lines that a user pastes to launch a layout.
         schedules: names of ours that it can run.
         switches: its flag for each part of a ``Layout`` that is on or off; off where the flag is not given.
+        deals: the only splits of a model over so many stages that it can be told; None where it takes any.
+        lacks: what it cannot be told of a layout: ``context``, ``expert``, ``some layers`` (of a stage recomputed).
     """
 
     name: str
@@ -179,6 +204,8 @@ class Backend:
     emit: Callable[[Layout, Sizes], str]
     schedules: tuple[str, ...]
     switches: Mapping[str, str] = dataclass_field(default_factory=dict)
+    deals: Callable[[Sizes, int], tuple[tuple[int, ...], ...]] | None = None
+    lacks: frozenset[str] = frozenset()
 
     def key(self, field: str) -> str:
         """The framework's own name of a field; ours where it has none."""

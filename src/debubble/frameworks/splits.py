@@ -31,6 +31,27 @@ def ends_counted(layers: int, stages: int, embedding: int, loss: int) -> tuple[i
     return tuple(split) if min(split) >= 0 else None
 
 
+def by_weight(layers: int, stages: int, *, layer: int, head: int) -> tuple[int, ...] | None:
+    """As nanotron deals blocks: a stage is full once the running weight passes its share of the whole.
+
+    Args:
+        layers: transformer layers.
+        stages: one a rank.
+        layer: weight of each layer.
+        head: weight of the head, which comes behind the layers.
+
+    Returns:
+        Layers of each stage; None where the head lands before the last one and leaves stages empty.
+    """
+    whole, stage, held = layers * layer + head, 0, [0] * stages
+    for number in range(1, layers + 1):
+        if stage == stages:
+            return None
+        held[stage] += 1
+        stage += number * layer > whole * ((stage + 1) / stages)
+    return tuple(held) if stage == stages - 1 else None
+
+
 def near_even_ends(layers: int, ranks: int, chunks: int = 1) -> tuple[int, int] | None:
     """Layers of the first and last rank that leave the middle ranks an equal whole number, nearest to even.
 

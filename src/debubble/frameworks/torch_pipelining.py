@@ -114,6 +114,9 @@ def emit(layout: Layout, sizes: Sizes) -> str:
             "schedule = _PipelineScheduleRuntime(stages, n_microbatches, loss_fn=loss_fn)",
             "schedule._load_csv('order.csv')",
         ]
+    if layout.recompute != "none":
+        some = "every layer" if layout.recompute_layers is None else f"the first {layout.recompute_layers} layers"
+        lines.append(f"# {layout.recompute} recomputation of {some} of each stage: torch.utils.checkpoint")
     return "\n".join(lines)
 
 

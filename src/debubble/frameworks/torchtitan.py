@@ -20,6 +20,7 @@ KEYS = {
     "data": "data_parallel_degree",
     "context": "context_parallel_degree",
     "expert": "expert_parallel_degree",
+    "expert_tensor": "expert_tensor_parallel_degree",
     "layers": "n_layers",
     "heads": "n_heads",
     "kv_heads": "n_kv_heads",
@@ -53,7 +54,10 @@ def settled(setup: Setup) -> Setup:
     if setup.chunk_layers and setup.layers:
         chunks = ceil(ceil((setup.layers + embedding + loss) / setup.chunk_layers) / setup.ranks)
     size = setup.micro_batch if setup.micro_batch or setup.microbatches else 1
-    return replace(setup, embedding_layers=embedding, loss_layers=loss, chunks=chunks, micro_batch=size)
+    one = setup.expert_tensor or 1  # expert groups borrow devices of data, context and tensor groups
+    return replace(
+        setup, embedding_layers=embedding, loss_layers=loss, chunks=chunks, micro_batch=size, expert_tensor=one
+    )
 
 
 def rules(setup: Setup) -> Iterator[Breach]:
@@ -61,7 +65,7 @@ def rules(setup: Setup) -> Iterator[Breach]:
     full = settled(setup)
     if setup.ranks == 1:
         for rule in COMMON:
-            yield from rule(setup)
+            yield from rule(replace(setup, expert_tensor=full.expert_tensor))
         return
     for rule in (*COMMON, local_batch, _stages, _dealt, schedule_rules):
         yield from rule(full)
@@ -128,6 +132,7 @@ def emit(layout: Layout, sizes: Sizes) -> str:
         lines += [f"    {line}" for line in _modules(layout.split(sizes.layers))]
     lines = ["ParallelismConfig(", *lines, ")"]
     lines.append(f"# training: local_batch_size={layout.micro_batch * layout.microbatches}, seq_len={sizes.sequence}")
+    lines.append(f"# torchtitan 0.3.0 and older: pipeline_parallel_microbatch_size={layout.micro_batch} says the same")
     if layout.recompute != "none":
         lines.append(f"# activation_checkpoint: mode={layout.recompute!r}")
     return "\n".join(lines)
@@ -138,12 +143,23 @@ def _modules(split: tuple[int, ...]) -> list[str]:
     for stage, layers in enumerate(split):
         names = [f"layers.{n}" for n in range(start, start + layers)]
         names = ["tok_embeddings", *names] if stage == 0 else names
-        names = [*names, "norm", "output"] if stage == len(split) - 1 else names
+        names = [*names, "norm", "lm_head"] if stage == len(split) - 1 else names
         lines.append(f"    {names},")
         start += layers
     return [*lines, "],"]
 
 
 TORCHTITAN = Backend(
-    "torchtitan", "torchtitan", VERSION, KEYS, ALIASES, rules, settled, dealt, schedule, emit, tuple(SCHEDULES)
+    "torchtitan",
+    "torchtitan",
+    VERSION,
+    KEYS,
+    ALIASES,
+    rules,
+    settled,
+    dealt,
+    schedule,
+    emit,
+    tuple(SCHEDULES),
+    lacks=frozenset({"some layers"}),
 )
