@@ -375,14 +375,14 @@ def test_ranks_of_the_job_that_are_not_here_are_counted(tmp_path):
     paths = poured(tmp_path, simulated(), GPU, distributedInfo=None)
     for rank, path in enumerate(paths):
         rewrite(path, lambda d, rank=rank: {**d, "distributedInfo": {"rank": rank, "world_size": 4}})
-    assert read_traces(paths).remarks == ()
-    assert any("3 of 4 ranks are here" in remark for remark in read_traces(paths[:3]).remarks)
+    assert observe(read_traces(paths)).remarks == ()
+    assert any("3 of 4 ranks are here" in remark for remark in observe(read_traces(paths[:3])).remarks)
 
 
 def test_work_without_a_direction_is_refused_with_the_reason(tmp_path):
     paths = poured(tmp_path, simulated(), Style(kernels=2, labels=False, engine=False))
     with pytest.raises(Refusal, match="nothing tells its forward work from its backward"):
-        read_traces(paths)
+        observe(read_traces(paths))
 
 
 def untold(tmp_path, runs, **style):
@@ -397,11 +397,11 @@ def untold(tmp_path, runs, **style):
 @pytest.mark.parametrize("name", ["1f1b", "gpipe"])
 def test_transfers_tell_forward_from_backward_where_no_name_does(tmp_path, name, p2p):
     runs = simulated(name)
-    reading = read_traces(untold(tmp_path, runs, p2p=p2p))
-    window = observe(reading).windows[0].timeline
+    observation = observe(read_traces(untold(tmp_path, runs, p2p=p2p)))
+    window = observation.windows[0].timeline
     assert window.program.schedule.same_order(runs[0].program.schedule)
     assert window.makespan == pytest.approx(runs[0].makespan - HOST, abs=4)
-    assert any("transfers matched between neighbours told them apart" in remark for remark in reading.remarks)
+    assert any("transfers matched between neighbours told them apart" in remark for remark in observation.remarks)
 
 
 @given(
@@ -418,7 +418,7 @@ def test_a_forward_and_its_backward_that_nothing_parts_are_refused_with_the_rank
     """Of the last rank: one thread launches both, no transfer lies between, and neither ever stands alone."""
     paths = poured(tmp_path, simulated(), Style(kernels=3, labels=False, engine=False))
     with pytest.raises(Refusal, match="rank 3: 12 of 12 runs of work hold a forward and a backward") as refused:
-        read_traces(paths)
+        observe(read_traces(paths))
     assert "profile CPU activities too" in str(refused.value)
 
 
@@ -426,12 +426,12 @@ def test_a_forward_and_its_backward_that_nothing_parts_are_refused_with_the_rank
 def test_directions_are_not_guessed_where_a_rank_is_missing(tmp_path, missing):
     paths = untold(tmp_path, simulated())
     with pytest.raises(Refusal, match="rank"):
-        read_traces([path for path in paths if f"rank{missing}_" not in path.name])
+        observe(read_traces([path for path in paths if f"rank{missing}_" not in path.name]))
 
 
 def test_chunks_that_loop_are_refused_where_nothing_names_a_direction(tmp_path):
     with pytest.raises(Refusal, match="ranks hold several chunks"):
-        read_traces(untold(tmp_path, simulated("interleaved", chunks=2, microbatches=8)))
+        observe(read_traces(untold(tmp_path, simulated("interleaved", chunks=2, microbatches=8))))
 
 
 def test_a_replica_that_lacks_a_rank_is_left_out_the_other_answers(tmp_path):

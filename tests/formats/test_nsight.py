@@ -10,7 +10,7 @@ from debubble.errors import InputError, Refusal
 from debubble.formats.nsight import is_nsight, read_nsight
 from debubble.formats.ranks import observe
 from debubble.op import Kind
-from devices import RATES, devices, simulated
+from devices import devices, simulated
 
 PROCESS = 1 << 24
 LATE = 40_000  # nanoseconds between a launch and its kernel
@@ -157,16 +157,16 @@ def test_without_any_telling_name_transfers_tell_the_direction(tmp_path, name, l
     poured(export, devices(timeline), labels=False, told=False, kernels=1)
     if not launches:
         export.db.execute("DELETE FROM CUPTI_ACTIVITY_KIND_RUNTIME")
-    reading = read_nsight([export.close()], "run")
-    same(observe(reading), timeline)
-    assert any("transfers matched between neighbours told them apart" in remark for remark in reading.remarks)
+    observation = observe(read_nsight([export.close()], "run"))
+    same(observation, timeline)
+    assert any("transfers matched between neighbours told them apart" in remark for remark in observation.remarks)
 
 
 def test_transfers_that_share_a_stream_without_a_range_tell_nothing_and_what_to_record_is_said(tmp_path, timeline):
     export = Export(tmp_path / "run.sqlite", one_stream=True)
     poured(export, devices(timeline), labels=False, told=False, kernels=1)
     with pytest.raises(Refusal, match="record NVTX ranges too"):
-        read_nsight([export.close()], "run")
+        observe(read_nsight([export.close()], "run"))
 
 
 @pytest.mark.parametrize("steps", [0.3, 1.6])
@@ -176,7 +176,7 @@ def test_a_trace_that_begins_within_a_step_is_refused_where_only_streams_tell(tm
     first = 10**9 + int(steps * timeline.makespan)
     export.db.execute("DELETE FROM CUPTI_ACTIVITY_KIND_KERNEL WHERE start < ?", (first,))
     with pytest.raises(Refusal, match="begins in the middle of a step"):
-        read_nsight([export.close()], "run")
+        observe(read_nsight([export.close()], "run"))
 
 
 def test_payloads_name_the_peers(tmp_path, timeline):

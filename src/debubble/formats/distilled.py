@@ -8,7 +8,6 @@ traces gave them, to the nanosecond; merging, aligning and all else is done then
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +16,7 @@ import numpy as np
 
 from ..errors import Fault, InputError
 from .atomic import replacing
-from .rank_ops import Clock, RankOps, Reading, Transfers
+from .rank_ops import Bare, Clock, RankOps, Reading, Transfers, Undirected
 from .stream import blocks
 
 FORMAT = "debubble distilled trace"
@@ -26,15 +25,21 @@ _MOST_BYTES = 1 << 30  # of one file
 _AGAIN = "distil the trace again with --record"
 _COLUMNS = {"step": "<i8", "kind": "<u1", "start": "<i8", "end": "<i8"}
 _OPTIONAL = {"stage": "<i4", "chunk": "<i4", "unit": "<i4"}
+_RUNS = dict.fromkeys(("step", "start", "end", "first_end", "second_start"), "<i8")
 _MOVES = {"step": "<i8", "send": "<?", "forward": "<i1", "peer": "<i4", "start": "<i8", "end": "<i8"}
 
 
 class Distilled(msgspec.Struct, frozen=True, kw_only=True):
-    """One device: what a ``RankOps`` holds, and what was said when it was read.
+    """One device: what a ``RankOps`` or a ``Bare`` holds, and what was said when it was read.
 
     Attributes:
         columns: of its ops; those that a trace does not tell are missing.
         transfers: columns of its sends and receives; None where the trace has none.
+        runs: columns of its work, in place of ops, where only the other ranks can tell their directions.
+        run: of each transfer, the one of these that it belongs to.
+        why: then what its trace lacks.
+        doubt: and why its transfers cannot be told apart, if they cannot.
+        world: ranks of the job, where the trace says it.
         remarks: of the whole reading, the same in all its files.
     """
 
@@ -49,6 +54,11 @@ class Distilled(msgspec.Struct, frozen=True, kw_only=True):
     columns: dict[str, bytes]
     transfers: dict[str, bytes] | None
     talks: bool = False
+    runs: dict[str, bytes] | None = None
+    run: bytes = b""
+    why: str = ""
+    doubt: str = ""
+    world: int | None = None
     remarks: list[str]
 
 
@@ -65,11 +75,12 @@ def distil(reading: Reading, folder: Path) -> list[Path]:
     """
     folder.mkdir(parents=True, exist_ok=True)
     written = []
-    for device in reading.devices:
-        path = folder / f"ops-{device.rank:05}.msgpack"
-        _keep_others(path, device)
+    for one in (*map(_packed, reading.devices), *map(_packed_bare, reading.bare)):
+        path = folder / f"ops-{one.rank:05}.msgpack"
+        _keep_others(path, one)
         with replacing(path) as stream:
-            stream.write(msgspec.msgpack.encode(_packed(device, reading.remarks)))
+            said = msgspec.structs.replace(one, remarks=list(reading.remarks), world=reading.world)
+            stream.write(msgspec.msgpack.encode(said))
         written.append(path)
     return written
 
@@ -96,20 +107,25 @@ def read_distilled(paths: Sequence[Path], source: str) -> Reading:
         raise InputError(*faults)
     said = [remark for one in found.values() for remark in one.remarks]
     lost = [f"{fault.value}: {fault.rule}; it was left out" for fault in faults]
-    return Reading(source, tuple(_device(one) for one in found.values()), (*lost, *dict.fromkeys(said)))
+    return Reading(
+        source,
+        tuple(_device(one) for one in found.values() if one.runs is None),
+        (*lost, *dict.fromkeys(said)),
+        tuple(_bare(one, one.runs) for one in found.values() if one.runs is not None),
+        max((one.world for one in found.values() if one.world is not None), default=None),
+    )
 
 
-def _keep_others(path: Path, device: RankOps) -> None:
+def _keep_others(path: Path, one: Distilled) -> None:
     """Refuse to write over another trace's rank."""
-    if path.exists() and (there := _read(path)).source != device.source:
-        rule = f"it holds rank {device.rank} of another trace, {there.source}"
+    if path.exists() and (there := _read(path)).source != one.source:
+        rule = f"it holds rank {one.rank} of another trace, {there.source}"
         raise InputError(Fault(str(path), rule, "give another folder, or delete it"))
 
 
-def _packed(device: RankOps, remarks: Sequence[str]) -> Distilled:
+def _packed(device: RankOps) -> Distilled:
     columns = {name: getattr(device, name) for name in (*_COLUMNS, *_OPTIONAL)}
     kinds = _COLUMNS | _OPTIONAL
-    moves = device.transfers
     return Distilled(
         rank=device.rank,
         source=device.source,
@@ -118,12 +134,33 @@ def _packed(device: RankOps, remarks: Sequence[str]) -> Distilled:
         clock=device.clock.value,
         step_ns=device.step_ns,
         columns={name: _bytes(column, kinds[name]) for name, column in columns.items() if column is not None},
-        transfers=None
-        if moves is None
-        else {name: _bytes(getattr(moves, name), kind) for name, kind in _MOVES.items()},
+        transfers=None if device.transfers is None else _all(device.transfers, _MOVES),
         talks=device.talks,
-        remarks=list(remarks),
+        remarks=[],
     )
+
+
+def _packed_bare(bare: Bare) -> Distilled:
+    return Distilled(
+        rank=bare.rank,
+        source=bare.source,
+        position=None,
+        replica=bare.replica,
+        clock=Clock.SHARED.value,
+        step_ns=bare.runs.lengths,
+        columns=dict.fromkeys(_COLUMNS, b""),
+        transfers=_all(bare.runs.transfers, _MOVES),
+        talks=True,
+        runs=_all(bare.runs, _RUNS),
+        run=_bytes(bare.runs.run, "<i8"),
+        why=bare.why,
+        doubt=bare.doubt,
+        remarks=[],
+    )
+
+
+def _all(columns: object, kinds: dict[str, str]) -> dict[str, bytes]:
+    return {name: _bytes(getattr(columns, name), kind) for name, kind in kinds.items()}
 
 
 def _bytes(column: Any, kind: str) -> bytes:
@@ -159,8 +196,18 @@ def _fits(one: Distilled) -> bool:
     ops = _lengths(one.columns, _COLUMNS | _OPTIONAL)
     moves = {0} if one.transfers is None else _lengths(one.transfers, _MOVES)
     whole = one.transfers is None or one.transfers.keys() == _MOVES.keys()
+    if one.runs is not None and not _runs_fit(one, one.runs, moves):
+        return False
     known = one.clock in {clock.value for clock in Clock}
     return known and whole and one.columns.keys() >= _COLUMNS.keys() and len(ops) == len(moves) == 1
+
+
+def _runs_fit(one: Distilled, runs: dict[str, bytes], moves: set[int]) -> bool:
+    """Whether the columns of work are whole, and each transfer belongs to a run that is there."""
+    rows = _lengths(runs, _RUNS)
+    if one.transfers is None or runs.keys() != _RUNS.keys() or len(rows) != 1 or len(one.run) != 8 * max(moves):
+        return False
+    return bool((np.frombuffer(one.run, "<i8") < max(rows)).all())
 
 
 def _lengths(columns: dict[str, bytes], kinds: dict[str, str]) -> set[int]:
@@ -173,9 +220,7 @@ def _lengths(columns: dict[str, bytes], kinds: dict[str, str]) -> set[int]:
 
 
 def _device(one: Distilled) -> RankOps:
-    kinds = _COLUMNS | _OPTIONAL
-    columns: dict[str, Any] = {name: np.frombuffer(data, kinds[name]) for name, data in one.columns.items()}
-    moves = one.transfers
+    columns: dict[str, Any] = _unpacked(one.columns, _COLUMNS | _OPTIONAL)
     return RankOps(
         rank=one.rank,
         source=one.source,
@@ -184,8 +229,20 @@ def _device(one: Distilled) -> RankOps:
         clock=Clock(one.clock),
         step_ns=one.step_ns,
         talks=one.talks,
-        transfers=None
-        if moves is None
-        else Transfers(**{f.name: np.frombuffer(moves[f.name], _MOVES[f.name]) for f in fields(Transfers)}),
+        transfers=None if one.transfers is None else Transfers(**_unpacked(one.transfers, _MOVES)),
         **columns,
     )
+
+
+def _bare(one: Distilled, runs: dict[str, bytes]) -> Bare:
+    work = Undirected(
+        transfers=Transfers(**_unpacked(one.transfers or {}, _MOVES)),
+        run=np.frombuffer(one.run, "<i8"),
+        lengths=one.step_ns,
+        **_unpacked(runs, _RUNS),
+    )
+    return Bare(one.rank, one.source, work, one.replica, one.why, one.doubt)
+
+
+def _unpacked(columns: dict[str, bytes], kinds: dict[str, str]) -> dict[str, Any]:
+    return {name: np.frombuffer(data, kinds[name]) for name, data in columns.items()}

@@ -14,7 +14,6 @@ import numpy as np
 
 from ..errors import Fault, InputError, Refusal
 from ..op import Kind
-from .kineto.directions import Bare, directed
 from .kineto.names import Role
 from .kineto.pieces import pieces_of
 from .kineto.read import device_of
@@ -25,7 +24,7 @@ from .kineto.undirected import Untold, runs_of, untold_work
 from .kineto.unfit import untold
 from .nsight_export import PROCESS, Device, open_export
 from .partners import chains
-from .rank_ops import Clock, RankOps, Reading
+from .rank_ops import Bare, Clock, RankOps, Reading
 from .remote import local
 
 _RANK = re.compile(r"rank[-_]?\[?(\d+)", re.IGNORECASE)
@@ -91,37 +90,27 @@ def read_nsight(paths: Sequence[Path], source: str) -> Reading:
         raise InputError(*faults)
     found = _on_one_clock(_numbered(files), len(files))
     devices = [one.ops for one in found if len(one.ops)]
-    told, how = _by_transfers([one for one in found if one.silent is not None])
+    bare = _bare([one for one in found if one.silent is not None])
     if devices and not (all(file.named for file in files) or _flows_down(devices)):
         devices = []
-    if not devices and not told:
-        raise _no_pipeline(source, [one.why for one in found if one.why], how)
+    if not devices and not bare:
+        raise Refusal(
+            f"{source}: there is no pipeline here: no range names a forward or backward of a micro-batch, "
+            "and no ranks hand results on to each other"
+        )
     lost = [f"{fault.value}: {fault.rule}; it was left out" for fault in faults]
     said = [remark for file in files for remark in file.remarks]
-    return Reading(source, (*devices, *told), (*said, *how, *lost))
+    return Reading(source, tuple(devices), (*said, *lost), tuple(bare))
 
 
-def _no_pipeline(source: str, why: Sequence[str], how: Sequence[str]) -> Refusal:
-    if why:
-        return Refusal(f"there is no pipeline to be seen here; {'; '.join([why[0], *how[:1]])}")
-    return Refusal(
-        f"{source}: there is no pipeline here: no range names a forward or backward of a micro-batch, "
-        "and no ranks hand results on to each other"
-    )
-
-
-def _by_transfers(silent: Sequence[_Device]) -> tuple[list[RankOps], list[str]]:
-    """The devices of pipelines whose directions only transfers between their ranks tell, and how, or why not."""
+def _bare(silent: Sequence[_Device]) -> list[Bare]:
+    """The devices of which only transfers between ranks can tell what they did."""
     works = [replace(one.silent, transfers=one.ops.transfers) for one in silent if one.silent and one.ops.transfers]
     sure, doubts = with_senses(works)
-    bare = [
-        Bare(one.ops.rank, one.ops.source, runs_of(work))
+    return [
+        Bare(one.ops.rank, one.ops.source, runs_of(work), why=one.why, doubt=doubts.get(i, ""))
         for i, (one, work) in enumerate(zip(silent, sure, strict=True))
-        if i not in doubts
     ]
-    remarks = [f"rank {silent[i].ops.rank}: {doubt}; it was left out" for i, doubt in doubts.items()]
-    found, how = directed(bare) if bare else ([], [])
-    return found, remarks + how
 
 
 def _read(path: Path) -> _File:

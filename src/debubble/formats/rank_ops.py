@@ -86,6 +86,61 @@ class RankOps:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
+class Undirected:
+    """Runs of work of one device whose directions nothing of its own tells, in the order of their launch.
+
+    Args:
+        step: of each run, int64[runs].
+        start: int64[runs], nanoseconds, as all times.
+        end: int64[runs].
+        first_end: where the first of two ops would end, int64[runs]; -1 where nothing tells.
+        second_start: where the second of two would begin, int64[runs]; likewise.
+        transfers: of the device, their directions unknown.
+        run: the run that each transfer belongs to, int64[transfers]; -1 where there is none.
+        lengths: nanoseconds of each whole step by its number.
+    """
+
+    step: NDArray[np.int64]
+    start: NDArray[np.int64]
+    end: NDArray[np.int64]
+    first_end: NDArray[np.int64]
+    second_start: NDArray[np.int64]
+    transfers: Transfers
+    run: NDArray[np.int64]
+    lengths: dict[int, int]
+
+    def __len__(self) -> int:
+        return len(self.step)
+
+    def side(self, send: bool) -> NDArray[np.bool_]:
+        """Whether each run has a send behind it, or a receive before it, bool[runs]."""
+        found = np.zeros(len(self), np.bool_)
+        found[self.run[(self.run >= 0) & (self.transfers.send == send)]] = True
+        return found
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Bare:
+    """One rank whose work has no direction before it is merged: only the transfers of the other ranks can tell.
+
+    Args:
+        rank: number of the rank in the job.
+        source: its file.
+        runs: its work, on the common clock.
+        replica: by the process groups of its header; None where it does not say.
+        why: what its file lacks, a clause.
+        doubt: why its transfers cannot be told apart either, a clause; empty where they can.
+    """
+
+    rank: int
+    source: str
+    runs: Undirected
+    replica: int | None = None
+    why: str = ""
+    doubt: str = ""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
 class Reading:
     """What one file, or several, held.
 
@@ -93,8 +148,12 @@ class Reading:
         source: the path that was given.
         devices: one entry a device.
         remarks: what was left out or repaired, and why, a sentence each.
+        bare: devices whose directions the others must tell.
+        world: how many ranks the job has, as far as any file says it; None where none does.
     """
 
     source: str
     devices: tuple[RankOps, ...]
     remarks: tuple[str, ...] = ()
+    bare: tuple[Bare, ...] = ()
+    world: int | None = None

@@ -17,6 +17,7 @@ from ..schedule import Schedule
 from ..timeline import Timeline
 from .clocks import Alignment, align, lags
 from .hops import hops
+from .kineto.directions import directed
 from .places import Places, Said, places
 from .plausible import plausible
 from .rank_ops import Clock, RankOps, Reading
@@ -42,9 +43,7 @@ def observe(reading: Reading, said: Said | None = None) -> Observation:
         InputError: no window is complete, or the overrides do not fit.
     """
     said = said or Said()
-    devices = sorted((device for device in reading.devices if len(device)), key=lambda device: device.rank)
-    if not devices:
-        raise Refusal(f"{reading.source}: there is no pipeline here: no forward and no backward of a micro-batch")
+    devices, how = _devices(reading)
     sound, remarks = plausible(with_steps(devices))
     where = places(sound, said)
     found, left_out = _windows(sound, where, said, reading.source)
@@ -58,13 +57,28 @@ def observe(reading: Reading, said: Said | None = None) -> Observation:
     return Observation(
         source=reading.source,
         windows=tuple(sorted(windows, key=lambda window: (window.step, window.replica))),
-        remarks=(*reading.remarks, *remarks, *aligned),
+        remarks=(*reading.remarks, *how, *remarks, *aligned),
         gpus=len(devices),
         clock_uncertainty_ns=uncertainty,
         matched_share=moves.matched_share,
         links=moves.links,
         torn=torn(sound, where, moves.found, found),
     )
+
+
+def _devices(reading: Reading) -> tuple[list[RankOps], list[str]]:
+    """The devices that have ops, with those whose directions the others tell, in order of their ranks; and remarks."""
+    told, how = directed(reading.bare) if reading.bare else ([], [])
+    devices = [*(device for device in reading.devices if len(device)), *told]
+    if not devices and reading.bare:
+        raise Refusal(f"there is no pipeline to be seen here; {reading.bare[0].why}; nor do transfers: {how[0]}")
+    if not devices:
+        raise Refusal(f"{reading.source}: there is no pipeline here: no forward and no backward of a micro-batch")
+    if not told:
+        how = [f"{one.why}; it was left out" for one in reading.bare] + how
+    if reading.world is not None and reading.world > len(devices):
+        how.append(f"{len(devices)} of {reading.world} ranks are here: what the others did is not known")
+    return sorted(devices, key=lambda device: device.rank), how
 
 
 def _windows(devices: Sequence[RankOps], where: Places, said: Said, source: str) -> tuple[list[Window], list[str]]:

@@ -11,43 +11,26 @@ middle rank is so told twice, by its receive and by its send; where the two diff
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 import numpy as np
 from numpy.typing import NDArray
 
 from ...op import Kind
 from ..matching import TOGETHER, match, only
-from ..rank_ops import RankOps, Transfers
+from ..rank_ops import Bare, RankOps, Transfers, Undirected
 from .names import UNKNOWN
-from .undirected import Undirected
 
 _MOST = 0.9  # of a rank's transfers must have their other side: a few may be lost
 _NEXT, _BEFORE, _NOBODY = 1, 0, -1
 Mask = NDArray[np.bool_]
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class Bare:
-    """One rank whose work has no direction yet.
-
-    Args:
-        rank: number of the rank in the job.
-        source: its file.
-        runs: its work, on the common clock.
-        replica: by the process groups of its header; None where it does not say.
-    """
-
-    rank: int
-    source: str
-    runs: Undirected
-    replica: int | None = None
-
-
 def directed(ranks: Sequence[Bare]) -> tuple[list[RankOps], list[str]]:
     """The devices of every pipeline that transfers show whole, and a sentence on how, or why there is none."""
     devices: list[RankOps] = []
-    remarks: list[str] = []
+    remarks = [f"rank {one.rank}: {one.doubt}; it was left out" for one in ranks if one.doubt]
+    ranks = [one for one in ranks if not one.doubt]
     used: set[int] = set()
     for first in (i for i, one in enumerate(ranks) if _begins(one.runs)):
         chain, sides, fault = _chain(ranks, first, used)

@@ -11,9 +11,8 @@ import numpy as np
 
 from ...errors import Fault, InputError, Refusal
 from ..chrome import Words, read_events
-from ..rank_ops import RankOps, Reading, Transfers
+from ..rank_ops import Bare, RankOps, Reading, Transfers, Undirected
 from ..stream import blocks
-from .directions import Bare, directed
 from .identity import identity, place_in_groups, settle
 from .labelled import labelled
 from .names import SKIPPED
@@ -24,7 +23,7 @@ from .posts import posts_of
 from .steps import steps_of
 from .tables import Collector, Tables
 from .told import told
-from .undirected import Undirected, undirected
+from .undirected import undirected
 from .unfit import unfit, untold
 from .unlabelled import unlabelled
 
@@ -76,22 +75,16 @@ def read_traces(paths: Sequence[Path], *, each: Callable[[Sequence[Path]], Seque
     single = [file for file in files if not file.many]
     ranks, doubts = settle([identity(file.path, file.header) for file in single])
     bases, guessed = _bases(single)
-    bare = [_bare(*row) for row in zip(single, ranks, bases, strict=True) if row[0].bare is not None]
-    told, how = directed([one for one in bare if one is not None]) if bare else ([], [])
-    devices += told
-    remarks += how
+    bare = [one for row in zip(single, ranks, bases, strict=True) if (one := _bare(*row)) is not None]
     for file, rank, base in zip(single, ranks, bases, strict=True):
         if rank is not None and file.devices:
             devices.append(_placed(file, rank, base))
-        elif file.bare is not None and told:
-            continue
-        elif rank is not None:
+        elif rank is not None and file.bare is None:
             why = file.unusable or f"{file.path}: rank {rank} shows no forward and no backward of a pipeline"
             remarks.append(f"{why}; it was left out")
-    if not any(map(len, devices)):
-        raise _no_pipeline(files, how)
-    missing = _missing(single, len(devices)) if single else []
-    return Reading(_source(paths), tuple(devices), (*remarks, *doubts, *guessed, *missing))
+    if not any(map(len, devices)) and not bare:
+        raise _no_pipeline(files)
+    return Reading(_source(paths), tuple(devices), (*remarks, *doubts, *guessed), tuple(bare), _world(single))
 
 
 def read_trace_or_fault(path: Path) -> TraceFile | Fault:
@@ -195,7 +188,7 @@ def _bare(file: TraceFile, rank: int | None, base: int) -> Bare | None:
         second_start=np.where(cut, runs.second_start + base, -1),
         transfers=_later(runs.transfers, base),
     )
-    return Bare(rank, str(file.path), moved, place_in_groups(file.header, rank)[1])
+    return Bare(rank, str(file.path), moved, place_in_groups(file.header, rank)[1], file.unusable)
 
 
 def _later(moves: Transfers, by: int) -> Transfers:
@@ -226,18 +219,14 @@ def _middle(file: TraceFile) -> float:
     return float("inf") if work is None else float(np.median(work.start))
 
 
-def _missing(files: Sequence[TraceFile], here: int) -> list[str]:
-    """That some ranks of the job have no trace, as far as headers tell its size."""
+def _world(files: Sequence[TraceFile]) -> int | None:
+    """How many ranks the job has, as far as headers tell."""
     infos = [info for file in files if isinstance(info := file.header.get("distributedInfo"), dict)]
-    sizes = [size for info in infos if isinstance(size := info.get("world_size"), int)]
-    world = max(sizes, default=here)
-    return [f"{here} of {world} ranks are here: what the others did is not known"] if world > here else []
+    return max((size for info in infos if isinstance(size := info.get("world_size"), int)), default=None)
 
 
-def _no_pipeline(files: Sequence[TraceFile], how: Sequence[str]) -> Refusal:
+def _no_pipeline(files: Sequence[TraceFile]) -> Refusal:
     why = [file.unusable for file in files if file.unusable]
-    if why and how:
-        return Refusal(f"there is no pipeline to be seen here; {why[0]}; nor do transfers: {how[0]}")
     if why:
         return Refusal(f"there is no pipeline to be seen here; {why[0]}")
     names = f"{files[0].path}" if len(files) == 1 else f"{len(files)} files, {files[0].path.name} and others"

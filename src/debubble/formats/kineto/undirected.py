@@ -16,7 +16,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 from numpy.typing import NDArray
 
-from ..rank_ops import Transfers
+from ..rank_ops import Transfers, Undirected
 from .names import Way
 from .p2p import moves_of
 from .pieces import Pieces
@@ -25,42 +25,6 @@ from .steps import Steps
 from .tables import Ints, Tables
 
 NONE = -1
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class Undirected:
-    """Runs of one file in the order of their launch, and its transfers.
-
-    Args:
-        step: of each run, int64[runs].
-        launched: int64[runs], nanoseconds, as all times.
-        start: int64[runs].
-        end: int64[runs].
-        first_end: where the first of two ops would end, int64[runs]; -1 where nothing tells.
-        second_start: where the second of two would begin, int64[runs]; likewise.
-        transfers: of the file, their directions unknown.
-        run: the run that each transfer belongs to, int64[transfers]; -1 where there is none.
-        lengths: nanoseconds of each whole step by its number.
-    """
-
-    step: Ints
-    launched: Ints
-    start: Ints
-    end: Ints
-    first_end: Ints
-    second_start: Ints
-    transfers: Transfers
-    run: Ints
-    lengths: dict[int, int]
-
-    def __len__(self) -> int:
-        return len(self.step)
-
-    def side(self, send: bool) -> NDArray[np.bool_]:
-        """Whether each run has a send behind it, or a receive before it, bool[runs]."""
-        found = np.zeros(len(self), np.bool_)
-        found[self.run[(self.run >= 0) & (self.transfers.send == send)]] = True
-        return found
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -147,7 +111,6 @@ def runs_of(work: Untold) -> Undirected:
     upto, from_ = np.maximum.accumulate(work.end), np.minimum.accumulate(work.start[::-1])[::-1]
     return Undirected(
         step=step,
-        launched=launched,
         start=np.minimum.reduceat(work.start, first),
         end=np.maximum.reduceat(work.end, first),
         first_end=np.where(sure, upto[np.maximum(behind - 1, 0)], NONE),
