@@ -69,6 +69,7 @@ _OPTIONS = (
     (("--precision",), click.Choice(["bf16", "fp16", "fp8", "fp4"]), "Of the matrix products.  [default: bf16]"),
     (("--zero",), click.IntRange(0, 3), "What replicas share out: 1 optimizer, 2 gradients, 3 weights.  [default: 1]"),
     (("--save-calibration",), str, "Write the calibration to this file."),
+    (("--launched",), str, "Configuration with which the recordings and traces of --calibrate were launched."),
     (("--top",), COUNT, "Layouts to print.  [default: 10]"),
     (("--emit",), str, "Print what to paste: megatron, torchtitan, torch, deepspeed, nemo or nanotron."),
     (("--rampup",), COUNTS, "A batch that grows: start,increment,samples."),
@@ -88,7 +89,8 @@ def _with_options(command: Any) -> Any:
 @click.option(
     "--calibrate",
     multiple=True,
-    help="Measured rows as CSV, logs of Megatron-LM, or a file of --save-calibration; give it again for more.",
+    help="Measured rows as CSV, logs of Megatron-LM, recordings, traces, or a file of --save-calibration or "
+    "`run --profile`; give it again for more.",
 )
 @click.option("--split", type=Parsed("n,n,..", _split), multiple=True, help="With --weights: a split to compare.")
 @picture_options

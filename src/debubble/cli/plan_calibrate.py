@@ -1,26 +1,35 @@
-"""Calibration from what users have: measured rows as CSV, logs of Megatron-LM, or factors that were saved."""
+"""Calibration from what users have: rows as CSV, logs of Megatron-LM, recordings and traces, or saved factors."""
 
 from __future__ import annotations
 
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from ..errors import Fault, InputError
+from .console import warn
 
 if TYPE_CHECKING:
     from ..estimate.factors import Calibration
     from ..estimate.hardware import Cluster
     from ..estimate.model import Model
     from ..plan import Layout
+    from ..planning.calibrate_stages import StageRun
     from ..planning.measured import Row
 
 HEAD = 4_000_000  # bytes of a log in which its arguments stand
 WARM_UP = 1  # first steps that are left out
+FAR = 2.0  # times the estimate; beyond it a run is hardly of this model, layout and device
 
 
-def calibration_of(paths: tuple[str, ...], model: Model, cluster: Cluster, base: Layout) -> Calibration:
+def calibration_of(said: dict[str, Any], model: Model, cluster: Cluster, base: Layout) -> Calibration:
     """One calibration from all files together.
+
+    Args:
+        said: options of ``plan``: ``calibrate``, the files; ``launched`` and the degrees that traces do not tell.
+        model: of which the files are.
+        cluster: on which they ran.
+        base: what neither files nor options say of a layout.
 
     Raises:
         InputError: what cannot be read, or saved factors beside other files.
@@ -28,19 +37,71 @@ def calibration_of(paths: tuple[str, ...], model: Model, cluster: Cluster, base:
     from ..planning.calibrate import calibrate
     from ..planning.calibration_file import measured_rows, read_calibration
 
+    paths: tuple[str, ...] = said["calibrate"]
     saved = [path for path in paths if path.lower().endswith(".toml")]
     if saved and len(paths) > 1:
         raise InputError(Fault(saved[0], "factors that were saved stand alone", "give it alone, or rows and logs"))
     if saved:
         return read_calibration(Path(saved[0]), model, cluster, base)
+    traces = [path for path in map(Path, paths) if _is_trace(path)]
+    if said["launched"] and not traces:
+        raise InputError(Fault("--launched", "it says how recordings and traces were launched", "leave it out"))
     rows = [
         row
         for path in map(Path, paths)
+        if path not in traces
         for row in (
             [_of_log(path, model, cluster, base)] if _is_log(path) else measured_rows(path, model, cluster, base)
         )
     ]
-    return calibrate(rows, ", ".join(paths))
+    if not traces:
+        return calibrate(rows, ", ".join(paths))
+    return _with_stages([_of_trace(path, said, model, cluster, base) for path in traces], rows, ", ".join(paths))
+
+
+def _with_stages(runs: list[StageRun], rows: list[Row], source: str) -> Calibration:
+    from ..planning.calibrate_stages import calibrate_stages
+
+    found = calibrate_stages(runs, rows, source)
+    kernels = float(found.kernels.value)
+    if not 1 / FAR < kernels < FAR:
+        warn(f"{source}: kernels take {kernels:.2g} times the estimate: were they of this model, layout and device?")
+    return found
+
+
+def _is_trace(path: Path) -> bool:
+    """Whether it holds ops with their times: a folder, or a file of any format that ``diagnose`` reads."""
+    from ..formats.source import is_log, recognised
+
+    return path.is_dir() or (path.is_file() and recognised(path) is not None and not is_log(path))
+
+
+def _of_trace(path: Path, said: dict[str, Any], model: Model, cluster: Cluster, base: Layout) -> StageRun:
+    """The stages of a run as ``diagnose`` measures them, and the layout with which it was launched."""
+    from ..diagnose.stage_costs import stage_costs
+    from ..diagnose.windows import summarise
+    from ..formats.source import Ask, read
+    from ..planning.calibrate_stages import StageRun
+    from .plan_launched import layout_of_run
+    from .progress import reading
+
+    with reading([path]):
+        run = read([path], Ask())
+    if run.paced:
+        rule = "its ops were stretched to given durations"
+        raise InputError(Fault(str(path), rule, "give a run without --pace"))
+    summary = summarise(run)
+    layout = layout_of_run(run, summary, said, base)
+    schedule = summary.window.timeline.program.schedule
+    return StageRun(
+        model,
+        replace(cluster, gpus=layout.gpus),
+        layout,
+        stage_costs(summary),
+        outside=(summary.outside_ns or 0.0) / 1e9,
+        overlapped=schedule.joined is not None,
+        source=str(path),
+    )
 
 
 def _is_log(path: Path) -> bool:

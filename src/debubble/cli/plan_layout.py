@@ -135,12 +135,12 @@ def _choice(said: dict[str, Any], gpus: int, backend: Backend | None) -> Choice:
 
 def _calibration(said: dict[str, Any], model: Model, cluster: Cluster) -> Calibration | None:
     if not said["calibrate"]:
-        unused(said, "save_calibration", why="there is none without --calibrate")
+        unused(said, "save_calibration", "launched", why="there is none without --calibrate")
         return None
     from ..planning.calibration_file import written
     from .plan_calibrate import calibration_of
 
-    found = calibration_of(said["calibrate"], model, cluster, _base(said))
+    found = calibration_of(said, model, cluster, _base(said))
     if said["save_calibration"]:
         from ..formats.atomic import replacing
 

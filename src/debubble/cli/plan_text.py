@@ -111,6 +111,8 @@ def document(asked: Planned) -> dict[str, Any]:
         "verdict": [*about(asked.model, best), *(more_devices(rows) if len(rows) > 1 else [])],
         "evidence": "estimated",
     }
+    if asked.calibration is not None:
+        whole["calibration"] = _factors(asked.calibration)
     if len(rows) > 1:
         whole["scaling"] = [_scaling(row) for row in rows]
     if asked.backend:
@@ -166,10 +168,30 @@ def _title(asked: Planned) -> str:
     name = f"{model.name}  {model.layers} layers, {parameters(model) / 1e9:.1f} B parameters"
     lines = [f"{name}, {counts} x {device.name} {device.memory / 1e9:.0f} GB, {cluster.gpus_per_node} a node ({band})"]
     if calibration is not None:
-        factors = ("kernels", "tensor", "data", "transfer", "floor", "memory")
-        shown = (f"{n} {float((f := getattr(calibration, n)).value):.2f} ± {float(f.error):.2f}" for n in factors)
-        lines.append(f"calibrated on {calibration.rows} rows of {calibration.source}: {', '.join(shown)}")
+        lines += _calibrated(calibration)
     return "\n".join(lines)
+
+
+def _calibrated(calibration: Calibration) -> list[str]:
+    """Each factor with its uncertainty, and of which ones nothing was learned."""
+    from ..planning.calibrate_stages import untold
+
+    shown = (f"{n} {float(f.value):.2f} ± {float(f.error):.2f}" for n, f in calibration.factors().items())
+    rows = f"{calibration.rows} rows of " if calibration.rows else ""
+    lines = [f"calibrated on {rows}{calibration.source}: {', '.join(shown)}"]
+    silent = untold(calibration)
+    return lines + ([f"  that says next to nothing of {', '.join(silent)}: as uncertain as before"] if silent else [])
+
+
+def _factors(calibration: Calibration) -> dict[str, Any]:
+    from ..planning.calibrate_stages import untold
+
+    silent = untold(calibration)
+    factors = {
+        name: {"value": float(factor.value), "error": float(factor.error), "told": name not in silent}
+        for name, factor in calibration.factors().items()
+    }
+    return {"source": calibration.source, "rows": calibration.rows, "factors": factors}
 
 
 def _band(calibration: Calibration | None) -> str:

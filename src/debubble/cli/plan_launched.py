@@ -1,0 +1,102 @@
+"""The layout of a measured run: from the configuration that launched it, or from options and the run itself."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from ..errors import Fault, InputError
+from .console import warn
+
+if TYPE_CHECKING:
+    from ..diagnose.windows import Summary
+    from ..observation import Observation
+    from ..plan import Layout
+    from ..schedule import Schedule
+
+_DEGREES = ("tensor", "context", "expert", "micro_batch")
+
+
+def layout_of_run(run: Observation, summary: Summary, said: dict[str, Any], base: Layout) -> Layout:
+    """Pipeline, chunks, micro-batches and schedule as they were measured; the rest as it was launched.
+
+    Args:
+        run: what was measured.
+        summary: of its windows.
+        said: options of ``plan``: ``launched``, and where that is not given, degrees of which each has one value.
+        base: what neither says.
+
+    Raises:
+        InputError: the configuration is of another pipeline, or the micro-batch is not known.
+    """
+    if said["launched"]:
+        layout = _of_configuration(Path(said["launched"]), base, summary)
+    else:
+        layout = _of_options(run, summary, said, base)
+        _tell(run.source, layout)
+    schedule = summary.window.timeline.program.schedule
+    _refuse_others(summary, layout, said["launched"])
+    chunks = schedule.stages // schedule.ranks
+    return replace(layout, microbatches=schedule.microbatches, chunks=chunks, schedule=_name(schedule, chunks))
+
+
+def _of_configuration(path: Path, base: Layout, summary: Summary) -> Layout:
+    from ..frameworks.backends import recognised
+    from ..frameworks.files import read_pairs
+    from ..frameworks.laid_out import laid_out
+    from ..frameworks.read import read_setup
+
+    if not path.is_file():
+        raise InputError(Fault(str(path), "no such file", "give the configuration with which the run was launched"))
+    pairs = read_pairs(path)
+    backend = recognised(pairs, str(path))
+    setup = read_setup(backend, pairs).setup
+    layout = laid_out(backend, setup, base)
+    return layout if setup.replicas else replace(layout, data=summary.replicas)
+
+
+def _of_options(run: Observation, summary: Summary, said: dict[str, Any], base: Layout) -> Layout:
+    schedule = summary.window.timeline.program.schedule
+    given = {name: said[name][0] for name in _DEGREES if said[name] and len(said[name]) == 1}
+    members = (run.gpus or 1) // (schedule.ranks * summary.replicas)
+    given.setdefault("tensor", max(members // given.get("context", 1), 1))
+    if "micro_batch" not in given and run.samples:
+        given["micro_batch"] = max(run.samples // (summary.replicas * schedule.microbatches), 1)
+    if "micro_batch" not in given:
+        rule = "it does not tell how many samples a micro-batch has"
+        raise InputError(Fault(run.source, rule, "give --micro-batch, or --launched with its configuration"))
+    sequence = run.tokens // run.samples if run.tokens and run.samples else base.sequence
+    return replace(base, pipeline=schedule.ranks, data=summary.replicas, sequence=sequence, **given)
+
+
+def _tell(source: str, layout: Layout) -> None:
+    """What was assumed, since every factor depends on it."""
+    assumed = f"tensor {layout.tensor}, context {layout.context}, micro-batch {layout.micro_batch}"
+    warn(
+        f"{source}: taken to have run with {assumed}, sequence {layout.sequence}, nothing recomputed and an even "
+        "split; if it did not, give --launched with its configuration"
+    )
+
+
+def _refuse_others(summary: Summary, layout: Layout, named: str | None) -> None:
+    schedule = summary.window.timeline.program.schedule
+    stages = layout.pipeline * layout.chunks
+    if named and (layout.pipeline, stages) != (schedule.ranks, schedule.stages):
+        rule = f"it has {layout.pipeline} ranks and {stages} stages, the run {schedule.ranks} and {schedule.stages}"
+        raise InputError(Fault(named, rule, "give the configuration with which that run was launched"))
+    if layout.layers and len(layout.layers) != schedule.stages:
+        rule = f"it splits its layers over {len(layout.layers)} stages, the run has {schedule.stages}"
+        raise InputError(Fault(named or "layers", rule, "give the configuration with which that run was launched"))
+
+
+def _name(schedule: Schedule, chunks: int) -> str:
+    """The schedule as ``plan`` calls it, or the nearest plain one with as many stages."""
+    from ..diagnose.recognise import recognise
+    from ..plan import SCHEDULES
+
+    name = recognise(schedule).name
+    if name in SCHEDULES:
+        return name
+    whole = schedule.microbatches % schedule.ranks == 0
+    return "1f1b" if chunks == 1 else "interleaved" if whole else "looped-bfs"

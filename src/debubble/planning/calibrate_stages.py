@@ -1,0 +1,184 @@
+"""Calibration by stage: measured F and B, hops and what lies outside the pipeline become factors of the cost model.
+
+A run is held against the costs with which `plan` simulates its layout, part by part:
+
+    slot     F + B (or F + I + W) of a micro-batch on each stage      kernels, tensor, floor
+    share    F over B on each stage                                   kernels from floor
+    hop      delay from one stage to the next                         transfer
+    outside  step less pipeline window                                data
+
+Stages of one run share what the model gets wrong, so all of them together count as one measurement of a part. What no
+part depends on keeps its prior.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ..costs import Costs
+from ..errors import Fault, InputError
+from ..estimate.factors import GENERIC, Calibration, Factor
+from ..estimate.hardware import Cluster
+from ..estimate.model import Model
+from ..op import Kind
+from ..plan import Layout
+from .calibrate import MEMORY_PRIOR, NOISE, PRIOR, calibrate
+from .judge import SECOND, judge, simulated
+from .posterior import Posterior, posterior
+from .predict import predict
+from .rows import Row
+
+Column = NDArray[np.float64]
+
+# How far the generic model is off in each part, in e-folds. A stage's time holds neither schedule nor traffic of
+# replicas: half the noise of a step. Its F and B err in opposite directions. Hops hold what the host takes, and outside
+# lie loading of data and logging too. Assumed; on eight A100 (https://arxiv.org/abs/2411.05288) slots are off by 4 %
+# and shares by 12 %.
+PARTS = {"slot": NOISE / 2, "share": 2 * NOISE, "hop": 0.3, "outside": 0.3}
+NAMES = tuple(PRIOR)
+NUDGE = 0.02
+NOTHING = 0.95  # of a prior's error that is left where a source says next to nothing
+USUAL = 1.48  # standard deviation over the median distance from the median
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class StageRun:
+    """A run as its stages were measured.
+
+    Args:
+        model: what was trained.
+        cluster: on what.
+        layout: how.
+        costs: measured durations of each kind and stage, and delays until their input has come from another rank,
+            int64[kinds, stages, 1], nanoseconds; 0 for what was not measured.
+        outside: seconds of a step beside its pipeline window; 0 where not known.
+        overlapped: whether F and B ran together, so that what each takes alone is not known.
+        source: for reports.
+    """
+
+    model: Model
+    cluster: Cluster
+    layout: Layout
+    costs: Costs
+    outside: float = 0.0
+    overlapped: bool = False
+    source: str = ""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _Held:
+    """A run held against the model: which values are known to both, the log of each as measured, and its noise."""
+
+    run: StageRun
+    known: NDArray[np.bool_]
+    target: Column
+    noise: Column
+
+    def predicted(self, factors: Calibration) -> Column:
+        """Logs of what the model says to the same values."""
+        found: Column = np.log(_values(*_costs(self.run, factors), self.run.overlapped)[self.known])
+        return found
+
+
+def calibrate_stages(runs: Sequence[StageRun], rows: Sequence[Row] = (), source: str = "") -> Calibration:
+    """Fit the factors to measured stages, and to measured steps beside them.
+
+    Args:
+        runs: measured stages; one run is enough for ``kernels``.
+        rows: measured steps of other layouts, if any.
+        source: what they are, for reports.
+
+    Raises:
+        InputError: a run has other stages than its layout, no stage of it has F and B, or no row has a step time.
+    """
+    held = [_held(run) for run in runs]
+    timed = [row for row in rows if row.seconds > 0]
+    target = np.concatenate([*(one.target for one in held), np.log([row.seconds for row in timed])])
+    noise = np.concatenate([*(one.noise for one in held), np.full(len(timed), NOISE)])
+
+    def predicted(at: Column) -> Column:
+        factors = _factors(at)
+        return np.concatenate(
+            [*(one.predicted(factors) for one in held), np.log(predict(timed, factors)[0]) if timed else np.zeros(0)]
+        )
+
+    found = posterior(predicted, (target, noise), np.array(list(PRIOR.values())))
+    memory = calibrate(rows).memory if rows else Factor(1.0, MEMORY_PRIOR)
+    band = _band([*timed, *(Row(run.model, run.cluster, run.layout, (), run.source) for run in runs)], found)
+    return replace(_factors(found.at, found.errors), memory=memory, rows=len(timed), source=source, band=band)
+
+
+def untold(calibration: Calibration) -> tuple[str, ...]:
+    """Factors of which what was measured says next to nothing: their errors are those of their priors."""
+    factors = calibration.factors()
+    priors = PRIOR | {"memory": MEMORY_PRIOR}
+    return tuple(
+        name for name, prior in priors.items() if np.mean(factors[name].error / factors[name].value) > NOTHING * prior
+    )
+
+
+def _held(run: StageRun) -> _Held:
+    if run.costs.durations.shape[1] != run.layout.stages:
+        rule = f"its layout has {run.layout.stages} stages and {run.costs.durations.shape[1]} were measured"
+        raise InputError(Fault(run.source or "stages", rule, "give the pipeline and chunks with which it ran"))
+    measured = _values(run.costs, run.outside, run.overlapped)
+    generic = _values(*_costs(run, GENERIC), run.overlapped)
+    known = (measured > 0) & (generic > 0)
+    if not known[: run.layout.stages].any():
+        raise InputError(Fault(run.source or "stages", "no stage has both a forward and a backward", "measure a step"))
+    target = np.log(measured[known])
+    return _Held(run, known, target, _noise(target - np.log(generic[known]), _parts(run.layout.stages)[known]))
+
+
+def _parts(stages: int) -> NDArray[np.int64]:
+    """To which part each value belongs."""
+    return np.repeat(np.arange(len(PARTS)), [stages, stages, 2 * stages - 2, 1])
+
+
+def _values(costs: Costs, outside: float, overlapped: bool) -> Column:
+    """Every part one after the other: slots, shares, hops forward, hops backward, outside; 0 for what is not known."""
+    forward, inputs, weight, whole = costs.durations[:, :, 0].astype(float)
+    backward = np.where(whole > 0, whole, inputs + weight)
+    both = (forward > 0) & (backward > 0)
+    share = np.where(both & (not overlapped), forward / np.maximum(backward, 1), 0.0)
+    hops = costs.transfers[:, :, 0].astype(float)
+    back = np.maximum(hops[Kind.B], hops[Kind.I])[:-1]
+    return np.concatenate([np.where(both, forward + backward, 0.0), share, hops[Kind.F, 1:], back, [outside]])
+
+
+def _costs(run: StageRun, factors: Calibration) -> tuple[Costs, float]:
+    """What the model says to a run; what lies outside only where no weights are gathered inside (ZeRO-3)."""
+    costs = simulated(run.model, run.cluster, run.layout, factors)[1]
+    parts = judge(run.model, run.cluster, run.layout, factors).parts
+    outside = (parts.data + parts.optimizer + parts.fixed) / SECOND
+    return costs, outside if run.layout.zero < 3 else 0.0
+
+
+def _noise(off: Column, part: NDArray[np.int64]) -> Column:
+    """Of each value, so that a part has that of the model and of the mean of its values, however many there are."""
+    noise = np.zeros(len(off))
+    for number, own in enumerate(PARTS.values()):
+        mine = part == number
+        scatter = USUAL * np.median(np.abs(off[mine] - np.median(off[mine]))) if mine.any() else 0.0
+        noise[mine] = np.sqrt(mine.sum() * own**2 + scatter**2)
+    return noise
+
+
+def _factors(at: Column, errors: Column | None = None) -> Calibration:
+    spread = np.zeros(len(at)) if errors is None else errors
+    named = {name: Factor(np.exp(x), np.exp(x) * e) for name, x, e in zip(NAMES, at, spread, strict=True)}
+    return replace(GENERIC, **named)  # type: ignore[arg-type]
+
+
+def _band(rows: Sequence[Row], found: Posterior) -> float:
+    """Relative error of a step like those measured: what the model gets wrong, and what the factors leave open."""
+    moved = found.at + NUDGE * np.eye(len(found.at) + 1, len(found.at), -1)
+    several = [row for row in rows for _ in moved]
+    log = np.log(predict(several, _factors(np.tile(moved, (len(rows), 1)).T))[0]).reshape(len(rows), -1)
+    slope = (log[:, 1:] - log[:, :1]) / NUDGE
+    unsure = float(np.mean(np.einsum("ij,jk,ik->i", slope, found.covariance, slope)))
+    return float(np.sqrt(NOISE**2 + max(float(np.median(found.off**2)), unsure)))
