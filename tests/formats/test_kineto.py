@@ -17,7 +17,7 @@ from debubble.formats.ranks import observe
 from debubble.op import Kind
 from debubble.schedule import Shape
 from debubble.schedules.catalog import build
-from pour import EPOCH, HOST, Style, pour, run_of, write
+from pour import BASE, EPOCH, HOST, Style, pour, run_of, write
 
 RATES = Rates(forward=3 * MILLISECOND, backward=7 * MILLISECOND, transfer=0.3 * MILLISECOND)
 
@@ -357,8 +357,53 @@ def test_a_run_on_a_device_without_kernels_is_not_read_from_the_cpu(tmp_path):
     assert sum("no kernel is in the file" in remark for remark in reading.remarks) == 2
 
 
-def test_merged_ranks_are_left_out(tmp_path):
+def merged(tmp_path, runs, style, rename):
+    """One file of all ranks, whose ids collide; processes are renamed by rank and pid."""
+    rows = [
+        {**event, "pid": rename(rank, event["pid"])} for rank, events in pour(runs, style).items() for event in events
+    ]
+    return write(tmp_path, {0: rows})
+
+
+MERGED = {  # how tools that merge rename processes; kernels' pid is the device (0 in each file), others' the process
+    "devices of one host": lambda rank, pid: rank if pid == 0 else pid,
+    "offset by rank": lambda rank, pid: rank * 100_000_000 + pid,
+    "named after ranks": lambda rank, pid: f"rank {rank}: {pid}",
+}
+
+
+@pytest.mark.parametrize("style", ["gpu, labelled", "gpu, unlabelled, autograd thread", "gpu, unlabelled, batched p2p"])
+@pytest.mark.parametrize("rename", MERGED.values(), ids=MERGED)
+def test_merged_ranks_are_told_apart_by_what_launched_their_kernels(tmp_path, style, rename):
     """TraceLens 581: correlation ids of merged files collide."""
+    runs = simulated()
+    reading = read_traces(merged(tmp_path, runs, STYLES[style], rename))
+    assert [device.rank for device in reading.devices] == [0, 1, 2, 3]
+    same(reading, runs[0], step=10, shift=EPOCH + BASE)
+    assert any("it holds 4 ranks" in remark for remark in reading.remarks)
+
+
+@pytest.mark.parametrize("style", ["cpu, labelled", "cpu, unlabelled, flows"])
+def test_merged_ranks_on_a_cpu_are_their_processes(tmp_path, style):
+    runs = simulated()
+    reading = read_traces(merged(tmp_path, runs, STYLES[style], MERGED["offset by rank"]))
+    same(reading, runs[0], step=10, shift=EPOCH + BASE)
+
+
+def test_merged_ranks_without_directions_are_told_by_their_transfers(tmp_path):
+    (path,) = merged(tmp_path, simulated(), Style(kernels=2, labels=False), MERGED["offset by rank"])
+    without(path, lambda e: e["cat"] == "cpu_op" and e["name"] != "record_param_comms")
+    window = observe(read_traces([path])).windows[0].timeline
+    assert window.program.schedule.same_order(simulated()[0].program.schedule)
+
+
+def test_merged_ranks_that_any_process_can_have_launched_are_left_out(tmp_path):
+    paths = merged(tmp_path, simulated(), GPU, lambda rank, pid: rank if pid == 0 else 77)
+    with pytest.raises(Refusal, match="kernels of 4 devices: ranks that were merged cannot be told apart"):
+        read_traces(paths)
+
+
+def test_a_rank_that_a_merged_file_holds_again_is_taken_once(tmp_path):
     paths = poured(tmp_path, simulated(), GPU)
     other = json.loads(gzip.decompress(paths[1].read_bytes()))["traceEvents"]
 
@@ -367,7 +412,9 @@ def test_merged_ranks_are_left_out(tmp_path):
         return {**document, "traceEvents": [*document["traceEvents"], *moved]}
 
     rewrite(paths[0], merge)
-    assert any("kernels of 2 devices" in remark for remark in read_traces(paths).remarks)
+    reading = read_traces(paths)
+    assert sorted(device.rank for device in reading.devices) == [0, 1, 2, 3]
+    assert any("it claims rank 1, which rank1_trace.json.gz has; it was left out" in r for r in reading.remarks)
 
 
 def test_ranks_of_the_job_that_are_not_here_are_counted(tmp_path):

@@ -109,6 +109,19 @@ def test_st_kineto_without_telling_names_is_told_by_transfers_every_op_alike(sha
     assert any("no name tells forward from backward" in remark for remark in found.remarks)
 
 
+def test_st_kineto_merged_into_one_file_is_eight_ranks_again(shared, tmp_path):
+    """TraceLens 581: ids collide; the bubble stays .5158."""
+    rows = []
+    for rank in range(8):
+        path = shared / "traces" / "bytedance-st" / "st-kineto" / f"rank{rank}_trace.json.gz"
+        document = json.loads(gzip.decompress(path.read_bytes()))
+        rows += [{**event, "pid": rank * 10**8 + event["pid"]} for event in document["traceEvents"]]
+    (tmp_path / "all.json").write_text(json.dumps({**document, "traceEvents": rows}))
+    found = read([tmp_path / "all.json"])
+    assert len(found.windows) == 16
+    assert np.mean(idle(found)) == pytest.approx(0.5158, abs=0.0005)
+
+
 def test_st_nsys_without_telling_names_is_told_by_transfers_too(shared, tmp_path):
     """The same run as an Nsight export without ranges and launches: ground truth .5158, and the orders as they are."""
     original, path = shared / "traces" / "bytedance-st" / "st-nsys.sqlite", tmp_path / "bare.sqlite"

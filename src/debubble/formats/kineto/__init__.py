@@ -4,5 +4,6 @@ names     what the name of an event says             calls   pieces of work, in 
 tables    what is kept of a file, as columns         labelled, unlabelled, told   three ways from there to ops
 p2p       sends and receives                         read    one file, or a set of them, to devices
 undirected, directions  work that nothing in its own file gives a direction: told by transfers matched across ranks
+merged                  files of many ranks, taken apart
 senses                  transfers of which nothing in their own file says which are sends: told likewise
 """

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 _IN_NAME = re.compile(r"(?:rank|worker)[-_]?\[?(\d+)", re.IGNORECASE)
+_MERGED = "merged of many ranks"  # key of a header that is not of the file
 _PIPELINE = re.compile(r"PIPELINE_MODEL_PARALLEL_GROUP|(?:mesh_)?pp", re.IGNORECASE)
 _DATA = re.compile(r"DATA_PARALLEL_GROUP(?:_WITH_CP)?|(?:mesh_)?dp(?:_replicate|_shard)?", re.IGNORECASE)
 
@@ -32,8 +33,14 @@ def identity(path: Path, header: dict[str, Any]) -> Identity:
     """Read the rank from ``distributedInfo`` and from the name of a file."""
     info = header.get("distributedInfo")
     rank = info.get("rank") if isinstance(info, dict) else None
-    match = _IN_NAME.search(path.name)
+    match = None if header.get(_MERGED) else _IN_NAME.search(path.name)
     return Identity(path, rank if isinstance(rank, int) and rank >= 0 else None, int(match[1]) if match else None)
+
+
+def with_rank(header: dict[str, Any], rank: int) -> dict[str, Any]:
+    """The header of a file that was merged of many ranks, for one of them; its name then says nothing."""
+    info = header.get("distributedInfo")
+    return {**header, "distributedInfo": {**(info if isinstance(info, dict) else {}), "rank": rank}, _MERGED: True}
 
 
 def settle(files: Sequence[Identity]) -> tuple[list[int | None], list[str]]:

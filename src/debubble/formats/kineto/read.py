@@ -13,8 +13,9 @@ from ...errors import Fault, InputError, Refusal
 from ..chrome import Words, read_events
 from ..rank_ops import Bare, RankOps, Reading, Transfers, Undirected
 from ..stream import blocks
-from .identity import identity, place_in_groups, settle
+from .identity import identity, place_in_groups, settle, with_rank
 from .labelled import labelled
+from .merged import holds_several, ranks_of
 from .names import SKIPPED
 from .ops import column
 from .p2p import transfers_of
@@ -42,6 +43,7 @@ class TraceFile:
         remarks: what was lost or repaired, a sentence each.
         unusable: why it yields no device although it might hold a pipeline, or an empty string.
         bare: its work without directions, which only the other ranks' traces can tell; None where it has them.
+        parts: what it held of each rank, where it is one that was merged of many; then all else is there.
     """
 
     path: Path
@@ -51,6 +53,7 @@ class TraceFile:
     remarks: tuple[str, ...]
     unusable: str = ""
     bare: Undirected | None = None
+    parts: tuple[TraceFile, ...] = ()
 
 
 def read_traces(paths: Sequence[Path], *, each: Callable[[Sequence[Path]], Sequence[object]] | None = None) -> Reading:
@@ -65,7 +68,7 @@ def read_traces(paths: Sequence[Path], *, each: Callable[[Sequence[Path]], Seque
         Refusal: they could be read, and none shows a pipeline.
     """
     results = [read_trace_or_fault(path) for path in paths] if each is None else each(paths)
-    files = [one for one in results if isinstance(one, TraceFile)]
+    files = [part for one in results if isinstance(one, TraceFile) for part in one.parts or (one,)]
     faults = [one for one in results if isinstance(one, Fault)]
     if not files:
         raise InputError(*faults)
@@ -117,16 +120,27 @@ def read_trace(path: Path) -> TraceFile:
         devices, clauses = told(tables, str(path))
         if devices:
             return TraceFile(path, said.header, tuple(devices), True, (*remarks, *(f"{path}: {c}" for c in clauses)))
-    if why := unfit(tables, said.header):
-        return TraceFile(path, said.header, (), False, tuple(remarks), f"{path}: {why}")
+    if merged := ranks_of(tables) if holds_several(tables) else {}:
+        remarks.append(f"{path}: it holds {len(merged)} ranks; what launched the work of each device told them apart")
+        parts = [_of_rank(path, with_rank(said.header, rank), part) for rank, part in merged.items()]
+        parts[0] = replace(parts[0], remarks=(*remarks, *parts[0].remarks))
+        return TraceFile(path, said.header, (), False, (), parts=tuple(parts))
+    one = _of_rank(path, said.header, tables)
+    return replace(one, remarks=(*remarks, *one.remarks))
+
+
+def _of_rank(path: Path, header: dict[str, Any], tables: Tables) -> TraceFile:
+    """What a file, or its part, holds of one rank."""
+    if why := unfit(tables, header):
+        return TraceFile(path, header, (), False, (), f"{path}: {why}")
     device, clauses = device_of(tables, str(path))
-    remarks += [f"{path}: {clause}" for clause in clauses]
-    if not len(device):
-        pieces = pieces_of(tables)
-        why = untold(tables, pieces)
-        bare = undirected(tables, pieces, steps_of(tables)) if why else None
-        return TraceFile(path, said.header, (), False, tuple(remarks), why and f"{path}: {why}", bare)
-    return TraceFile(path, said.header, (device,), False, tuple(remarks))
+    remarks = tuple(f"{path}: {clause}" for clause in clauses)
+    if len(device):
+        return TraceFile(path, header, (device,), False, remarks)
+    pieces = pieces_of(tables)
+    why = untold(tables, pieces)
+    bare = undirected(tables, pieces, steps_of(tables)) if why else None
+    return TraceFile(path, header, (), False, remarks, why and f"{path}: {why}", bare)
 
 
 def device_of(tables: Tables, source: str) -> tuple[RankOps, list[str]]:
