@@ -213,11 +213,12 @@ def _ruled_out(asked: Planned) -> dict[str, Any]:
 
 def _emitted(asked: Planned, plan: Plan) -> Iterator[Item]:
     """What to paste, for each framework that runs the schedule."""
-    from ..frameworks.setup import Sizes
+    from ..frameworks.unsaid import unsaid
+    from ..planning.launch import sizes_of
 
-    sizes = Sizes(asked.model.layers, plan.layout.sequence)
+    sizes = sizes_of(asked.model, plan.layout.sequence)
     for backend in BACKENDS.values():
-        if not _runs(backend, plan):
+        if unsaid(backend, plan.layout, sizes):
             continue
         try:
             text = backend.emit(plan.layout, sizes)

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from ..estimate.factors import Calibration
-    from ..estimate.hardware import Cluster
+    from ..estimate.hardware import Cluster, Hardware
     from ..estimate.model import Model
     from ..frameworks.setup import Backend
     from ..planning.search import Found
@@ -24,6 +24,7 @@ if TYPE_CHECKING:
 
 TOP = 10
 MOST_COUNTS = 16
+SLOWEST = 1e8  # bytes a second: a gigabit card
 
 
 def plan_layout(said: dict[str, Any], *, as_json: bool, pictures: dict[str, Path]) -> int:
@@ -46,6 +47,7 @@ def plan_layout(said: dict[str, Any], *, as_json: bool, pictures: dict[str, Path
     model, *made = together(
         lambda: read_model(said["model"]), *(partial(_cluster, said, gpus) for gpus in said["gpus"])
     )
+    _fitting(said, model, made[0].device)
     clusters = dict(zip(said["gpus"], made, strict=True))
     calibration = _calibration(said, model, next(iter(clusters.values())))
     found: dict[int, Found] = {}
@@ -67,6 +69,19 @@ def plan_layout(said: dict[str, Any], *, as_json: bool, pictures: dict[str, Path
     return 0
 
 
+def _fitting(said: dict[str, Any], model: Model, device: Hardware) -> None:
+    """Refuse what this model or this device does not have."""
+    faults, experts = [], said["expert"] or ()
+    if model.experts is None and max(experts, default=1) > 1:
+        faults.append(Fault(f"expert = {max(experts)}", f"{model.name} has no experts to spread", "leave it out"))
+    precision = said["precision"] or "bf16"
+    if precision not in (*device.flops, "fp16"):
+        has = " or ".join(device.flops)
+        faults.append(Fault(f"precision = {precision}", f"{device.name} has no such matrix products", f"give {has}"))
+    if faults:
+        raise InputError(*faults)
+
+
 def _draw(asked: Planned, said: dict[str, Any], pictures: dict[str, Path]) -> None:
     from .page_plan import drawn_plan, figure_of_plan, page_of_plan
     from .pictures import write_all
@@ -86,6 +101,9 @@ def _cluster(said: dict[str, Any], gpus: int) -> Cluster:
             Fault(f"nodes = {nodes}", f"it does not divide {gpus} GPUs", "give hosts of equally many devices")
         )
     nic = float(said["nic"]) if said["nic"] else None
+    if nic is not None and nic < SLOWEST:
+        remedy = "give bytes a second with their unit, as in 50GB"
+        raise InputError(Fault(f"nic = {nic:g}", "that is slower than any network card", remedy))
     cluster = cluster_of(device, gpus, gpus_per_node=gpus // nodes if nodes else None, nic=nic)
     return replace(cluster, price=said["price"] or 0.0)
 
@@ -127,8 +145,9 @@ def _choice(said: dict[str, Any], gpus: int, backend: Backend | None) -> Choice:
         gpus=gpus,
         global_batch=said["global_batch"][0],
         schedules=names or able,
+        backend=backend,
         data=(said["data"],) if said["data"] else (),
-        base=_base(said),
+        base=replace(_base(said), **backend.habits) if backend else _base(said),
         **{name: said[name] or () for name in lists},
     )
 

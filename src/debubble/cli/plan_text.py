@@ -14,13 +14,14 @@ if TYPE_CHECKING:
     from ..estimate.hardware import Cluster
     from ..estimate.model import Model
     from ..frameworks.setup import Backend
-    from ..plan import Plan
+    from ..plan import Layout, Plan
     from ..planning.search import Found
     from ..planning.verdict import Scaled
 
 MILLISECOND = 1e6  # nanoseconds
 TOP = 10
 BAR = 40  # columns of the waterfall
+_WORDS = {"memory": "need more memory", "behind": "slower by the closed form", "twin": "the same as another"}
 PARTS = {
     "ideal": "model FLOPs at peak",
     "kernels": "kernels below peak",
@@ -133,9 +134,9 @@ def _scaling(row: Scaled) -> dict[str, Any]:
 
 
 def _emitted(backend: Backend, plan: Plan, model: Model) -> str:
-    from ..frameworks.setup import Sizes
+    from ..planning.launch import sizes_of
 
-    return backend.emit(plan.layout, Sizes(model.layers, plan.layout.sequence))
+    return backend.emit(plan.layout, sizes_of(model, plan.layout.sequence))
 
 
 def text(asked: Planned) -> str:
@@ -217,7 +218,7 @@ def ranked(found: Found, top: int) -> tuple[list[str], list[list[str]]]:
                 str(layout.microbatches),
                 layout.schedule,
                 f"{split[-1]}/{max(split)}" if split and len(set(split)) > 1 else "even",
-                layout.recompute if layout.recompute_layers is None else f"{layout.recompute_layers} layers",
+                _again(layout),
                 f"{100 * plan.idle_share:.1f} %",
                 f"{100 * plan.mfu:.1f} %",
                 f"{plan.peak_bytes[fullest] / 1e9:.1f} GB (r{fullest})",
@@ -230,15 +231,23 @@ def ranked(found: Found, top: int) -> tuple[list[str], list[list[str]]]:
     return [headers[n] for n in kept], [[row[n] for n in kept] for row in rows]
 
 
+def _again(layout: Layout) -> str:
+    some = layout.recompute_layers
+    return layout.recompute if some is None else f"{some} layer{'s' if some > 1 else ''}"
+
+
 def ruled_out(found: Found) -> str:
-    """How many layouts there were, and how many were ruled out for which cause."""
+    """What became of every legal layout, in counts that sum to all of them, and what was not legal for which cause."""
+    from ..planning.rejected import LEGAL
+
     causes: dict[str, int] = {}
     for one in found.rejected:
         causes[one.cause] = causes.get(one.cause, 0) + one.count
-    reasons = ", ".join(f"{count:,} for {cause}" for cause, count in sorted(causes.items(), key=lambda i: -i[1]))
-    more = len(found.plans)
-    text = f"{found.legal:,} legal layouts screened, {found.simulated} simulated, {more} of them fit."
-    return f"{text} Ruled out: {reasons} (reasons: --json)." if reasons else text
+    ranked = sorted(causes.items(), key=lambda item: -item[1])
+    out = "".join(f", {count:,} {_WORDS[cause]}" for cause, count in ranked if cause in LEGAL)
+    text = f"{found.legal:,} legal layouts screened, {found.simulated} simulated: {len(found.plans)} ranked{out}."
+    illegal = ", ".join(f"{count:,} for {cause}" for cause, count in ranked if cause not in LEGAL)
+    return f"{text} Not legal: {illegal} (reasons: --json)." if illegal else text
 
 
 def scaling(rows: list[Scaled]) -> tuple[list[str], list[list[str]]]:

@@ -123,6 +123,7 @@ DEEPSPEED = Backend(
     schedule,
     emit,
     ("1f1b",),
+    habits={"blocking_sends": True},
     deals=deals,
     lacks=frozenset({"context", "expert", "some layers"}),
 )

@@ -149,6 +149,7 @@ NANOTRON = Backend(
     schedule,
     emit,
     ("1f1b", "gpipe"),
+    names={ours: theirs for theirs, ours in ENGINES.items()},
     deals=deals,
     lacks=frozenset({"some layers"}),
 )

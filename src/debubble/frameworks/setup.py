@@ -188,6 +188,8 @@ class Backend:
         emit: the lines that a user pastes to launch a layout.
         schedules: names of ours that it can run.
         switches: its flag for each part of a ``Layout`` that is on or off; off where the flag is not given.
+        habits: parts of a ``Layout`` that are always so with it.
+        names: its own name of each of our schedules, where it has names.
         deals: the only splits of a model over so many stages that it can be told; None where it takes any.
         lacks: what it cannot be told of a layout: ``context``, ``expert``, ``some layers`` (of a stage recomputed).
     """
@@ -204,8 +206,15 @@ class Backend:
     emit: Callable[[Layout, Sizes], str]
     schedules: tuple[str, ...]
     switches: Mapping[str, str] = dataclass_field(default_factory=dict)
+    habits: Mapping[str, bool] = dataclass_field(default_factory=dict)
+    names: Mapping[str, str] = dataclass_field(default_factory=dict)
     deals: Callable[[Sizes, int], tuple[tuple[int, ...], ...]] | None = None
     lacks: frozenset[str] = frozenset()
+
+    def with_schedule(self, setup: Setup, name: str) -> Setup:
+        """The same setup with a schedule by our name, where it is one that the framework asks for by name."""
+        named = replace(setup, schedule=self.names.get(name))
+        return named if self.schedule(self.settled(named)) == name else setup
 
     def key(self, field: str) -> str:
         """The framework's own name of a field; ours where it has none."""

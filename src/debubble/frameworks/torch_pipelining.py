@@ -132,4 +132,5 @@ TORCH = Backend(
     schedule,
     emit,
     tuple(SCHEDULES),
+    names={ours: theirs for ours, (theirs, _) in SCHEDULES.items()},
 )

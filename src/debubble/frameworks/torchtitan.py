@@ -161,5 +161,6 @@ TORCHTITAN = Backend(
     schedule,
     emit,
     tuple(SCHEDULES),
+    names={ours: theirs for ours, (theirs, _) in SCHEDULES.items()},
     lacks=frozenset({"some layers"}),
 )

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -31,7 +31,7 @@ class Found:
         plans: that fit, fastest first.
         legal: layouts that the screen looked at.
         simulated: of them, how many were simulated.
-        rejected: why others were ruled out, and how many.
+        rejected: why others were ruled out, and how many; those of legal layouts and ``plans`` sum to ``legal``.
         band: relative error of a prediction, one standard deviation, 0 to 1.
         memory: bytes of a device.
         closest: bytes that the fullest rank of the smallest layout needs; what to say where nothing fits.
@@ -69,22 +69,45 @@ def search(
     legal = space(model, cluster, choice)
     seen = _screened(model, cluster, legal, calibration)
     memory = cluster.device.memory
-    refused = list(legal.rejected)
-    layouts = [legal.layout(row) for row in promising(legal, seen, memory, simulated)]
-    plans = judge_all(model, cluster, layouts, calibration)
-    fitting = [plan for plan in plans if plan.fits]
-    too_big = int((seen.peak_bytes > memory).sum()) if len(legal) else 0
-    if too_big:
-        refused.append(Rejected("memory", f"the fullest rank needs more than {memory / 1e9:.0f} GB", {}, too_big))
+    chosen = promising(legal, seen, memory, simulated)
+    judged = judge_all(model, cluster, [legal.layout(row) for row in chosen], calibration)
+    fitting = sorted((plan for plan in judged if plan.fits), key=lambda plan: (plan.step, plan.layout.context))
+    plans = without_twins(fitting)
+    refused = [*legal.rejected, *_ruled_out(seen, chosen, memory, (len(judged), len(fitting), len(plans)))]
     return Found(
-        plans=without_twins(sorted(fitting, key=lambda plan: (plan.step, plan.layout.context))),
+        plans=plans,
         legal=len(legal),
-        simulated=len(plans),
+        simulated=len(judged),
         rejected=_together(refused),
         band=(calibration or GENERIC).band,
         memory=memory,
         closest=float(seen.peak_bytes.min()) if len(legal) else 0.0,
     )
+
+
+def _ruled_out(
+    seen: Screened, chosen: NDArray[np.int64], memory: float, left: tuple[int, int, int]
+) -> Iterator[Rejected]:
+    """Why each legal layout that is no plan is none: with the plans, their counts sum to the legal layouts.
+
+    Args:
+        seen: the screen of all.
+        chosen: rows that were simulated.
+        memory: bytes of a device.
+        left: how many were simulated, of them fit, and of them are no twins.
+    """
+    judged, fitting, plans = left
+    others = np.delete(seen.peak_bytes, chosen) > memory
+    reasons = (
+        ("memory", f"the fullest rank needs more than {memory / 1e9:.0f} GB", int(others.sum()) + judged - fitting),
+        (
+            "behind",
+            f"slower by the closed form than the {judged} simulated, or recomputes needlessly",
+            int((~others).sum()),
+        ),
+        ("twin", "the same work as another: so many samples a device, in a context group or without", fitting - plans),
+    )
+    yield from (Rejected(cause, reason, {}, count) for cause, reason, count in reasons if count)
 
 
 def _screened(model: Model, cluster: Cluster, legal: Space, calibration: Calibration | None) -> Screened:

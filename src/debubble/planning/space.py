@@ -13,12 +13,14 @@ from ..errors import Fault, InputError
 from ..estimate.count import layer_flops
 from ..estimate.hardware import Cluster
 from ..estimate.model import Model
+from ..frameworks.setup import Backend
 from ..plan import RECOMPUTE, SCHEDULES, Layout, Layouts, columns, even_split
-from ..schedules.catalog import CATALOG
+from .launch import LOOPED, chunks_of, sizes_of, unlaunchable, unsuited
 from .rejected import Rejected
 
 USUAL = ("1f1b", "interleaved", "zb-h1", "zb-v")
 MOST_CHUNKS = 12
+UNEVEN_CHUNKS = 3  # up to which layers need not divide over all stages
 MOST_RANKS = 128
 LARGEST_MICRO_BATCH = 8
 SHORTEST_SLICE = 4096  # tokens of a sequence on one device of a context group, unless the user asks for less
@@ -35,6 +37,7 @@ class Choice:
         global_batch: samples of all replicas in a step.
         tensor: to try; likewise ``pipeline``, ``data``, ``context``, ``expert``, ``chunks``, ``micro_batch``.
         schedules: names of the catalog.
+        backend: the framework that is to launch it; None for any.
         base: everything else of a layout: sequence, precision, ZeRO, what is overlapped.
     """
 
@@ -48,6 +51,7 @@ class Choice:
     chunks: tuple[int, ...] = ()
     micro_batch: tuple[int, ...] = ()
     schedules: tuple[str, ...] = USUAL
+    backend: Backend | None = None
     base: Layout = field(default_factory=Layout)
 
 
@@ -163,19 +167,41 @@ class _Builder:
 
     def _replicas(self) -> Iterator[tuple[int, int, int]]:
         """Tensor, context and pipeline, where they leave the replicas that were asked for."""
-        gpus, data = self.choice.gpus, self.choice.data
+        gpus = self.choice.gpus
+        data = [d for d in self.choice.data if gpus % d == 0]
+        for d in set(self.choice.data).difference(data):
+            self._refuse("devices", f"{d} replicas do not divide {gpus} GPUs; {_nearest(gpus, d)}")
+        if self.choice.data and not data:
+            return
         for t in self._tensors():
             for c in self._contexts(gpus // t):
-                yield from ((t, c, p) for p in self._ranks(gpus // (t * c)) if not data or gpus // (t * c * p) in data)
+                for p in self._ranks(gpus // (t * c)):
+                    d = gpus // (t * c * p)
+                    if not data or d in data:
+                        yield t, c, p
+                    else:
+                        asked = " or ".join(map(str, data))
+                        self._refuse(
+                            "devices", f"tensor {t} x context {c} x pipeline {p} leaves {d} replicas, not {asked}"
+                        )
 
     def _refuse(self, cause: str, reason: str) -> None:
         self.refused[cause, reason] += 1
+
+    def _lacks(self, what: str) -> bool:
+        """Whether the framework that is to launch it cannot be told this of a layout."""
+        backend = self.choice.backend
+        if backend is None or what not in backend.lacks:
+            return False
+        if what in ("context", "expert") and getattr(self.choice, what):
+            self._refuse("framework", f"{backend.title} has no {what} parallelism in its pipelines")
+        return True
 
     def _tensors(self) -> Iterator[int]:
         model, gpus = self.model, self.choice.gpus
         for t in self.choice.tensor or _divisors(gpus, self.cluster.gpus_per_node):
             if gpus % t:
-                self._refuse("devices", f"tensor {t} does not divide {gpus} GPUs")
+                self._refuse("devices", f"tensor {t} does not divide {gpus} GPUs; {_nearest(gpus, t)}")
             elif model.heads % t:
                 self._refuse("heads", f"tensor {t} does not share {model.heads} heads without rest")
             elif model.kv_heads % t and t % model.kv_heads:
@@ -187,8 +213,11 @@ class _Builder:
         sequence = self.choice.base.sequence
         longest = max(sequence // SHORTEST_SLICE, 1)
         for c in self.choice.context or _powers(min(rest, longest)):
+            if c > 1 and self._lacks("context"):
+                continue
             if rest % c:
-                self._refuse("devices", "context does not divide the GPUs that tensor leaves")
+                near = _nearest(rest, c)
+                self._refuse("devices", f"context {c} does not divide the {rest} GPUs that tensor leaves; {near}")
             elif c > 1 and sequence % (2 * c):
                 self._refuse("sequence", f"a sequence of {sequence} is not cut into 2 x {c} pieces")
             else:
@@ -197,7 +226,10 @@ class _Builder:
     def _ranks(self, rest: int) -> Iterator[int]:
         for p in self.choice.pipeline or _divisors(rest, MOST_RANKS):
             if rest % p:
-                self._refuse("devices", f"pipeline {p} does not divide the GPUs that tensor and context leave")
+                near = _nearest(rest, p)
+                self._refuse(
+                    "devices", f"pipeline {p} does not divide the {rest} GPUs that tensor and context leave; {near}"
+                )
             elif p > self.model.layers:
                 self._refuse("layers", f"{self.model.layers} layers cannot fill {p} ranks")
             else:
@@ -209,6 +241,8 @@ class _Builder:
             yield 1
             return
         for n in self.choice.expert or _powers(min(group, e.count)):
+            if n > 1 and self._lacks("expert"):
+                continue
             if group % n or e.count % n:
                 self._refuse("experts", f"expert {n} does not divide data x context, or {e.count} experts")
             else:
@@ -240,31 +274,34 @@ class _Builder:
 
     def _suits(self, name: str, p: int, m: int, v: int) -> bool:
         """Whether a schedule takes this shape; if not, why is counted."""
-        reason = ""
-        if name == "interleaved" and m % p:
-            reason = f"interleaved takes micro-batches in groups of {p}, which {m} is not"
-        if name.startswith("dualpipe") and m < 2 * p:
-            reason = f"{name} needs {2 * p} micro-batches at {p} ranks"
-        if 2 * p * v * m > MOST_OPS:
-            reason = f"more than {MOST_OPS:,} ops in a step"
+        reason = unsuited(name, p, m, v) if 2 * p * v * m <= MOST_OPS else f"more than {MOST_OPS:,} ops in a step"
+        if not reason and self.choice.backend:
+            reason = unlaunchable(self.choice.backend.name, name, p, m, v, zero=self.choice.base.zero)
         if reason:
             self._refuse("schedule", reason)
         return not reason
 
     def _chunks(self, name: str, p: int) -> Iterator[int]:
-        most = self.model.layers // p
-        if name == "interleaved":
-            wanted = self.choice.chunks or tuple(
-                v for v in range(2, MOST_CHUNKS + 1) if self.model.layers % (p * v) == 0
+        wanted = self.choice.chunks
+        if name in LOOPED and not wanted:  # few chunks even where stages come out unequal
+            wanted = tuple(
+                v for v in range(2, MOST_CHUNKS + 1) if v <= UNEVEN_CHUNKS or self.model.layers % (p * v) == 0
             )
-            yield from (v for v in wanted if 2 <= v <= most)
-            return
-        own = CATALOG[name].chunks
-        if (not self.choice.chunks or own in self.choice.chunks) and own <= most:
-            yield own
+        least = 2 if name in LOOPED else 1
+        yield from (v for v in chunks_of(name, wanted) if least <= v <= self.model.layers // p)
 
     def _splits(self, stages: int) -> Iterator[tuple[int, ...]]:
-        """As even as can be; and with fewer layers beside the head, where that evens the work out."""
+        """As even as can be; and with fewer layers beside the head, where that evens the work out.
+
+        A framework that deals layers by itself has its own splits alone.
+        """
+        backend = self.choice.backend
+        if backend and backend.deals:
+            found = backend.deals(sizes_of(self.model, self.choice.base.sequence), stages)
+            if not found:
+                self._refuse("layers", f"{backend.title} would leave some of {stages} stages without a layer")
+            yield from found
+            return
         even = even_split(self.model.layers, stages)
         yield even
         lighter = lighter_end(self.model.layers, stages, head_in_layers(self.model, self.choice.base.sequence))
@@ -276,7 +313,7 @@ class _Builder:
         yield 0, np.inf
         if not self.choice.base.fused_attention:
             yield 1, np.inf
-        most = max(split)
+        most = 0 if self._lacks("some layers") else max(split)
         for layers in sorted({-(-most * quarter // 4) for quarter in (1, 2, 3)} - {most}):
             yield 2, layers
         yield 2, np.inf
@@ -302,6 +339,13 @@ def lighter_end(layers: int, stages: int, head: float) -> tuple[int, ...]:
 
 def _divisors(of: int, most: int) -> tuple[int, ...]:
     return tuple(n for n in range(1, min(of, most) + 1) if of % n == 0)
+
+
+def _nearest(of: int, value: int) -> str:
+    """The divisors next to a value that is none."""
+    below = max((n for n in range(1, min(value, of) + 1) if of % n == 0), default=1)
+    above = next((n for n in range(value + 1, of + 1) if of % n == 0), None)
+    return f"nearest {below}" + (f" or {above}" if above else "")
 
 
 def _powers(most: int) -> tuple[int, ...]:
