@@ -52,7 +52,7 @@ def test_a_model_brings_its_layers_and_heads(cli):
     ("sizes", "sentence"),
     [
         (("--pipeline", 8, "-m", 4), "m < p: 4 micro-batches cannot keep 8 ranks busy"),
-        (("--pipeline", 4, "-m", 8), "idle share 27.3 % with 8 micro-batches; 27 bring it under 10 %"),
+        (("--pipeline", 4, "-m", 8), "idle share 27.3 % with 8 micro-batches; 27 bring it to 10 % or less"),
         (("--pipeline", 4, "--split", "8,8,7,7"), "rebalancing cannot help: the largest stage stays ceil(30/4) = 8"),
         (("--pipeline", 4, "--split", "10,8,6,6", "-m", 8), "the largest rank holds 10 layers, an even split 8"),
     ],

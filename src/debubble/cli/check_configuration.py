@@ -138,7 +138,8 @@ def _of_model(asked: Asked) -> Pairs:
     from ..estimate.read_model import read_model
 
     model = read_model(asked.model)
-    sizes: dict[str, int] = {"layers": model.layers, "heads": model.heads, "kv_heads": model.kv_heads}
+    names = ("layers", "heads", "kv_heads", "hidden", "ffn", "vocab")
+    sizes: dict[str, int] = {name: getattr(model, name) for name in names}
     if model.experts:
         sizes["experts"] = model.experts.count
     if model.next_heads:

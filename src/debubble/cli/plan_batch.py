@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from ..errors import Fault, InputError
 from .console import say
+from .plan_growth import mean_idle, sizes_of_growth
 from .plan_needs import needed, unused
 from .report import emit, layout_row
 
@@ -107,17 +108,30 @@ def verdict(found: list[Bubbled]) -> list[str]:
     sizes = sorted({(one.layout.pipeline, one.layout.micro_batch, one.layout.data, one.full_batch) for one in found})
     if len(sizes) == 1 and sizes[0][0] > 1:
         p, b, d, full = sizes[0]
-        sentences.append(f"the pipe is first full at a global batch of {full} = p {p} x micro-batch {b} x data {d}")
+        twice = f" ({full * b} would count the micro-batch twice)" if b > 1 else ""
+        sentences.append(
+            f"the pipe is first full at a global batch of {full} = p {p} x micro-batch {b} x data {d}{twice}"
+        )
     batches = {(one.layout.gpus, one.layout.global_batch, one.layout.pipeline, one.layout.chunks) for one in found}
     if len(batches) == 1 and len({one.layout.micro_batch for one in found}) > 1:
         sentences.append("a larger micro-batch at the same global batch enlarges the bubble")
     for one in found:
+        if one.layout.pipeline > 1 and one.layout.microbatches == 1:
+            sentences.append(
+                f"at m = 1 a step takes as long as on one device that holds all stages, and trains {one.layout.data} "
+                "micro-batches instead of one"
+            )
         if one.layout.pipeline > 1 and one.layout.microbatches < one.layout.pipeline:
             sentences.append(
                 f"{one.layout.gpus} GPUs do the work of {one.effective_gpus:.4g} at m = {one.layout.microbatches}: "
-                f"raise accumulation, {one.enough(ENOUGH)} micro-batches idle for 10 % or less"
+                f"raise accumulation{_cure(one)}"
             )
     return sentences[:5]
+
+
+def _cure(one: Bubbled) -> str:
+    many = one.enough(ENOUGH)
+    return f", {many} micro-batches idle for 10 % or less" if many else ""
 
 
 def text(found: list[Bubbled], refused: list[Rejected], orders: list[Placed]) -> str:
@@ -170,7 +184,7 @@ def _cells(one: Bubbled) -> list[str]:
         f"{mark}{100 * one.idle_share:.1f} %",
         f"{mark}{100 * one.bubble_ratio:.1f} %",
         f"{one.effective_gpus:.4g}",
-        str(one.enough(ENOUGH)),
+        str(one.enough(ENOUGH) or "-"),
     ]
 
 
@@ -189,15 +203,8 @@ def _orders(said: dict[str, Any], found: list[Bubbled]) -> list[Placed]:
 
 
 def _plan_growth(said: dict[str, Any], wish: Wish, *, as_json: bool) -> int:
-    from ..planning.arithmetic import growth_table
-
     needed(said, "global_batch", "pipeline")
-    if len(said["rampup"]) != 3 or len(said["global_batch"]) != 1:
-        value = ",".join(map(str, said["rampup"]))
-        raise InputError(
-            Fault(f"rampup = {value}", "it is start,increment,samples up to one global batch", "give three")
-        )
-    rows = growth_table(wish, *said["rampup"])
+    rows = sizes_of_growth(said, wish)
     if as_json:
         emit(_growth_document(rows))
     else:
@@ -209,16 +216,9 @@ def _growth_document(rows: list[Growth]) -> dict[str, Any]:
     return {
         "candidates": [{**candidate(row.bubbled), "samples": row.samples} for row in rows if row.bubbled],
         "rejected": [{"global_batch": r.global_batch, "reason": r.reason} for r in rows if not r.bubbled],
-        "idle_share_of_growth": _mean_idle(rows),
+        "idle_share_of_growth": mean_idle(rows),
         "evidence": "exact",
     }
-
-
-def _mean_idle(rows: list[Growth]) -> float | None:
-    """Idle share over all samples while the batch grows: time is in steps, so small batches weigh most."""
-    whole = [(row.samples / row.global_batch, row.bubbled) for row in rows if row.bubbled and row.samples]
-    slots = sum(steps * one.slots for steps, one in whole)
-    return 1 - sum(steps * one.layout.microbatches for steps, one in whole) / slots if slots else None
 
 
 def _growth_text(rows: list[Growth]) -> str:
@@ -234,7 +234,7 @@ def _growth_text(rows: list[Growth]) -> str:
         )
         cells.append([str(row.global_batch), f"{row.samples:,.0f}", *known])
     lines = [table(("batch", "samples", "m", "idle", ""), cells)]
-    mean = _mean_idle(rows)
+    mean = mean_idle(rows)
     if mean is not None:
         lines.append(f"Over all steps while the batch grows: {100 * mean:.1f} % idle.")
     return "\n".join(lines)

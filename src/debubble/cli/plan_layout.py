@@ -20,10 +20,12 @@ if TYPE_CHECKING:
     from ..frameworks.setup import Backend
     from ..planning.search import Found
     from ..planning.space import Choice
+    from .plan_growth import Grown
     from .plan_text import Planned
 
 TOP = 10
 MOST_COUNTS = 16
+MOST_SIZES = 256  # of a batch that grows
 SLOWEST = 1e8  # bytes a second: a gigabit card
 
 
@@ -39,7 +41,7 @@ def plan_layout(said: dict[str, Any], *, as_json: bool, pictures: dict[str, Path
     from .plan_text import Planned, document, text
 
     needed(said, "model", "gpu", "gpus", "global_batch")
-    unused(said, "microbatches", "rampup", "weights", "split", why="with a model the global batch says it")
+    unused(said, "microbatches", "weights", "split", why="with a model the global batch says it")
     if len(said["gpus"]) > MOST_COUNTS:
         rule = f"each of the {len(said['gpus'])} numbers is a search of its own"
         raise InputError(Fault("gpus", rule, f"give at most {MOST_COUNTS}"))
@@ -58,6 +60,8 @@ def plan_layout(said: dict[str, Any], *, as_json: bool, pictures: dict[str, Path
     if not any(one.plans for one in found.values()):
         raise Refusal(_nothing(found, clusters))
     asked = Planned(model, clusters, found, calibration, backend, said["price"], said["top"] or TOP)
+    if said["rampup"] is not None:
+        asked = replace(asked, growth=_grown(asked, said))
     if pictures:
         _draw(asked, said, pictures)
     if as_json:
@@ -67,6 +71,34 @@ def plan_layout(said: dict[str, Any], *, as_json: bool, pictures: dict[str, Path
     else:
         say(text(asked))
     return 0
+
+
+def _grown(asked: Planned, said: dict[str, Any]) -> list[Grown]:
+    """The best layout at each size of a batch that grows."""
+    from ..planning.arithmetic import Wish
+    from ..planning.judge import judge_all
+    from .plan_growth import Grown, sizes_of_growth
+
+    best = asked.best.plans[0].layout
+    wish = Wish(
+        gpus=best.gpus,
+        tensor=best.tensor,
+        context=best.context,
+        pipeline=(best.pipeline,),
+        data=best.data,
+        chunks=(best.chunks,),
+        micro_batch=(best.micro_batch,),
+        global_batch=(best.global_batch,),
+        schedule=best.schedule,
+    )
+    rows = sizes_of_growth(said, wish)
+    if len(rows) > MOST_SIZES:
+        value = f"rampup = {','.join(map(str, said['rampup']))}"
+        raise InputError(Fault(value, f"each of the {len(rows)} sizes is simulated", f"give at most {MOST_SIZES}"))
+    whole = [row.bubbled.layout.microbatches for row in rows if row.bubbled]
+    layouts = [replace(best, microbatches=many) for many in whole]
+    plans = iter(judge_all(asked.model, asked.clusters[best.gpus], layouts, asked.calibration))
+    return [Grown(row, next(plans) if row.bubbled else None) for row in rows]
 
 
 def _fitting(said: dict[str, Any], model: Model, device: Hardware) -> None:

@@ -79,7 +79,21 @@ def _document(
         for split in _unique(found)
         if split.blocks in asked or split in _unique(found)[:SHOWN]
     ]
-    return {"candidates": candidates, "rejected": [], "heaviest_at_least": least, "evidence": "simulated"}
+    document = {"candidates": candidates, "rejected": [], "heaviest_at_least": least}
+    return document | {"verdict": _verdict(tables), "evidence": "simulated"}
+
+
+def _verdict(tables: dict[int, list[Split]]) -> list[str]:
+    """For each number of micro-batches the best split, and whether its heaviest stage alone would have told it."""
+    sentences = []
+    for many, found in tables.items():
+        best = found[0]
+        alike = [split for split in _unique(found) if split.heaviest <= best.heaviest * (1 + 1e-9)]
+        said = f"{many} micro-batches: {','.join(map(str, best.blocks))} is best, {best.makespan:.4g}"
+        if len(alike) > 1:
+            said += f"; {len(alike)} splits have the same heaviest stage, up to {max(s.makespan for s in alike):.4g}"
+        sentences.append(said)
+    return sentences
 
 
 def _unique(found: list[Split]) -> list[Split]:
@@ -96,6 +110,7 @@ def _text(
     from ..draw.tables import table
 
     lines = [f"{len(weights)} blocks on {ranks} ranks: no split has a heaviest stage below {least:.4g}."]
+    lines += [f"  {sentence}" for sentence in _verdict(tables)]
     for many, found in tables.items():
         splits = [s for n, s in enumerate(_unique(found)) if n < SHOWN or s.blocks in asked]
         rows = [

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, field, fields
 from typing import TYPE_CHECKING, Any
 
 from ..draw.tables import duration, table
 from .console import look
+from .plan_growth import growth_document, growth_text
 from .report import layout_row
 
 if TYPE_CHECKING:
@@ -17,6 +18,7 @@ if TYPE_CHECKING:
     from ..plan import Layout, Plan
     from ..planning.search import Found
     from ..planning.verdict import Scaled
+    from .plan_growth import Grown
 
 MILLISECOND = 1e6  # nanoseconds
 TOP = 10
@@ -50,6 +52,7 @@ class Planned:
         backend: for which what to paste is printed, or None.
         price: of one device for an hour, or None.
         top: layouts to print.
+        growth: sizes of a batch that grows, of the first layout at the largest number of devices.
     """
 
     model: Model
@@ -59,6 +62,7 @@ class Planned:
     backend: Backend | None = None
     price: float | None = None
     top: int = TOP
+    growth: list[Grown] = field(default_factory=list)
 
     @property
     def cluster(self) -> Cluster:
@@ -113,9 +117,11 @@ def document(asked: Planned) -> dict[str, Any]:
         "evidence": "estimated",
     }
     if asked.calibration is not None:
-        whole["calibration"] = _factors(asked.calibration)
+        whole["calibration"] = factors_of(asked.calibration)
     if len(rows) > 1:
         whole["scaling"] = [_scaling(row) for row in rows]
+    if asked.growth:
+        whole["growth"] = growth_document(asked.growth)
     if asked.backend:
         whole["emit"] = _emitted(asked.backend, best.plans[0], asked.model)
     return whole
@@ -153,6 +159,8 @@ def text(asked: Planned) -> str:
     lines += [f"  {sentence}" for sentence in about(asked.model, best)]
     lines += ["", "Where the step of the first goes", _waterfall(best.plans[0])]
     lines += ["", "Memory of the first", _memory(best.plans[0], asked.cluster)]
+    if asked.growth:
+        lines += ["", "The first while its batch grows", growth_text(asked.growth)]
     if asked.backend:
         lines += ["", f"{asked.backend.title}:", _emitted(asked.backend, best.plans[0], asked.model)]
     else:
@@ -184,7 +192,8 @@ def _calibrated(calibration: Calibration) -> list[str]:
     return lines + ([f"  that says next to nothing of {', '.join(silent)}: as uncertain as before"] if silent else [])
 
 
-def _factors(calibration: Calibration) -> dict[str, Any]:
+def factors_of(calibration: Calibration) -> dict[str, Any]:
+    """Source and factors of a calibration, as every verb prints them with ``--json``."""
     from ..planning.calibrate_stages import untold
 
     silent = untold(calibration)

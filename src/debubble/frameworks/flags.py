@@ -22,7 +22,7 @@ _DEEPEST = 10  # variables that name variables
 def pairs_of(words: Sequence[str]) -> Pairs:
     """``--key value``, ``--key=value``, ``--key a b c`` and ``--switch`` (True); other words are left out.
 
-    ``--`` ends the values of a flag, as does the name of a list.
+    ``--`` ends the values of a flag, as do the name of a list, a flag of one dash and the program that is launched.
     """
     found: Pairs = []
     key, values = "", list[str]()
@@ -32,7 +32,7 @@ def pairs_of(words: Sequence[str]) -> Pairs:
             found.append((key, " ".join(values) if values else True))
 
     for word in words:
-        ends = word == END or word.endswith(("[@]}", "[*]}"))
+        ends = word == END or word.endswith(("[@]}", "[*]}")) or _starts_another(word, values)
         if not ends and not re.match(r"--[A-Za-z]", word):
             values.append(word)
             continue
@@ -44,6 +44,11 @@ def pairs_of(words: Sequence[str]) -> Pairs:
         values = [value] if equals else []
     close()
     return found
+
+
+def _starts_another(word: str, values: Sequence[str]) -> bool:
+    """Whether a word cannot be one more value: ``--nnodes 16 train.py``, ``--nproc-per-node 8 -m train``."""
+    return bool(re.match(r"-[A-Za-z]", word)) or (bool(values) and word.endswith(".py"))
 
 
 def script_pairs(text: str) -> Pairs:

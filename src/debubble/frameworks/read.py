@@ -95,7 +95,8 @@ def _known(backend: Backend) -> dict[str, str]:
     words = dict(_OURS)
     if "split" not in backend.keys:
         words.pop("split", None)  # Megatron-LM's --split shares out data
-    return words | {_plain(key): field for key, field in backend.aliases.items()} | own
+    ends = {key.rsplit(".", 1)[-1]: field for key, field in own.items() if "_" in key.rsplit(".", 1)[-1]}
+    return ends | words | {_plain(key): field for key, field in backend.aliases.items()} | own
 
 
 def _plain(key: str) -> str:

@@ -37,9 +37,14 @@ def devices(setup: Setup) -> Iterator[Breach]:
 
 def batch(setup: Setup) -> Iterator[Breach]:
     """The global batch is a whole number of micro-batches for each replica."""
-    if setup.global_batch is None or setup.replicas is None:
-        return
     size = setup.micro_batch or 1
+    if setup.global_batch is None:
+        return
+    if setup.replicas is None:
+        if setup.global_batch % size:
+            rule = f"micro-batches of {size} samples do not fill it, whatever the replicas"
+            yield Breach("batch", ("global_batch", "micro_batch"), rule)
+        return
     unit = size * setup.replicas
     fields = tuple(f for f in ("global_batch", "micro_batch", "data") if getattr(setup, f) is not None)
     if setup.global_batch % unit:

@@ -6,9 +6,10 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import product
 
-from ..errors import Fault, InputError
+from ..errors import Fault, InputError, nearest
 from ..plan import Layout
-from .idle import exact, idle_share, least_microbatches
+from ..schedules.catalog import CATALOG
+from .idle import enough, exact, idle_share
 from .rejected import Rejected
 
 MOST_ROWS = 20_000
@@ -82,18 +83,20 @@ class Bubbled:
         """Duration of a step, in times of one micro-batch on a rank: m + p - 1 for 1F1B."""
         return self.layout.microbatches / self.busy_share
 
-    def enough(self, share: float) -> int:
-        """Micro-batches that keep the idle share at ``share`` or below."""
-        return least_microbatches(self.layout.pipeline, share, self.layout.chunks)
+    def enough(self, share: float) -> int | None:
+        """Micro-batches that keep the idle share of this schedule at ``share`` or below; None where none is known."""
+        return enough(self.layout.schedule, self.layout.pipeline, share, self.layout.chunks)
 
 
 def batch_table(wish: Wish) -> tuple[list[Bubbled], list[Rejected]]:
     """Every combination of what may be chosen that comes out whole, in the order asked; and what does not, and why.
 
     Raises:
-        InputError: nothing says how many micro-batches there are, or how many devices.
+        InputError: nothing says how many micro-batches there are, or how many devices; no schedule has this name.
     """
     _enough_said(wish)
+    if wish.schedule is not None and wish.schedule not in CATALOG:
+        raise nearest(wish.schedule, CATALOG, "schedule")
     found: list[Bubbled] = []
     refused: list[Rejected] = []
     for pipeline in wish.pipeline or _divisors(wish):
@@ -139,7 +142,8 @@ def _combined(wish: Wish, pipeline: int, chunks: int, size: int, amount: int) ->
     data = wish.data or (wish.gpus or 0) // replica
     if wish.gpus is not None and data * replica != wish.gpus:
         near = _near(wish.gpus, replica * (wish.data or 1))
-        return Rejected("devices", f"{replica} devices a replica do not divide {wish.gpus} GPUs; nearest {near}", sizes)
+        rule = f"{replica} devices a replica do not divide {wish.gpus} GPUs; nearest {near} GPUs"
+        return Rejected("devices", rule + _other_ranks(wish, pipeline), sizes)
     if wish.global_batch and amount % (size * data):
         near = _near(amount, size * data)
         rule = f"micro-batch {size} x data {data} does not divide a global batch of {amount}; nearest {near}"
@@ -148,6 +152,7 @@ def _combined(wish: Wish, pipeline: int, chunks: int, size: int, amount: int) ->
     if chunks > 1 and pipeline == 1:
         return Rejected("chunks", "a pipeline of one rank has nothing to interleave", sizes)
     name = wish.schedule or ("interleaved" if chunks > 1 else "1f1b")
+    chunks = CATALOG[name].chunks if chunks == 1 and pipeline > 1 else chunks
     share = idle_share(name, pipeline, many, chunks)
     if share is None:
         rule = f"{name} does not suit p={pipeline}, m={many}, v={chunks}"
@@ -163,6 +168,14 @@ def _combined(wish: Wish, pipeline: int, chunks: int, size: int, amount: int) ->
         schedule=name,
     )
     return Bubbled(layout, share, "exact" if exact(name, pipeline, many, chunks) else "simulated")
+
+
+def _other_ranks(wish: Wish, pipeline: int) -> str:
+    """The ranks next to those asked for that the devices leave room for."""
+    group = wish.tensor * wish.context
+    able = [p for p in range(1, min(wish.gpus or 0, MOST_RANKS) + 1) if (wish.gpus or 0) % (group * p) == 0]
+    near = sorted({*[p for p in able if p < pipeline][-1:], *[p for p in able if p > pipeline][:1]})
+    return f", or pipeline {' or '.join(map(str, near))}" if near else ""
 
 
 def _near(value: int, unit: int) -> str:

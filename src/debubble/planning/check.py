@@ -10,7 +10,7 @@ from ..errors import InputError
 from ..frameworks.layout_string import read_layout
 from ..frameworks.rules import sizes
 from ..frameworks.setup import Backend, Breach, Setup
-from .idle import least_microbatches
+from .idle import enough
 from .nearest_legal import Alternative, alternatives, idle_of
 from .uneven import MOST, best_splits, judged
 
@@ -149,8 +149,9 @@ def _warnings(backend: Backend, setup: Setup) -> Iterator[str]:
     idle = idle_of(backend, setup)
     if idle is not None and idle > ENOUGH:
         name = backend.schedule(setup)
-        enough = least_microbatches(ranks, ENOUGH, chunks if name == "interleaved" else 1)
-        yield f"idle share {100 * idle:.1f} % with {many} micro-batches; {enough} bring it under {100 * ENOUGH:g} %"
+        least = enough(name or "1f1b", ranks, ENOUGH, chunks)
+        cure = f"; {least} bring it to {100 * ENOUGH:g} % or less" if least else ""
+        yield f"idle share {100 * idle:.1f} % with {many} micro-batches{cure}"
 
 
 def _about_split(backend: Backend, setup: Setup) -> Iterator[str]:
@@ -173,7 +174,7 @@ def _about_split(backend: Backend, setup: Setup) -> Iterator[str]:
             f"rebalancing cannot help: the largest stage stays ceil({whole}/{ranks}) = {least} layers, "
             f"so {idle:.1f} % idle at any number of micro-batches"
         )
-    elif max(loads) > least:
+    elif max(loads) > least and (setup.split or not backend.deals):
         yield f"the largest rank holds {max(loads)} layers, an even split {least}: {_gain(loads, setup)}"
 
 

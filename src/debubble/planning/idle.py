@@ -13,6 +13,7 @@ from ..schedules.catalog import build
 from ..simulate import simulate
 
 MOST_OPS = 400_000  # half a second of simulation
+MOST_ROUNDS = 16  # times as many micro-batches as ranks: 1F1B idles for 6 %
 _PLAIN = ("1f1b", "gpipe", "eager-1f1b")
 
 
@@ -58,6 +59,35 @@ def _simulated(schedule: str, ranks: int, microbatches: int, chunks: int) -> flo
 def _group(ranks: int, microbatches: int) -> int | None:
     """The smallest group of micro-batches that Megatron-LM takes."""
     return next((n for n in range(ranks, microbatches + 1) if not 0 < microbatches % n < ranks), None)
+
+
+@lru_cache(maxsize=4096)
+def enough(schedule: str, ranks: int, share: float, chunks: int = 1) -> int | None:
+    """Least micro-batches at which a schedule of even stages idles for ``share`` or less.
+
+    By closed form where there is one; else the first that does in a search that doubles multiples of the ranks, then
+    halves: more micro-batches never idle for longer.
+
+    Returns:
+        None where ``MOST_ROUNDS`` times as many as ranks do not suffice, or cannot be simulated.
+    """
+    if ranks == 1 or (schedule in _PLAIN and chunks == 1) or schedule == "interleaved":
+        return least_microbatches(ranks, share, chunks if schedule == "interleaved" else 1)
+
+    def idles(many: int) -> bool:
+        found = idle_share(schedule, ranks, many, chunks)
+        return found is None or found > share
+
+    high = ranks
+    while idles(high):
+        high *= 2
+        if high > MOST_ROUNDS * ranks:
+            return None
+    low = high // 2 if high > ranks else 0
+    while high - low > 1:
+        middle = (low + high) // 2
+        low, high = (middle, high) if idles(middle) else (low, middle)
+    return high
 
 
 def least_microbatches(ranks: int, share: float, chunks: int = 1) -> int:

@@ -9,7 +9,7 @@ from math import erf, exp, pi, sqrt
 
 from ..estimate.model import Model
 from ..plan import Plan
-from .idle import least_microbatches
+from .idle import enough, least_microbatches
 from .search import Found
 from .space import head_in_layers
 
@@ -71,9 +71,14 @@ def _scaled(gpus: int, plan: Plan | None, closest: float, first: Plan | None, pr
 
 
 def efficient_batch(plan: Plan) -> int:
-    """Least global batch at which the idle share of even 1F1B (interleaved: of its chunks) is 10 % or less."""
+    """Least global batch at which the idle share of this schedule with even stages is 10 % or less.
+
+    Where it takes more than can be simulated, that of 1F1B.
+    """
     layout = plan.layout
-    many = least_microbatches(layout.pipeline, ENOUGH, layout.chunks if layout.schedule == "interleaved" else 1)
+    many = enough(layout.schedule, layout.pipeline, ENOUGH, layout.chunks) or least_microbatches(
+        layout.pipeline, ENOUGH
+    )
     return many * layout.micro_batch * layout.data
 
 
