@@ -44,5 +44,13 @@ def test_one_measurement_gone_wrong_does_not_bend_twenty():
 
 
 def test_all_that_is_off_alike_is_believed_however_far():
-    found = posterior(lambda at: np.full(8, at[0]), (np.full(8, np.log(20)), np.full(8, 0.06)), PRIOR)
+    far = np.full(8, np.log(20)), np.full(8, 0.06)
+    found = posterior(lambda at: np.full(8, at[0]), far, PRIOR, np.log([20, 1]))
     assert np.exp(found.at[0]) == pytest.approx(20, rel=0.1)
+    assert posterior(lambda at: np.full(8, at[0]), far, PRIOR).at[0] < 1
+
+
+def test_what_is_sure_is_believed_however_far_without_a_start():
+    found = posterior(lambda at: at[:1], (np.log([20]), np.array([0.01])), PRIOR, robust=False)
+    assert np.exp(found.at[0]) == pytest.approx(20, rel=0.02)
+    assert found.errors[0] == pytest.approx(0.01, rel=0.01)

@@ -3,5 +3,5 @@
 from importlib.util import find_spec
 
 collect_ignore = (
-    [] if find_spec("torch") else ["test_actions.py", "test_model.py", "test_run_report.py", "test_watch.py"]
+    [] if find_spec("torch") else ["test_actions.py", "test_layer.py", "test_model.py", "test_profile.py", "test_run_report.py", "test_watch.py"]
 )

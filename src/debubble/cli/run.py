@@ -19,7 +19,9 @@ from .console import Look, say, warn
 from .given import Memory, Sizes, memory_options, schedule_of, size_options
 from .options import COUNT, DURATION, Parsed, Verb, json_option, look_options, together
 from .pictures import picture_options
+from .plan_needs import needed
 from .report import MILLISECOND, emit
+from .run_profile import profile, profile_options, refuse_layer
 
 if TYPE_CHECKING:
     from ..diagnose.report import Diagnosis
@@ -63,7 +65,7 @@ class Wish:
 
 
 @click.command(cls=Verb, short_help="Train through a schedule and record it.")
-@click.option("--schedule", required=True, metavar="S", help="Name as in `show --list`, or a torch CSV file.")
+@click.option("--schedule", metavar="S", help="Name as in `show --list`, or a torch CSV file.")
 @size_options
 @memory_options
 @click.option("--data", type=COUNT, default=1, help="Data-parallel replicas, each with a pipeline of its own.")
@@ -77,7 +79,8 @@ class Wish:
 @click.option("--double", is_flag=True, help="Train in 64 bits.")
 @click.option("--device", type=click.Choice(["auto", "cpu", "cuda"]), default="auto", help="Where to run.")
 @click.option("--timeout", type=DURATION, default=300e9, help="How long a rank waits for another.  [default: 5min]")
-@click.option("--out", required=True, metavar="DIR", help="Folder of the recording; an earlier one there is replaced.")
+@click.option("--out", metavar="DIR", help="Folder of the recording; an earlier one there is replaced.")
+@profile_options
 @picture_options
 @look_options
 @json_option
@@ -87,6 +90,7 @@ def run(
     memory: Memory,
     pace: dict[str, float] | None,
     hop: float,
+    layer: dict[str, Any],
     pictures: dict[str, Path],
     look: Look,
     as_json: bool,
@@ -100,9 +104,15 @@ def run(
     \b
     debubble run --schedule 1f1b -p 4 -m 8 --pace F=20ms,B=40ms --out four
     debubble run --schedule interleaved -p 4 -m 8 -v 2 --data 2 --check --out eight
+    debubble run --profile --model llama3-8b --gpu h100 --tensor 2 --sequence 8192 --out h100.toml
     """  # noqa: D301 - click wants the character, not two
     if find_spec("torch") is None:
         raise InputError(Fault("torch", "run needs it and it is not installed", "pip install 'debubble[torch]'"))
+    if layer["profile"]:
+        profile(layer, wish, as_json=as_json)
+        return
+    refuse_layer(layer)
+    needed({"schedule": schedule, "out": wish["out"]}, "schedule", "out")
     from ..costs import Rates
     from ..formats.recording import is_recording
     from .shown import simulated

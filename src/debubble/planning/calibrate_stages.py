@@ -71,12 +71,23 @@ class StageRun:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _Held:
-    """A run held against the model: which values are known to both, the log of each as measured, and its noise."""
+    """A run held against the model: which values are known to both, of which part, as measured, and how far off."""
 
     run: StageRun
     known: NDArray[np.bool_]
-    target: Column
-    noise: Column
+    part: NDArray[np.int64]
+    target: Column  # logs
+    off: Column  # of the generic model
+
+    @property
+    def noise(self) -> Column:
+        """Of each value, so that a part has that of the model and of the mean of its values, however many there are."""
+        noise = np.zeros(len(self.off))
+        for number, own in enumerate(PARTS.values()):
+            mine = self.part == number
+            scatter = USUAL * _median(np.abs(self.off[mine] - _median(self.off[mine])))
+            noise[mine] = np.sqrt(mine.sum() * own**2 + scatter**2)
+        return noise
 
     def predicted(self, factors: Calibration) -> Column:
         """Logs of what the model says to the same values."""
@@ -106,7 +117,7 @@ def calibrate_stages(runs: Sequence[StageRun], rows: Sequence[Row] = (), source:
             [*(one.predicted(factors) for one in held), np.log(predict(timed, factors)[0]) if timed else np.zeros(0)]
         )
 
-    found = posterior(predicted, (target, noise), np.array(list(PRIOR.values())))
+    found = posterior(predicted, (target, noise), np.array(list(PRIOR.values())), _start(held))
     memory = calibrate(rows).memory if rows else Factor(1.0, MEMORY_PRIOR)
     band = _band([*timed, *(Row(run.model, run.cluster, run.layout, (), run.source) for run in runs)], found)
     return replace(_factors(found.at, found.errors), memory=memory, rows=len(timed), source=source, band=band)
@@ -130,13 +141,21 @@ def _held(run: StageRun) -> _Held:
     known = (measured > 0) & (generic > 0)
     if not known[: run.layout.stages].any():
         raise InputError(Fault(run.source or "stages", "no stage has both a forward and a backward", "measure a step"))
-    target = np.log(measured[known])
-    return _Held(run, known, target, _noise(target - np.log(generic[known]), _parts(run.layout.stages)[known]))
+    stages, target = run.layout.stages, np.log(measured[known])
+    part = np.repeat(np.arange(len(PARTS)), [stages, stages, 2 * stages - 2, 1])[known]
+    return _Held(run, known, part, target, target - np.log(generic[known]))
 
 
-def _parts(stages: int) -> NDArray[np.int64]:
-    """To which part each value belongs."""
-    return np.repeat(np.arange(len(PARTS)), [stages, stages, 2 * stages - 2, 1])
+def _start(held: Sequence[_Held]) -> Column:
+    """Kernels and hops there where those of most stages lie."""
+    at = np.zeros(len(NAMES))
+    for name, number in (("kernels", 0), ("transfer", 2)):
+        at[NAMES.index(name)] = _median(np.concatenate([one.off[one.part == number] for one in held]))
+    return at
+
+
+def _median(values: Column) -> float:
+    return float(np.median(values)) if len(values) else 0.0
 
 
 def _values(costs: Costs, outside: float, overlapped: bool) -> Column:
@@ -156,16 +175,6 @@ def _costs(run: StageRun, factors: Calibration) -> tuple[Costs, float]:
     parts = judge(run.model, run.cluster, run.layout, factors).parts
     outside = (parts.data + parts.optimizer + parts.fixed) / SECOND
     return costs, outside if run.layout.zero < 3 else 0.0
-
-
-def _noise(off: Column, part: NDArray[np.int64]) -> Column:
-    """Of each value, so that a part has that of the model and of the mean of its values, however many there are."""
-    noise = np.zeros(len(off))
-    for number, own in enumerate(PARTS.values()):
-        mine = part == number
-        scatter = USUAL * np.median(np.abs(off[mine] - np.median(off[mine]))) if mine.any() else 0.0
-        noise[mine] = np.sqrt(mine.sum() * own**2 + scatter**2)
-    return noise
 
 
 def _factors(at: Column, errors: Column | None = None) -> Calibration:

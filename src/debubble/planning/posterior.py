@@ -48,36 +48,41 @@ class Posterior:
         return found
 
 
-def posterior(predict: Callable[[Column], Column], measured: tuple[Column, Column], prior: Column) -> Posterior:
+def posterior(
+    predict: Callable[[Column], Column],
+    measured: tuple[Column, Column],
+    prior: Column,
+    start: Column | None = None,
+    *,
+    robust: bool = True,
+) -> Posterior:
     """Fit log factors.
 
     Args:
         predict: logs of the predictions, float64[measurements], from logs of the factors, float64[factors].
         measured: logs of the measurements, and the noise of each, in e-folds; float64[measurements] both.
         prior: how far each factor is expected from 1, in e-folds, float64[factors].
+        start: logs of the factors where most measurements lie, so that what is off alike is not taken for outliers;
+            None for 0.
+        robust: whether one measurement may have gone wrong; else all are believed, as with infinite freedom.
     """
     target, noise = measured
-    at = _start(predict, target, prior)
+    at = np.zeros(len(prior)) if start is None else start
+
+    def pull(off: Column) -> Column:
+        student = (FREEDOM + 1) / (FREEDOM + (off / noise) ** 2)
+        weights: Column = (student if robust else np.ones_like(off)) / noise**2
+        return weights
+
     for _ in range(STEPS):
         off, slope = _linear(predict, at, target)
-        weights, curve = _curve(off, slope, noise, prior)
-        step = np.linalg.solve(curve, -(slope.T @ (weights * off) + at / prior**2))
+        weights = pull(off)
+        step = np.linalg.solve(_curve(slope, weights, prior), -(slope.T @ (weights * off) + at / prior**2))
         at = at + np.clip(step, -LONGEST, LONGEST)
         if np.abs(step).max() < CLOSE:
             break
     off, slope = _linear(predict, at, target)
-    covariance = np.linalg.inv(_curve(off, slope, noise, prior)[1]).astype(np.float64)
-    return Posterior(at, covariance, off, slope)
-
-
-def _start(predict: Callable[[Column], Column], target: Column, prior: Column) -> Column:
-    """All as it is, but the first factor there where most measurements lie.
-
-    A run that is off by as much everywhere is no outlier, for which it would be taken from afar.
-    """
-    at = np.zeros(len(prior))
-    at[0] = np.median(target - predict(at))
-    return at
+    return Posterior(at, np.linalg.inv(_curve(slope, pull(off), prior)).astype(np.float64), off, slope)
 
 
 def _linear(predict: Callable[[Column], Column], at: Column, target: Column) -> tuple[Column, Column]:
@@ -86,8 +91,7 @@ def _linear(predict: Callable[[Column], Column], at: Column, target: Column) -> 
     return here - target, (np.stack(moved, axis=1) - here[:, None]) / NUDGE
 
 
-def _curve(off: Column, slope: Column, noise: Column, prior: Column) -> tuple[Column, Column]:
-    """Weight of each measurement, and the curvature of the sum."""
-    weights = (FREEDOM + 1) / (FREEDOM + (off / noise) ** 2) / noise**2
-    curve: Column = slope.T @ (weights[:, None] * slope) + np.diag(prior**-2)
-    return weights, curve
+def _curve(slope: Column, weights: Column, prior: Column) -> Column:
+    """Curvature of the sum."""
+    found: Column = slope.T @ (weights[:, None] * slope) + np.diag(prior**-2)
+    return found

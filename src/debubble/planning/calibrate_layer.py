@@ -1,0 +1,110 @@
+"""Calibration by one layer: its forward and backward, timed on one device, become ``kernels`` and ``floor``.
+
+Two sizes tell the two apart: the layer as it is, which the device's kernels take up, and one so narrow that only the
+host's issuing of it takes time. A layer timed alone says nothing of links: the other factors keep their priors.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ..estimate.ends import embedding_time, head_time
+from ..estimate.factors import GENERIC, Calibration, Factor
+from ..estimate.hardware import Cluster
+from ..estimate.layer import Pass, Setting, layer_time
+from ..estimate.model import Latent, Model
+from ..plan import Layout, columns
+from .calibrate import MEMORY_PRIOR, PRIOR
+from .calibrate_stages import PARTS
+from .posterior import posterior
+
+Column = NDArray[np.float64]
+
+FITTED = ("kernels", "floor")
+SURE = 0.02  # noise of a layer's time beside its own spread, in e-folds: clocks, temperature. Assumed
+WIDE = 2.0  # prior of both, in e-folds: what a user's own file says of a device may be any guess
+TINY = 64  # width and tokens of the narrow layer
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class LayerRun:
+    """One layer as it was timed.
+
+    Args:
+        model: of which it is.
+        cluster: one device of it.
+        layout: tensor degree, micro-batch, sequence and so on of the layer.
+        forward: seconds, without collectives; ``backward`` likewise.
+        backward: see ``forward``.
+        spread: relative standard error of their sum.
+    """
+
+    model: Model
+    cluster: Cluster
+    layout: Layout
+    forward: float
+    backward: float
+    spread: float = 0.0
+
+
+def tiny(model: Model) -> Model:
+    """The same kind of layer, so narrow that a device is done with it before its host has issued it."""
+    latent = Latent(TINY, TINY if model.latent.query else 0, TINY, TINY // 2, TINY) if model.latent else None
+    experts = replace(model.experts, width=TINY, shared=TINY if model.experts.shared else 0) if model.experts else None
+    sizes = {"hidden": TINY, "ffn": 4 * TINY, "heads": 1, "kv_heads": 1, "head_size": TINY, "vocab": TINY}
+    return replace(model, **sizes, latent=latent, experts=experts)  # type: ignore[arg-type]
+
+
+def calibrate_layer(runs: tuple[LayerRun, ...], source: str = "") -> Calibration:
+    """Fit ``kernels`` and ``floor`` to the layer, and to a narrow one beside it.
+
+    Args:
+        runs: what was timed.
+        source: for reports.
+
+    Returns:
+        A calibration whose band is that of the generic model: one layer does not vouch for a whole step.
+    """
+    measured = [np.log([run.forward + run.backward, run.forward / run.backward]) for run in runs]
+    noise = [np.array([np.hypot(SURE, run.spread), PARTS["share"]]) for run in runs]
+
+    def predicted(at: Column) -> Column:
+        several = [layer_pass(run, _factors(at)) for run in runs]
+        return np.log([part for f, b in several for part in (f + b, f / b)])
+
+    wide = np.full(len(FITTED), WIDE)
+    found = posterior(predicted, (np.concatenate(measured), np.concatenate(noise)), wide, robust=False)
+    silent = {name: Factor(1.0, error) for name, error in (PRIOR | {"memory": MEMORY_PRIOR}).items()}
+    return replace(GENERIC, **silent | _named(found.at, found.errors), source=source)  # type: ignore[arg-type]
+
+
+def layer_pass(run: LayerRun, factors: Calibration) -> tuple[float, float]:
+    """Seconds that the model gives the forward and the backward of a layer whose collectives are left out."""
+    at = _setting(run, factors)
+    experts = run.model.experts is not None and run.model.has_experts(run.model.layers - 1)
+    total = layer_time(at, experts=experts).total
+    return float(total.forward[0]), float(total.backward[0])
+
+
+def ends_pass(run: LayerRun, factors: Calibration) -> dict[str, tuple[float, float]]:
+    """Seconds that the model gives the embedding, and the head with the loss."""
+    at = _setting(run, factors)
+    kernels: dict[str, Pass] = {"embedding": embedding_time(at), "head": head_time(at)[0]}
+    scale = float(factors.kernels.value)
+    return {name: (scale * float(one.forward[0]), scale * float(one.backward[0])) for name, one in kernels.items()}
+
+
+def _setting(run: LayerRun, factors: Calibration) -> Setting:
+    alone = replace(factors, tensor=Factor(0.0))
+    return Setting(run.model, run.cluster, columns([run.layout], run.model.layers), factors=alone)
+
+
+def _factors(at: Column) -> Calibration:
+    return replace(GENERIC, **_named(at, np.zeros_like(at)))  # type: ignore[arg-type]
+
+
+def _named(at: Column, errors: Column) -> dict[str, Factor]:
+    return {name: Factor(np.exp(x), np.exp(x) * e) for name, x, e in zip(FITTED, at, errors, strict=True)}

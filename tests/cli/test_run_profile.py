@@ -1,0 +1,96 @@
+"""``run --profile`` on the CPU that is here: it writes factors that ``plan`` takes, and refuses what is not so."""
+
+from importlib.util import find_spec
+
+import pytest
+
+from debubble.cli.run_profile import _refuse_other
+from debubble.errors import InputError
+from debubble.estimate.read_hardware import read_hardware
+
+pytestmark = pytest.mark.skipif(find_spec("torch") is None, reason="no torch")
+MODEL = "layers = 4\nhidden = 256\nffn = 688\nheads = 4\nkv_heads = 2\nvocab = 1000\n"
+CPU = "bf16_tflops = 0.05\nmemory_gb = 8\nmemory_tb_s = 0.01\nlink_gb_s = 1\n"
+
+
+@pytest.fixture
+def files(tmp_path):
+    (tmp_path / "small.toml").write_text(MODEL)
+    (tmp_path / "cpu.toml").write_text(CPU)
+    return ("--model", tmp_path / "small.toml", "--gpu", tmp_path / "cpu.toml")
+
+
+def test_a_profile_is_written_and_the_planner_estimates_that_layer_as_it_was_timed(cli, files, tmp_path):
+    out = tmp_path / "factors.toml"
+    sizes = ("--sequence", 128, "--micro-batch", 2, "--repeats", 8)
+    said = cli("run", "--profile", *files, *sizes, "--device", "cpu", "--out", out, "--json").json
+    layer, kernels = said["layer"], said["factors"]["kernels"]
+    measured, before, after = (
+        layer[f"{how}forward_ms"] + layer[f"{how}backward_ms"] for how in ("", "estimated_", "calibrated_")
+    )
+    assert abs(after - measured) < 0.1 * measured + 3 * layer["error_share"] * measured
+    assert (kernels["value"] > 1) == (measured > before)
+    assert kernels["told"] is True
+    assert said["factors"]["transfer"]["told"] is False
+    assert said["head"]["forward_ms"] > 0
+
+    planned = cli(
+        "plan", *files, "--gpus", 2, "--global-batch", 4, "--sequence", 128, "--calibrate", out, "--json"
+    ).json
+    assert planned["calibration"]["factors"]["kernels"]["value"] == pytest.approx(kernels["value"])
+    assert planned["calibration"]["source"] == "one layer of small on CPU"
+
+
+def test_people_read_times_factors_and_what_comes_next(cli, files, tmp_path):
+    out = tmp_path / "factors.toml"
+    ran = cli("run", "--profile", *files, "--sequence", 64, "--repeats", 3, "--device", "cpu", "--out", out)
+    assert ran.status == 0
+    assert "one layer of small on CPU, held against cpu: tensor 1, micro-batch 1, sequence 64" in ran.out
+    assert "one layer says next to nothing of tensor, data, transfer, memory" in ran.out
+    assert f"--calibrate {out}" in ran.out
+    assert f"wrote {out}" in ran.err
+
+
+@pytest.mark.parametrize(
+    ("args", "says"),
+    [
+        (("--profile",), ("--model: it is required", "--gpu: it is required", "--out: it is required")),
+        (("--profile", "--model", "{small}", "--gpu", "h100", "--out", "f.toml", "--device", "cpu"), ("CPU",)),
+        (("--profile", "--model", "lama3-8b", "--gpu", "h1000", "--out", "f"), ("llama3-8b", "h100", "ends in .toml")),
+        (("--profile", "--schedule", "1f1b", "-p", 4, "--steps", 3), ("--schedule", "--ranks", "--steps")),
+        (("--profile", "--model", "{small}", "--gpu", "{cpu}", "--tensor", 3, "--out", "f.toml"), ("heads 4",)),
+        (("--schedule", "1f1b", "-p", 2, "-m", 2, "--out", "d", "--tensor", 2, "--gpu", "h100"), ("--tensor", "--gpu")),
+        (("-p", 2, "-m", 2), ("--schedule: it is required", "--out: it is required")),
+    ],
+)
+def test_faults_are_said_before_anything_is_timed(cli, tmp_path, monkeypatch, files, args, says):
+    monkeypatch.chdir(tmp_path)
+    places = {"small": files[1], "cpu": files[3]}
+    ran = cli("run", *(arg.format(**places) if isinstance(arg, str) else arg for arg in args))
+    assert ran.status == 2
+    assert all(word in ran.err for word in says), ran.err
+    assert "Traceback" not in ran.err
+
+
+@pytest.mark.parametrize(
+    ("asked", "name"),
+    [("h100", "NVIDIA H200"), ("h200", "NVIDIA H100 80GB HBM3"), ("mi300x", "CPU"), ("gb200", "NVIDIA B200")],
+)
+def test_a_device_of_another_name_is_refused(asked, name):
+    with pytest.raises(InputError, match="the device here is"):
+        _refuse_other(read_hardware(asked), asked, name)
+
+
+@pytest.mark.parametrize(
+    ("asked", "name", "says"),
+    [
+        ("h100", "NVIDIA H100 80GB HBM3", ""),
+        ("a100", "NVIDIA A100-SXM4-80GB", ""),
+        ("mi300x", "AMD Instinct MI300X", ""),
+        ("h100", "Graphics Device", "cannot be told"),
+    ],
+)
+def test_a_device_of_that_name_passes_and_one_without_a_telling_name_is_warned_of(asked, name, says, capsys):
+    _refuse_other(read_hardware(asked), asked, name)
+    err = capsys.readouterr().err
+    assert says in err if says else not err
