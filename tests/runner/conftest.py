@@ -2,6 +2,5 @@
 
 from importlib.util import find_spec
 
-collect_ignore = (
-    [] if find_spec("torch") else ["test_actions.py", "test_layer.py", "test_model.py", "test_profile.py", "test_run_report.py", "test_watch.py"]
-)
+_NEED_IT = ("actions", "layer", "model", "profile", "run_report", "watch")
+collect_ignore = [] if find_spec("torch") else [f"test_{name}.py" for name in _NEED_IT]

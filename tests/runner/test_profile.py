@@ -40,7 +40,7 @@ def test_embedding_and_head_are_timed_where_there_is_room():
 
 @pytest.mark.parametrize(("says", "error"), [("CUDA out of memory", Refusal), ("shapes differ", RuntimeError)])
 def test_a_device_without_room_is_an_answer_and_a_bug_is_a_bug(monkeypatch, says, error):
-    def fail(sizes):  # noqa: ARG001 - the signature of Layer
+    def fail(sizes):
         raise RuntimeError(says)
 
     monkeypatch.setattr(profile, "Layer", fail)

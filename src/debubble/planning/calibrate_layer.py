@@ -1,7 +1,8 @@
 """Calibration by one layer: its forward and backward, timed on one device, become ``kernels`` and ``floor``.
 
-Two sizes tell the two apart: the layer as it is, which the device's kernels take up, and one so narrow that only the
-host's issuing of it takes time. A layer timed alone says nothing of links: the other factors keep their priors.
+Two sizes tell the two apart, by forward and backward together: the layer as it is, which the device's kernels take up,
+and one so narrow that only the host's issuing of it takes time. A layer timed alone says nothing of links: the other
+factors keep their priors.
 """
 
 from __future__ import annotations
@@ -18,7 +19,6 @@ from ..estimate.layer import Pass, Setting, layer_time
 from ..estimate.model import Latent, Model
 from ..plan import Layout, columns
 from .calibrate import MEMORY_PRIOR, PRIOR
-from .calibrate_stages import PARTS
 from .posterior import posterior
 
 Column = NDArray[np.float64]
@@ -68,15 +68,13 @@ def calibrate_layer(runs: tuple[LayerRun, ...], source: str = "") -> Calibration
     Returns:
         A calibration whose band is that of the generic model: one layer does not vouch for a whole step.
     """
-    measured = [np.log([run.forward + run.backward, run.forward / run.backward]) for run in runs]
-    noise = [np.array([np.hypot(SURE, run.spread), PARTS["share"]]) for run in runs]
+    measured = np.log([run.forward + run.backward for run in runs])
+    noise = np.array([np.hypot(SURE, run.spread) for run in runs])
 
     def predicted(at: Column) -> Column:
-        several = [layer_pass(run, _factors(at)) for run in runs]
-        return np.log([part for f, b in several for part in (f + b, f / b)])
+        return np.log([sum(layer_pass(run, _factors(at))) for run in runs])
 
-    wide = np.full(len(FITTED), WIDE)
-    found = posterior(predicted, (np.concatenate(measured), np.concatenate(noise)), wide, robust=False)
+    found = posterior(predicted, (measured, noise), np.full(len(FITTED), WIDE), robust=False)
     silent = {name: Factor(1.0, error) for name, error in (PRIOR | {"memory": MEMORY_PRIOR}).items()}
     return replace(GENERIC, **silent | _named(found.at, found.errors), source=source)  # type: ignore[arg-type]
 
