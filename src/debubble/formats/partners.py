@@ -14,12 +14,12 @@ from numpy.typing import NDArray
 
 from ..errors import Fault, InputError
 from ..op import Kind
+from .in_order import Side, in_order, rate_of, sides
 from .matching import TOGETHER, match, only
 from .rank_ops import RankOps, Transfers
 
 _MOST = 512  # transfers of a device that are compared
 _STEPS = 4  # likewise steps
-_Side = tuple[NDArray[np.int64], NDArray[np.int64]]
 
 
 def chains(devices: Sequence[RankOps]) -> list[list[int]]:
@@ -129,41 +129,20 @@ def _in_order(devices: Sequence[RankOps]) -> set[tuple[int, int]]:
     if len(moves) < len(devices):
         return set()
     steps = np.array(sorted(set.intersection(*(set(move.step.tolist()) for move in moves)))[:_STEPS])
-    sides = [_sides(move, steps) for move in moves]
+    ends = [sides(move, steps) for move in moves]
     within = reach(devices)
-    return {(i, j) for i, j in permutations(range(len(devices)), 2) if _follows(sides[i], sides[j], within)}
+    return {(i, j) for i, j in permutations(range(len(devices)), 2) if _follows(ends[i], ends[j], within)}
 
 
-def _sides(moves: Transfers, steps: NDArray[np.int64]) -> dict[tuple[bool, int], _Side]:
-    """Step and end of every transfer of some steps in order, by whether it sends and whether forward."""
-    sides = {}
-    for send in (False, True):
-        for forward in (0, 1):
-            rows = np.flatnonzero((moves.send == send) & (moves.forward == forward) & np.isin(moves.step, steps))
-            rows = rows[np.lexsort((moves.end[rows], moves.step[rows]))]
-            sides[send, forward] = moves.step[rows], moves.end[rows]
-    return sides
-
-
-def _follows(one: dict[tuple[bool, int], _Side], other: dict[tuple[bool, int], _Side], within: int) -> bool:
+def _follows(one: dict[tuple[bool, int], Side], other: dict[tuple[bool, int], Side], within: int) -> bool:
     """Whether the second takes all that the first sends forward, and sends it all that comes back."""
-    down, up = _lags(one[True, 1], other[False, 1]), _lags(other[True, 0], one[False, 0])
-    if down is None or up is None or not len(down):
+    pairs = in_order(one, other)
+    if pairs is None:
         return False
-    lag = np.concatenate([down, -up])
+    mine, theirs, _ = pairs
+    lag = theirs - mine - rate_of(*pairs).rate * (mine - mine.min())
     offset = float(np.median(lag))
     return abs(offset) < within and float(np.median(np.abs(lag - offset))) < TOGETHER
-
-
-def _lags(sent: _Side, received: _Side) -> NDArray[np.int64] | None:
-    """By how much each receive ends behind its send, over the steps in which both are as many; None where few are."""
-    steps, number = np.unique(np.concatenate([sent[0], received[0]]), return_inverse=True)
-    mine, theirs = (np.bincount(part, minlength=len(steps)) for part in np.split(number, [len(sent[0])]))
-    good = steps[mine == theirs]
-    if 2 * len(good) < len(steps):  # a cut step, or a transfer that was set aside, spoils its step only
-        return None
-    ends = [end[np.isin(step, good)] for step, end in (sent, received)]
-    return ends[1] - ends[0]
 
 
 def _by_ends(devices: Sequence[RankOps]) -> set[tuple[int, int]]:

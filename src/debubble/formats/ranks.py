@@ -16,6 +16,7 @@ from ..program import Program
 from ..schedule import Schedule
 from ..timeline import Timeline
 from .clocks import Alignment, align, lags
+from .drift import steady
 from .hops import hops
 from .kineto.directions import directed
 from .places import Places, Said, places
@@ -46,8 +47,9 @@ def observe(reading: Reading, said: Said | None = None) -> Observation:
     devices, how = _devices(reading)
     sound, remarks = plausible(with_steps(devices))
     where = places(sound, said)
+    sound, drifted = steady(sound, where)
     found, left_out = _windows(sound, where, said, reading.source)
-    remarks += [*where.remarks, *left_out]
+    remarks += [*where.remarks, *drifted, *left_out]
     if not found:
         rule = "; ".join(left_out) or "no step of it is complete"
         raise InputError(Fault(reading.source, rule, "give a trace with one whole step of every rank"))
@@ -160,8 +162,15 @@ def _aligned(
     windows: Sequence[Window], clock: Clock, bounds: dict[int, NDArray[np.float64]]
 ) -> tuple[list[Window], int, list[str]]:
     """Put the ranks of each window on one clock; its uncertainty in nanoseconds, and remarks."""
-    groups = [_group(some, clock, bounds) for some in _sharing(windows, clock)]
-    remarks = []
+    groups: list[_Group] = []
+    remarks: list[str] = []
+    for some in _sharing(windows, clock):
+        shared = _group(some, clock, bounds)
+        alone = [] if shared.alignment.consistent else [_group([window], clock, {}) for window in some]
+        apart = len(alone) > 1 and all(group.alignment.consistent for group in alone)
+        groups += alone if apart else [shared]
+        if apart and not remarks:
+            remarks.append("offsets of clocks change from step to step: each step was aligned on its own")
     broken = max(group.alignment.violation for group in groups)
     if broken and clock is Clock.SHARED:
         remarks.append(
