@@ -172,7 +172,7 @@ def _ends(setup: Setup) -> Iterator[Breach]:
         elif value % chunks:
             yield Breach(f"{field} over chunks", (field, "chunks"), f"its layers divide over {chunks} chunks")
     fields = (*ends, "layers", "pipeline")
-    if ranks < 0 or rest < 0 or (rest % ranks if ranks else rest):
+    if ranks < 0 or rest < 0 or bool(rest) != bool(ranks) or (ranks and rest % ranks):
         rule = f"{rest} layers are left for {ranks} ranks in between, which do not share them evenly"
         yield Breach("middle over ranks", fields, rule)
     elif ranks and rest // ranks % chunks:
