@@ -119,7 +119,9 @@ def calibrate_stages(runs: Sequence[StageRun], rows: Sequence[Row] = (), source:
 
     found = posterior(predicted, (target, noise), np.array(list(PRIOR.values())), _start(held))
     memory = calibrate(rows).memory if rows else Factor(1.0, MEMORY_PRIOR)
-    band = _band([*timed, *(Row(run.model, run.cluster, run.layout, (), run.source) for run in runs)], found)
+    whole = np.concatenate([*(one.part == 0 for one in held), np.ones(len(timed), np.bool_)])  # slots, and steps
+    rows_of_runs = [Row(run.model, run.cluster, run.layout, (), run.source) for run in runs]
+    band = _band([*timed, *rows_of_runs], found, found.off[whole])
     return replace(_factors(found.at, found.errors), memory=memory, rows=len(timed), source=source, band=band)
 
 
@@ -183,11 +185,11 @@ def _factors(at: Column, errors: Column | None = None) -> Calibration:
     return replace(GENERIC, **named)  # type: ignore[arg-type]
 
 
-def _band(rows: Sequence[Row], found: Posterior) -> float:
+def _band(rows: Sequence[Row], found: Posterior, off: Column) -> float:
     """Relative error of a step like those measured: what the model gets wrong, and what the factors leave open."""
     moved = found.at + NUDGE * np.eye(len(found.at) + 1, len(found.at), -1)
     several = [row for row in rows for _ in moved]
     log = np.log(predict(several, _factors(np.tile(moved, (len(rows), 1)).T))[0]).reshape(len(rows), -1)
     slope = (log[:, 1:] - log[:, :1]) / NUDGE
     unsure = float(np.mean(np.einsum("ij,jk,ik->i", slope, found.covariance, slope)))
-    return float(np.sqrt(NOISE**2 + max(float(np.median(found.off**2)), unsure)))
+    return float(np.sqrt(NOISE**2 + max(float(np.median(off**2)), unsure)))

@@ -1,0 +1,49 @@
+"""A real run of the built-in model, recorded and unpaced, calibrates the planner to the stages that it measured."""
+
+import numpy as np
+import pytest
+
+from debubble.diagnose.stage_costs import stage_costs
+from debubble.diagnose.windows import summarise
+from debubble.estimate.factors import GENERIC
+from debubble.estimate.hardware import cluster_of
+from debubble.estimate.read_hardware import read_hardware
+from debubble.estimate.read_model import read_model
+from debubble.formats.recording import read_recording
+from debubble.plan import Layout
+from debubble.planning.calibration_file import read_calibration
+from debubble.planning.judge import simulated
+
+pytestmark = [pytest.mark.real, pytest.mark.slow]
+pytest.importorskip("torch")
+
+# What ``run`` trains, and a host whose file is a guess.
+MODEL = "layers = 8\nhidden = 32\nffn = 128\nheads = 2\nkv_heads = 2\nvocab = 256\nbiases = true\ngated = false\n"
+HOST = "bf16_tflops = 0.05\nmemory_gb = 8\nmemory_tb_s = 0.01\nlink_gb_s = 1\n"
+
+
+def slots(costs):
+    """F + B of each stage, milliseconds."""
+    return costs.durations.sum(axis=(0, 2)) / 1e6
+
+
+def test_a_recording_calibrates_the_planner_to_its_own_stages(cli, tmp_path):
+    files = {name: tmp_path / f"{name}.toml" for name in ("model", "host", "factors")}
+    files["model"].write_text(MODEL)
+    files["host"].write_text(HOST)
+    sizes = ("--schedule", "1f1b", "-p", 2, "-m", 4, "--steps", 8, "--device", "cpu")
+    assert cli("run", *sizes, "--out", tmp_path / "recorded").status == 0
+    ran = cli(
+        *("plan", "--model", files["model"], "--gpu", files["host"], "--gpus", 2, "--global-batch", 4),
+        *("--sequence", 32, "--calibrate", tmp_path / "recorded", "--save-calibration", files["factors"]),
+    )
+    assert "micro-batch 1, sequence 32" in ran.err
+
+    model, cluster = read_model(str(files["model"])), cluster_of(read_hardware(str(files["host"])), 2)
+    layout = Layout(pipeline=2, microbatches=4, sequence=32)
+    measured = slots(stage_costs(summarise(read_recording(tmp_path / "recorded")))).sum()
+    off = []
+    for factors in (GENERIC, read_calibration(files["factors"], model, cluster, layout)):
+        costs = simulated(model, cluster, layout, factors)[1]
+        off.append(abs(np.log(costs.durations[[0, 3]].sum() / 1e6 / measured)))
+    assert off[1] < 0.25 + off[0] / 4
