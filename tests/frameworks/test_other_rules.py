@@ -1,9 +1,15 @@
 """torchtitan, DeepSpeed and nanotron: rules, defaults, and how layers are dealt."""
 
+from fractions import Fraction
+
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from debubble.frameworks.backends import BACKENDS
-from debubble.frameworks.setup import Setup
+from debubble.frameworks.nanotron import NANOTRON
+from debubble.frameworks.setup import Setup, Sizes
+from debubble.frameworks.splits import by_weight
 from debubble.frameworks.torchtitan import dealt
 from debubble.planning.check import check
 
@@ -73,3 +79,47 @@ def test_nemo_says_megatrons_rules_in_its_own_words():
 
 def test_every_backend_says_from_which_version_its_rules_were_read():
     assert all("@" in backend.version or "torch 2." in backend.version for backend in BACKENDS.values())
+
+
+@given(layers=st.integers(1, 100), ranks=st.integers(1, 16), layer=st.integers(1, 50), head=st.integers(0, 200))
+def test_nanotron_fills_a_stage_once_the_running_weight_passes_its_share(layers, ranks, layer, head):
+    """Layer i lies on as many stages as have shares below the weight of the i - 1 layers before it."""
+    whole, share = layers * layer + head, Fraction(layers * layer + head, ranks)
+    if share < layer:  # a stage cannot be skipped, however small its share
+        return
+    stage = [max(-(-Fraction(i * layer) // share) - 1, 0) for i in range(layers)]
+    after = max(-(-Fraction(layers * layer) // share) - 1, 0)
+    found = by_weight(layers, ranks, layer=layer, head=head)
+    if any(whole * (s + 1) % ranks == 0 and whole * (s + 1) // ranks % layer == 0 for s in range(ranks)):
+        return  # a share that a running weight meets exactly hangs on how a third is rounded
+    assert found == (tuple(stage.count(n) for n in range(ranks)) if after == ranks - 1 else None)
+
+
+def test_nanotron_leaves_a_heavy_head_fewer_layers_by_its_own_count():
+    """Llama 3 8B: a head of 128,256 x 4,096 weighs as much as 2.16 layers of 4 h^2 + 3 h f."""
+    sizes = Sizes(32, 8192, hidden=4096, ffn=14336, vocab=128256)
+    assert NANOTRON.deals is not None
+    assert NANOTRON.deals(sizes, 4) == ((9, 9, 8, 6),)
+
+
+def test_nanotron_whose_head_outweighs_its_layers_would_leave_ranks_empty():
+    setup = Setup(pipeline=4, layers=8, hidden=512, ffn=1024, vocab=200_000)
+    assert "full stages" in {breach.law for breach in NANOTRON.rules(setup)}
+
+
+@pytest.mark.parametrize(
+    ("name", "tensor_of_experts", "expert", "legal"),
+    [
+        ("megatron", None, 16, False),  # each expert on all 8 devices of the tensor group
+        ("megatron", 1, 16, True),
+        ("megatron", 1, 64, False),
+        ("nemo", 2, 8, True),
+        ("torchtitan", None, 16, True),  # borrowed from data, context and tensor groups
+        ("nanotron", None, 16, True),
+        ("nanotron", 8, 16, False),
+    ],
+)
+def test_experts_spread_over_the_devices_of_a_stage_by_their_own_tensor_degree(name, tensor_of_experts, expert, legal):
+    """128 devices, TP 8, PP 8, so DP 2: recipes of DeepSeek-V3's kind spread experts further than the replicas."""
+    setup = Setup(gpus=128, tensor=8, pipeline=8, experts=64, expert=expert, expert_tensor=tensor_of_experts)
+    assert ("expert devices" not in {breach.law for breach in BACKENDS[name].rules(setup)}) == legal

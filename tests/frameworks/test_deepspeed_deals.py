@@ -1,0 +1,44 @@
+"""How DeepSpeed deals layers as we say it, against DeepSpeed itself, where it is installed."""
+
+import warnings
+from itertools import pairwise
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from debubble.frameworks.deepspeed import DEEPSPEED, split
+from debubble.frameworks.setup import Setup, Sizes
+
+with warnings.catch_warnings():
+    warnings.simplefilter("ignore")
+    utils = pytest.importorskip("deepspeed.runtime.utils", reason="deepspeed is not installed")
+
+
+def held(parts: list[int], weights: list[int]) -> tuple[int, ...]:
+    """Transformer layers between the bounds of each stage."""
+    return tuple(sum(weights[a:b]) for a, b in pairwise(parts))
+
+
+@settings(max_examples=150, deadline=None)
+@given(layers=st.integers(2, 40), stages=st.integers(2, 8))
+def test_deepspeed_0_19_deals_embedding_layers_and_head_uniformly_as_we_say(layers, stages):
+    if layers + 2 > stages:
+        parts = utils.partition_uniform(layers + 2, stages)
+        found = split(Setup(pipeline=stages, layers=layers, partition="uniform"))
+        assert found == held(parts, [0, *[1] * layers, 0])
+
+
+@settings(max_examples=100, deadline=None)
+@given(layers=st.integers(2, 30), stages=st.integers(2, 6), behind=st.integers(0, 2))
+def test_deepspeed_0_19_deals_layers_of_a_type_evenly_as_we_say(layers, stages, behind):
+    if layers >= stages:
+        weights = [0, *[1] * layers, *[0] * behind]
+        found = split(Setup(pipeline=stages, layers=layers, partition="type:TransformerLayer"))
+        assert found == held(utils.partition_balanced(weights, stages), weights)
+
+
+def test_what_the_planner_may_choose_are_these_two():
+    assert DEEPSPEED.deals is not None
+    assert DEEPSPEED.deals(Sizes(30, 4096), 4) == ((8, 8, 7, 7), (7, 8, 8, 7))
+    assert DEEPSPEED.deals(Sizes(32, 4096), 4) == ((8, 8, 8, 8), (8, 9, 8, 7))
