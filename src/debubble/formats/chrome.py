@@ -11,7 +11,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
-from operator import attrgetter
+from itertools import compress
 from typing import Any
 
 import msgspec
@@ -22,6 +22,7 @@ from ..errors import Fault, InputError
 from .mend import joins, mended, pieces
 
 Lane = tuple[int | str | None, int | str | None]
+Worth = Callable[[], NDArray[np.bool_]]
 _MOST_HEADER = 8 << 20  # bytes before the first event; the largest seen holds 11 groups of 300 ranks in 30 kB
 _PATIENCE = 3 << 20  # bytes to wait for the end of an event: past it a quote is missing, or this is no trace
 _MOST_NAMES = 1_000_000
@@ -32,21 +33,25 @@ _TOKEN = re.compile(rb'"[^"\\]*(?:\\.[^"\\]*)*"|[\[\]{}]', re.DOTALL)
 _OPENS = re.compile(rb"\s*:\s*\[")
 _CLOSES = re.compile(rb'\s*(?:,\s*"|\}|$)')
 _ENDING = re.compile(rb"\]\s*(?:,[^\[\]{}]*)?\}?\s*\Z")
+_FLOWS = re.compile(rb"[stf]")  # phases of arrows: their start, a step, their finish
 _JUNK = re.compile(rb"\A(?:\xef\xbb\xbf|\s+|(?:INFO|WARN|WARNING|ERROR|DEBUG|STAGE)[ :][^\n]*\n)+")
 
 
 class Event(msgspec.Struct, gc=False):
-    """What is read of each event; ``ts`` and ``dur`` are microseconds, whatever ``displayTimeUnit`` says."""
+    """What is read of each event; ``ts`` and ``dur`` are microseconds, whatever ``displayTimeUnit`` says.
+
+    The fields stand in the order in which profilers write them, which is the order that is decoded fastest.
+    """
 
     ph: str = ""
-    name: str = ""
     cat: str = ""
-    ts: float | None = None
-    dur: float | None = None
+    name: str = ""
     pid: int | str | None = 0
     tid: int | str | None = 0
-    id: int | str | None = None
+    ts: float | None = None
+    dur: float | None = None
     args: msgspec.Raw = msgspec.Raw(b"{}")
+    id: int | str | None = None
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -73,11 +78,22 @@ class Events:
 
 
 class _Numbers(dict[Any, int]):
-    """Numbers that are given out as keys come up; a lookup alone, since a call for each event is what costs."""
+    """Numbers that are given out as keys come up."""
 
     def __missing__(self, key: object) -> int:
         self[key] = number = len(self)
         return number
+
+
+class _Seen(dict[Any, Any]):
+    """What was found for a key is looked up when it comes again: a call for each event is what costs."""
+
+    def __init__(self, find: Callable[[Any], Any]) -> None:
+        self._find = find
+
+    def __missing__(self, key: object) -> Any:
+        self[key] = found = self._find(key)
+        return found
 
 
 class Words:
@@ -129,7 +145,12 @@ class _Tally:
 
 
 def read_events(
-    blocks: Iterable[bytes], take: Callable[[Events], None], words: Words, *, skip: frozenset[str] = frozenset()
+    blocks: Iterable[bytes],
+    take: Callable[[Events], None],
+    words: Words,
+    *,
+    skip: frozenset[str] = frozenset(),
+    worth: Worth | None = None,
 ) -> Told:
     """Decode a trace and hand its events to ``take``, chunk after chunk.
 
@@ -137,7 +158,8 @@ def read_events(
         blocks: the text of the file.
         take: receives the columns of each chunk; they are not kept.
         words: filled with the names and lanes that the columns index.
-        skip: categories that are dropped before they become columns.
+        skip: categories whose names are not even counted among the words.
+        worth: says of each word known by now whether its events become columns, bool[words]; all do without it.
 
     Raises:
         InputError: the text holds no list of events.
@@ -147,7 +169,7 @@ def read_events(
         tally.rows += len(batch)
         kept = [event for event in batch if event.cat not in skip] if skip else batch
         if kept:
-            take(_columns(kept, words))
+            take(_columns(kept, words, worth))
     front, back = (_keys(text) for text in (tally.header.rstrip(_GAP) + b"}", tally.trailer.lstrip(_GAP)))
     tally.unread = not back and bool(tally.trailer.strip(_GAP + b"}"))
     return Told(front | back, tuple(tally.remarks()), tally.rows)
@@ -342,32 +364,28 @@ def _keys(inside: bytes) -> dict[str, Any]:
     return {}
 
 
-# Getters that run without a step of the interpreter for each event.
-_PHASE, _TS, _DUR, _ID, _ARGS = map(attrgetter, ("ph", "ts", "dur", "id", "args"))
-_WORD, _LANE = attrgetter("cat", "name"), attrgetter("pid", "tid")
-
-
-def _columns(events: list[Event], words: Words) -> Events:
-    known, count = words.known, len(events)
-    number = known.__getitem__ if len(known) < _MOST_NAMES - count else words.word
-    phases = "".join(map(_PHASE, events))
-    if len(phases) != count:
-        phases = "".join([event.ph[:1] or " " for event in events])
+def _columns(events: list[Event], words: Words, worth: Worth | None) -> Events:
+    """Columns of the events that are worth any; a name that comes again in the chunk costs two lookups."""
+    word_of = _Seen(lambda category: _Seen(lambda name: words.word((category, name))))
+    word = np.fromiter([word_of[event.cat][event.name] for event in events], np.int32, len(events))
+    if worth is not None:
+        kept = worth()[word]
+        events, word = list(compress(events, kept.tolist())), word[kept]
+    phases = "".join([event.ph[:1] or " " for event in events]).encode("latin-1", "replace")
+    lanes = words.lanes
     return Events(
-        phase=np.frombuffer(phases.encode("latin-1", "replace"), np.uint8),
-        word=np.fromiter(map(number, map(_WORD, events)), np.int32, count),
-        lane=np.fromiter(map(words.lanes.__getitem__, map(_LANE, events)), np.int32, count),
-        start=_nanoseconds(list(map(_TS, events))),
-        duration=_nanoseconds(list(map(_DUR, events))),
-        link=_links(list(map(_ID, events))),
-        args=list(map(_ARGS, events)),
+        phase=np.frombuffer(phases, np.uint8),
+        word=word,
+        lane=np.fromiter([lanes[event.pid, event.tid] for event in events], np.int32, len(events)),
+        start=_nanoseconds([event.ts for event in events]),
+        duration=_nanoseconds([event.dur for event in events]),
+        link=_links(events) if _FLOWS.search(phases) else np.zeros(len(events), np.int64),
+        args=[event.args for event in events],
     )
 
 
-def _links(flows: list[int | str | None]) -> NDArray[np.int64]:
-    if flows.count(None) == len(flows):
-        return np.zeros(len(flows), np.int64)
-    return np.array([0 if flow is None else _number(flow) for flow in flows], np.int64)
+def _links(events: list[Event]) -> NDArray[np.int64]:
+    return np.array([0 if event.id is None else _number(event.id) for event in events], np.int64)
 
 
 def _nanoseconds(microseconds: list[float | None]) -> NDArray[np.int64]:

@@ -110,7 +110,7 @@ def read_trace(path: Path) -> TraceFile:
     """
     words, remarks = Words(), list[str]()
     collector = Collector(words)
-    said = read_events(blocks(path, remarks), collector.take, words, skip=SKIPPED)
+    said = read_events(blocks(path, remarks), collector.take, words, skip=SKIPPED, worth=collector.worth)
     tables = collector.tables()
     if said.remarks and not any(len(table["start"]) for table in tables.columns.values()):
         raise InputError(Fault(str(path), "; ".join([*remarks, *said.remarks]), "export it again"))

@@ -19,6 +19,7 @@ from ..chrome import Events, Words, arguments
 from .names import Role, role_of, way_of
 
 Ints = NDArray[np.int64]
+_Columns = dict[str, NDArray[Any]]
 UNLINKED = (1 << 32) - 1  # a correlation that is not there
 SECOND = 1_000_000_000  # nanoseconds
 HOUR = 3600 * SECOND
@@ -59,6 +60,12 @@ _COMM_ARGS = msgspec.json.Decoder(list[CommArgs], strict=False)
 _TOLD_ARGS = msgspec.json.Decoder(list[ToldArgs], strict=False)
 _NAME_ARGS = msgspec.json.Decoder(list[_NameArgs], strict=False)
 
+
+def _of(*roles: Role) -> NDArray[np.bool_]:
+    """Whether each role is among these, bool[roles], so that one look tells it of many events."""
+    return np.isin(np.arange(len(Role)), roles)
+
+
 # Columns of each table; `told` and `comms` have a list of decoded arguments beside them.
 _SHAPES = {
     "marks": ("word", "lane", "start", "end"),
@@ -76,7 +83,8 @@ _NARROW: dict[str, type[np.generic]] = {
     "phase": np.uint8,
     "correlation": np.uint32,
 }
-_MARKS = [Role.LABEL, Role.STEP, Role.OPTIMIZER, Role.RANGE, Role.SEND, Role.RECEIVE, Role.POST]
+_MARK = _of(Role.LABEL, Role.STEP, Role.OPTIMIZER, Role.RANGE, Role.SEND, Role.RECEIVE, Role.POST)
+_CALL = _of(Role.ENGINE, Role.CALL)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -121,10 +129,14 @@ class _Column:
         self._rows[self._size : size] = values
         self._size = size
 
-    def whole(self) -> NDArray[Any]:
-        """All rows; the column cannot grow any more."""
-        self._rows.resize(self._size, refcheck=False)
-        return self._rows
+    def rows(self) -> NDArray[Any]:
+        """The rows so far; the column cannot grow while they are in use."""
+        return self._rows[: self._size]
+
+    def only(self, keep: NDArray[np.bool_]) -> None:
+        """Forget all other rows."""
+        self._rows = self.rows()[keep]
+        self._size = len(self._rows)
 
 
 class Collector:
@@ -138,42 +150,56 @@ class Collector:
         }
         self._told: list[ToldArgs] = []
         self._comms: list[CommArgs] = []
-        self._device = False
+        self._wanted = np.ones(len(Role), np.bool_)  # by role
+        self._wanted[Role.NONE] = False
         self._threads: dict[int, str] = {}
         self._processes: dict[int | str, str] = {}
+
+    def worth(self) -> NDArray[np.bool_]:
+        """Which of the words known by now are kept, bool[words]; calls on the CPU are not where a device works."""
+        self._learn()
+        return self._wanted[self._roles]
 
     def take(self, events: Events) -> None:
         """Keep the rows of one chunk, table by table."""
         self._learn()
         role = self._roles[events.word]
         span, end = events.phase == ord("X"), events.start + events.duration
-        marks = np.flatnonzero(span & np.isin(role, _MARKS))
-        self._keep("marks", events.word[marks], events.lane[marks], events.start[marks], end[marks])
-        calls = np.flatnonzero(span & ((role == Role.ENGINE) | ((role == Role.CALL) & (not self._device))))
+        columns: _Columns = {"word": events.word, "lane": events.lane, "phase": events.phase}
+        columns |= {"start": events.start, "end": end}
+        marks = np.flatnonzero(span & _MARK[role])
+        self._keep("marks", columns, marks)
+        calls = np.flatnonzero(span & _CALL[role] & self._wanted[role])
         calls = calls[outermost(events.lane[calls], events.start[calls], end[calls])]
-        self._keep("calls", events.word[calls], events.lane[calls], events.start[calls], end[calls])
+        self._keep("calls", columns, calls)
         kernels = np.flatnonzero(span & (role == Role.KERNEL))
-        self._device = self._device or bool(len(kernels))  # then work on the CPU is no work of a stage
-        columns = (events.word[kernels], events.lane[kernels], events.start[kernels], end[kernels])
-        self._keep("kernels", *columns, _correlations(events, kernels))
+        self._keep("kernels", columns, kernels, correlation=_correlations(events, kernels))
         launches = np.flatnonzero(span & (role == Role.LAUNCH))
-        self._keep("launches", events.lane[launches], events.start[launches], _correlations(events, launches))
+        self._keep("launches", columns, launches, correlation=_correlations(events, launches))
         flows = np.flatnonzero((role == Role.FLOW) & ~span)
-        ends = events.phase[flows] == ord("f")
-        self._keep("flows", events.lane[flows], events.start[flows], events.link[flows], ends)
-        self._take_spoken(events, role, end)
+        self._keep("flows", columns, flows, link=events.link[flows], ends=events.phase[flows] == ord("f"))
+        self._take_spoken(events, role, columns)
+        if len(kernels) and self._wanted[Role.CALL]:
+            self._see_device()
 
-    def _take_spoken(self, events: Events, role: NDArray[np.uint8], end: Ints) -> None:
+    def _see_device(self) -> None:
+        """From now on work on the CPU is no work of a stage, but for that of the autograd engine; nor was it before."""
+        self._wanted[Role.CALL] = False
+        calls = self._kept["calls"]
+        engine = self._roles[calls["word"].rows()] == Role.ENGINE
+        for column in calls.values():
+            column.only(engine)
+
+    def _take_spoken(self, events: Events, role: NDArray[np.uint8], columns: _Columns) -> None:
         """The rows whose arguments speak: ops that are told, communication, names of threads."""
         told = np.flatnonzero((role == Role.TOLD) & np.isin(events.phase, list(b"XBE")))
-        columns = (events.word[told], events.lane[told], events.start[told], end[told], events.phase[told])
-        self._keep("told", *columns)
-        self._told += arguments([events.args[row] for row in told], _TOLD_ARGS)
+        self._keep("told", columns, told)
+        self._told += _said(events, told, _TOLD_ARGS)
         comms = np.flatnonzero((events.phase == ord("X")) & ((role == Role.COMMS) | (role == Role.COMM_KERNEL)))
-        self._keep("comms", events.word[comms], events.lane[comms], events.start[comms], end[comms])
-        self._comms += arguments([events.args[row] for row in comms], _COMM_ARGS)
-        titles = np.flatnonzero((events.phase == ord("M")) & np.isin(role, [Role.THREAD, Role.PROCESS]))
-        said = arguments([events.args[row] for row in titles], _NAME_ARGS)
+        self._keep("comms", columns, comms)
+        self._comms += _said(events, comms, _COMM_ARGS)
+        titles = np.flatnonzero((events.phase == ord("M")) & ((role == Role.THREAD) | (role == Role.PROCESS)))
+        said = _said(events, titles, _NAME_ARGS)
         for lane, which, title in zip(events.lane[titles].tolist(), role[titles].tolist(), said, strict=True):
             if which == Role.THREAD:
                 self._threads[lane] = title.name
@@ -186,13 +212,14 @@ class Collector:
             fresh = islice(self._words.known, len(self._roles), None)
             self._roles = np.concatenate([self._roles, np.array([role_of(*pair) for pair in fresh], np.uint8)])
 
-    def _keep(self, table: str, *columns: NDArray[Any]) -> None:
-        for name, column in zip(_SHAPES[table], columns, strict=True):
-            self._kept[table][name].extend(column)
+    def _keep(self, table: str, columns: _Columns, rows: NDArray[np.intp], **more: NDArray[Any]) -> None:
+        """Keep some rows of a chunk's columns, and ``more`` columns that hold these rows alone."""
+        for name, kept in self._kept[table].items():
+            kept.extend(more[name] if name in more else columns[name][rows])
 
     def tables(self) -> Tables:
         """What was kept, without the rows whose times cannot be true."""
-        columns = {table: {name: one.whole() for name, one in kept.items()} for table, kept in self._kept.items()}
+        columns = {table: {name: one.rows() for name, one in kept.items()} for table, kept in self._kept.items()}
         aside: dict[str, int] = {}
         zero = _zero(columns)
         keep = {name: _plausible(table, zero, aside) for name, table in columns.items()}
@@ -226,9 +253,12 @@ def outermost(lane: NDArray[np.integer[Any]], start: Ints, end: Ints) -> NDArray
     return result
 
 
+def _said(events: Events, rows: NDArray[np.intp], decoder: msgspec.json.Decoder[Any]) -> list[Any]:
+    return arguments([events.args[row] for row in rows.tolist()], decoder)
+
+
 def _correlations(events: Events, rows: NDArray[np.intp]) -> NDArray[np.uint32]:
-    said = arguments([events.args[row] for row in rows.tolist()], _CORRELATIONS)
-    return linked([one.correlation for one in said])
+    return linked([one.correlation for one in _said(events, rows, _CORRELATIONS)])
 
 
 def linked(correlations: Sequence[int]) -> NDArray[np.uint32]:
