@@ -268,6 +268,25 @@ def test_ranks_that_are_missing_are_said_and_nobody_is_blamed_for_their_work(cli
     assert not any("host gaps" in each["finding"] for each in there.json["findings"])
 
 
+@pytest.mark.parametrize("lost", range(4))
+@pytest.mark.parametrize("name", ["1f1b", "1f1b_runtime", "interleaved1f1b", "zbv", "gpipe"])
+def test_ranks_that_are_left_are_accounted_for_whichever_is_lost_and_claim_no_order(cli, shared, name, lost):
+    """Their own work is what it was, and no longer window can be seen through fewer ranks."""
+    files = {int(path.name[4]): path for path in (shared / "traces" / "torch-cpu" / name).iterdir()}
+    left = cli("diagnose", *(path for rank, path in files.items() if rank != lost), "--steps", "0:0", "--json")
+    whole = cli("diagnose", *files.values(), "--steps", "0:0", "--json").json
+    assert left.status == 0
+    found = left.json
+    assert (found["ranks"], found["schedule"], found["what_if"]) == (3, "no known schedule", [])
+    assert found["torn_ranks"]
+    assert found["verdict"][0].startswith("Ranks are missing")
+    assert any("3 of 4 ranks are here" in remark for remark in found["remarks"])
+    assert sum(cause["cost_ms"] for cause in found["causes"]) == pytest.approx(found["makespan_ms"])
+    work = [row["compute_ms"] for row in whole["per_rank"] if row["rank"] != lost]
+    assert [row["compute_ms"] for row in found["per_rank"]] == pytest.approx(work, rel=1e-6)
+    assert found["makespan_ms"] <= whole["makespan_ms"] + found["clock_uncertainty_ms"]
+
+
 def test_one_whole_replica_lacks_nothing(cli, shared):
     files = [shared / "traces" / "bytedance-st" / "st-kineto" / f"rank{rank}_trace.json.gz" for rank in (0, 2, 4, 6)]
     found = cli("diagnose", *files, "--json").json

@@ -17,6 +17,7 @@ from ..schedule import Schedule
 from ..timeline import Timeline
 from .clocks import Alignment, align, lags
 from .drift import steady
+from .holes import closed_up
 from .hops import hops
 from .kineto.directions import directed
 from .places import Places, Said, places
@@ -46,7 +47,7 @@ def observe(reading: Reading, said: Said | None = None) -> Observation:
     said = said or Said()
     devices, how = _devices(reading)
     sound, remarks = plausible(with_steps(devices))
-    where = places(sound, said)
+    sound, where, beside = closed_up(sound, places(sound, said))
     sound, drifted = steady(sound, where)
     found, left_out = _windows(sound, where, said, reading.source)
     remarks += [*where.remarks, *drifted, *left_out]
@@ -64,7 +65,7 @@ def observe(reading: Reading, said: Said | None = None) -> Observation:
         clock_uncertainty_ns=uncertainty,
         matched_share=moves.matched_share,
         links=moves.links,
-        torn=torn(sound, where, moves.found, found),
+        torn=tuple(sorted({*beside, *torn(sound, where, moves.found, found, reading.world)})),
     )
 
 

@@ -16,7 +16,11 @@ MATCHED = 0.9  # of a rank's transfers: where none reaches it, ends do not tell 
 
 
 def torn(
-    devices: Sequence[RankOps], where: Places, found: dict[int, NDArray[np.bool_]], windows: Sequence[Window]
+    devices: Sequence[RankOps],
+    where: Places,
+    found: dict[int, NDArray[np.bool_]],
+    windows: Sequence[Window],
+    world: int | None = None,
 ) -> tuple[int, ...]:
     """Global ranks of devices that lack a neighbour.
 
@@ -25,6 +29,8 @@ def torn(
         where: their places.
         found: by index of a device, whether the other side of each of its transfers is here.
         windows: that count; transfers of other steps do not.
+        world: how many ranks the job has, if that is known: where no transfer tells, pipelines as long as those that
+            are here must divide it.
     """
     if max(where.position) == 0:
         return tuple(device.rank for device in devices if device.talks)
@@ -33,7 +39,8 @@ def torn(
         steps.setdefault(window.replica, set()).add(window.step)
     share = {i: _share(devices[i], flags, steps.get(where.replica[i], set())) for i, flags in found.items()}
     if max(share.values(), default=0.0) < MATCHED:
-        return ()
+        short = world is not None and world > len(devices) and world % (max(where.position) + 1) > 0
+        return tuple(device.rank for device in devices if short and device.talks)
     return tuple(devices[i].rank for i, matched in share.items() if matched < HALF)
 
 
