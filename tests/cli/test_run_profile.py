@@ -10,7 +10,7 @@ from debubble.estimate.read_hardware import read_hardware
 
 pytestmark = pytest.mark.skipif(find_spec("torch") is None, reason="no torch")
 MODEL = "layers = 4\nhidden = 256\nffn = 688\nheads = 4\nkv_heads = 2\nvocab = 1000\n"
-CPU = "bf16_tflops = 0.05\nmemory_gb = 8\nmemory_tb_s = 0.01\nlink_gb_s = 1\n"
+CPU = "units = 1\nbf16_tflops = 0.05\nmemory_gb = 8\nmemory_tb_s = 0.01\nlink_gb_s = 1\n"
 
 
 @pytest.fixture

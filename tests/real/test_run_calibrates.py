@@ -19,7 +19,7 @@ pytest.importorskip("torch")
 
 # What ``run`` trains, and a host whose file is a guess.
 MODEL = "layers = 8\nhidden = 32\nffn = 128\nheads = 2\nkv_heads = 2\nvocab = 256\nbiases = true\ngated = false\n"
-HOST = "bf16_tflops = 0.05\nmemory_gb = 8\nmemory_tb_s = 0.01\nlink_gb_s = 1\n"
+HOST = "units = 1\nbf16_tflops = 0.05\nmemory_gb = 8\nmemory_tb_s = 0.01\nlink_gb_s = 1\n"
 
 
 def slots(costs):

@@ -149,9 +149,9 @@ def _held(run: StageRun) -> _Held:
 
 
 def _start(held: Sequence[_Held]) -> Column:
-    """Kernels and hops there where those of most stages lie."""
+    """What slots are made of, and hops, there where those of most stages lie."""
     at = np.zeros(len(NAMES))
-    for name, number in (("kernels", 0), ("transfer", 2)):
+    for name, number in (("kernels", 0), ("tensor", 0), ("floor", 0), ("transfer", 2)):
         at[NAMES.index(name)] = _median(np.concatenate([one.off[one.part == number] for one in held]))
     return at
 
