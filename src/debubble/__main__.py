@@ -1,6 +1,7 @@
 """The command line from outside: what the script ``debubble`` and ``python -m debubble`` start.
 
-Nothing is imported before Ctrl-C is looked after.
+Nothing is imported before Ctrl-C is looked after. BLAS, which numpy brings, gets one thread: it would start one a core,
+each of which spins for a while, and no verb multiplies large matrices.
 """
 
 import os
@@ -11,6 +12,7 @@ INTERRUPTED = 130
 
 def entry() -> int:
     """Run the command line of this process and return its exit status."""
+    os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
     try:
         from .cli.main import main
 

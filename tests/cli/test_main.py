@@ -1,5 +1,6 @@
 """The entry point: verbs imported when used, errors as exit statuses and single lines."""
 
+import os
 import subprocess
 import sys
 import tomllib
@@ -149,6 +150,18 @@ def test_ctrl_c_while_modules_are_imported_ends_without_a_traceback():
     )
     ran = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
     assert (ran.returncode, ran.stdout, ran.stderr) == (130, "", "")
+
+
+@pytest.mark.skipif(not Path("/proc/self/task").exists(), reason="counts threads in /proc")
+def test_numpy_starts_no_threads_that_spin():
+    code = (
+        "import os, sys, debubble.__main__ as it\n"
+        "sys.argv = ['debubble', 'show', '1f1b', '-p', '2', '-m', '2', '--json']\n"
+        "it.entry(); sys.stderr.write(str(len(os.listdir('/proc/self/task'))))"
+    )
+    env = {name: value for name, value in os.environ.items() if "THREADS" not in name}
+    ran = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, env=env)
+    assert ran.stderr == "1"
 
 
 def test_the_script_imports_nothing_before_it_looks_after_ctrl_c():
