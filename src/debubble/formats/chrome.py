@@ -371,7 +371,7 @@ def _columns(events: list[Event], words: Words, worth: Worth | None) -> Events:
     if worth is not None:
         kept = worth()[word]
         events, word = list(compress(events, kept.tolist())), word[kept]
-    phases = "".join([event.ph[:1] or " " for event in events]).encode("latin-1", "replace")
+    phases = _phases(events)
     lanes = words.lanes
     return Events(
         phase=np.frombuffer(phases, np.uint8),
@@ -382,6 +382,14 @@ def _columns(events: list[Event], words: Words, worth: Worth | None) -> Events:
         link=_links(events) if _FLOWS.search(phases) else np.zeros(len(events), np.int64),
         args=[event.args for event in events],
     )
+
+
+def _phases(events: list[Event]) -> bytes:
+    """A letter for each event."""
+    phases = "".join([event.ph for event in events])
+    if len(phases) != len(events):
+        phases = "".join([event.ph[:1] or " " for event in events])
+    return phases.encode("latin-1", "replace")
 
 
 def _links(events: list[Event]) -> NDArray[np.int64]:

@@ -254,7 +254,8 @@ def outermost(lane: NDArray[np.integer[Any]], start: Ints, end: Ints) -> NDArray
 
 
 def _said(events: Events, rows: NDArray[np.intp], decoder: msgspec.json.Decoder[Any]) -> list[Any]:
-    return arguments([events.args[row] for row in rows.tolist()], decoder)
+    args = events.args
+    return arguments([args[row] for row in rows.tolist()], decoder)
 
 
 def _correlations(events: Events, rows: NDArray[np.intp]) -> NDArray[np.uint32]:
