@@ -47,7 +47,7 @@ def test_stages_of_several_chunks_close_up(name):
     observation = observe(reading([device for device in devices(timeline) if device.rank != 2]))
     schedule = observation.windows[0].timeline.program.schedule
     assert (schedule.ranks, schedule.stages) == (3, 6)
-    assert any("no trace of stage 2, " in remark for remark in observation.remarks)
+    assert any("no whole trace of stage 2, " in remark for remark in observation.remarks)
 
 
 def test_of_replicas_that_all_lack_a_rank_the_fullest_answers():

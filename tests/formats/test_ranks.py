@@ -216,7 +216,7 @@ def test_a_rank_that_is_missing_from_the_only_replica_is_named():
     found = [replace(d, position=d.rank, stage=None) for d in devices(simulated("1f1b")) if d.rank != 2]
     observation = observe(reading(found))
     assert observation.torn == (1, 3)
-    assert any("no trace of position 2 is here" in remark for remark in observation.remarks)
+    assert any("no whole trace of position 2 is here" in remark for remark in observation.remarks)
 
 
 def test_an_absurd_duration_costs_its_window_and_not_the_run():

@@ -18,19 +18,23 @@ from .rank_ops import RankOps
 _NOWHERE = -1
 
 
-def closed_up(devices: Sequence[RankOps], where: Places) -> tuple[tuple[RankOps, ...], Places, tuple[int, ...]]:
+def closed_up(
+    devices: Sequence[RankOps], where: Places, without: int | None = None
+) -> tuple[tuple[RankOps, ...], Places, tuple[int, ...]]:
     """The devices of the fullest replica without gaps between them, where no replica is whole; else what was given.
 
     Args:
         devices: as they were measured.
         where: their places; positions and, where labels tell them, stages may be missing.
+        without: index of a device that is to be left out, whatever it holds.
 
     Returns:
         Devices with stages counted anew, their places, and the global ranks of those beside a gap.
     """
     numbers = [_held(device, at) for device, at in zip(devices, where.position, strict=True)]
-    used = [i for i, at in enumerate(where.position) if at != _NOWHERE]
-    wanted = set(range(max((int(numbers[i].max(initial=0)) for i in used), default=0) + 1))
+    placed = [i for i, at in enumerate(where.position) if at != _NOWHERE]
+    used = [i for i in placed if i != without]
+    wanted = set(range(max((int(numbers[i].max(initial=0)) for i in placed), default=0) + 1))
     here: dict[int, set[int]] = {}
     for i in used:
         here.setdefault(where.replica[i], set()).update(numbers[i].tolist())
@@ -47,6 +51,12 @@ def closed_up(devices: Sequence[RankOps], where: Places) -> tuple[tuple[RankOps,
     torn = tuple(devices[i].rank for i in kept if beside & set(numbers[i].tolist()))
     closer = tuple(_counted_anew(device, order) if i in kept else device for i, device in enumerate(devices))
     return closer, Places(position, replica, (*where.remarks, _said(devices, missing, fullest, kept))), torn
+
+
+def cut(devices: Sequence[RankOps]) -> list[int]:
+    """Indices of devices that have fewer ops than the others, the fewest first: those whose files were cut."""
+    most = max(map(len, devices), default=0)
+    return sorted((i for i, device in enumerate(devices) if len(device) < most), key=lambda i: len(devices[i]))
 
 
 def _held(device: RankOps, position: int) -> NDArray[np.int64]:
@@ -66,6 +76,6 @@ def _said(devices: Sequence[RankOps], missing: set[int], fullest: int, kept: Seq
     ranks = ", ".join(str(devices[i].rank) for i in kept)
     others = f" of replica {fullest}, the fullest," if len(kept) < len(devices) else ""
     return (
-        f"no trace of {what} {which} is here, so no pipeline is whole: windows are those of rank {ranks}{others} "
+        f"no whole trace of {what} {which} is here, so no pipeline is whole: windows are those of rank {ranks}{others} "
         "alone, and tell neither an order nor causes"
     )

@@ -17,7 +17,7 @@ from ..schedule import Schedule
 from ..timeline import Timeline
 from .clocks import Alignment, align, lags
 from .drift import steady
-from .holes import closed_up
+from .holes import closed_up, cut
 from .hops import hops
 from .kineto.directions import directed
 from .places import Places, Said, places
@@ -47,13 +47,10 @@ def observe(reading: Reading, said: Said | None = None) -> Observation:
     said = said or Said()
     devices, how = _devices(reading)
     sound, remarks = plausible(with_steps(devices))
-    sound, where, beside = closed_up(sound, places(sound, said))
-    sound, drifted = steady(sound, where)
-    found, left_out = _windows(sound, where, said, reading.source)
-    remarks += [*where.remarks, *drifted, *left_out]
-    if not found:
-        rule = "; ".join(left_out) or "no step of it is complete"
-        raise InputError(Fault(reading.source, rule, "give a trace with one whole step of every rank"))
+    placed = places(sound, said)
+    sound, drifted = steady(sound, placed)
+    found, sound, where, beside = _whole(sound, placed, said, reading.source)
+    remarks += [*where.remarks, *drifted]
     moves = hops(sound, where)
     clock = max((device.clock for device in sound), key=list(Clock).index)
     windows, uncertainty, aligned = _aligned(found, clock, moves.bounds)
@@ -82,6 +79,30 @@ def _devices(reading: Reading) -> tuple[list[RankOps], list[str]]:
     if reading.world is not None and reading.world > len(devices):
         how.append(f"{len(devices)} of {reading.world} ranks are here: what the others did is not known")
     return sorted(devices, key=lambda device: device.rank), how
+
+
+def _whole(
+    devices: Sequence[RankOps], placed: Places, said: Said, source: str
+) -> tuple[list[Window], tuple[RankOps, ...], Places, tuple[int, ...]]:
+    """Every complete window, of all ranks or else of those that are left without one whose file was cut.
+
+    Returns:
+        Windows, devices and places as they were then counted, and global ranks beside one that is missing. The places'
+        remarks say what was left out.
+
+    Raises:
+        InputError: no window is complete.
+    """
+    why: list[str] = []
+    for without in (None, *cut(devices)):
+        closer, where, beside = closed_up(devices, placed, without)
+        found, left_out = _windows(closer, where, said, source)
+        why = why or left_out
+        if found:
+            lost = why if without is not None else []
+            return found, closer, replace(where, remarks=(*where.remarks, *lost, *left_out)), beside
+    rule = "; ".join(why) or "no step of it is complete"
+    raise InputError(Fault(source, rule, "give a trace with one whole step of every rank"))
 
 
 def _windows(devices: Sequence[RankOps], where: Places, said: Said, source: str) -> tuple[list[Window], list[str]]:
