@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from ..estimate.hardware import Cluster, Hardware
     from ..estimate.model import Model
     from ..frameworks.setup import Backend
+    from ..plan import Layout
     from ..planning.search import Found
     from ..planning.space import Choice
     from .plan_growth import Grown
@@ -157,6 +158,16 @@ def _base(said: dict[str, Any]) -> Any:
     return Layout(sequence=said["sequence"] or 4096, precision=said["precision"] or "bf16", zero=zero)
 
 
+def _launched(said: dict[str, Any], backend: Backend | None) -> Layout:
+    """What all layouts of a search share: weights are gathered beside the forward where the framework can do that."""
+    base: Layout = _base(said)
+    if backend and base.zero > 1 and "zero" in backend.lacks:
+        rule = f"{backend.title} shares out the optimizer's state alone"
+        raise InputError(Fault(f"zero = {base.zero}", rule, "give --zero 1, or --emit torchtitan"))
+    habits = {"overlap_gather": base.zero >= 1} | dict(backend.habits if backend else {})
+    return replace(base, **habits)  # type: ignore[arg-type]  # names of fields that are on or off
+
+
 def _choice(said: dict[str, Any], gpus: int, backend: Backend | None) -> Choice:
     from ..planning.space import USUAL, Choice
     from ..schedules.catalog import CATALOG
@@ -179,7 +190,7 @@ def _choice(said: dict[str, Any], gpus: int, backend: Backend | None) -> Choice:
         schedules=names or able,
         backend=backend,
         data=(said["data"],) if said["data"] else (),
-        base=replace(_base(said), **backend.habits) if backend else _base(said),
+        base=_launched(said, backend),
         **{name: said[name] or () for name in lists},
     )
 

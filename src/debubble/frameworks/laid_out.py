@@ -28,7 +28,8 @@ def laid_out(backend: Backend, setup: Setup, base: Layout | None = None) -> Layo
     """
     base, full = base or Layout(), backend.settled(setup)
     switched = {name: flag in full.switches for name, flag in backend.switches.items()}
-    zero = switched.pop("zero", base.zero) if full.zero is None else full.zero
+    shared = switched.pop("zero", base.zero)
+    zero = shared if full.zero is None else full.zero
     return replace(
         base,
         tensor=full.tensor or 1,

@@ -51,6 +51,12 @@ ALIASES = {
     "num_moe_experts": "experts",
     "encoder_num_layers": "layers",
 }
+PRECISIONS = {
+    "bf16": "--bf16",
+    "fp16": "--fp16",
+    "fp8": "--bf16 --fp8-format hybrid",
+    "fp4": "--bf16 --fp4-format e2m1",
+}
 # Parts of a layout that a flag turns on.
 SWITCHES = {
     "zero": "--use-distributed-optimizer",
@@ -347,9 +353,10 @@ def emit(layout: Layout, sizes: Sizes) -> str:
     if layout.tensor_overlap:
         flags.append("--tp-comm-overlap")
     flags += ["--use-distributed-optimizer"] if layout.zero >= 1 else []
-    flags += ["--overlap-grad-reduce", "--overlap-param-gather"] if layout.zero >= 1 and layout.overlap else []
+    flags += ["--overlap-grad-reduce"] if layout.overlap else []
+    flags += ["--overlap-param-gather"] if layout.zero >= 1 and layout.overlap_gather else []
     flags += _recompute_flags(layout)
-    flags.append({"bf16": "--bf16", "fp16": "--fp16"}.get(layout.precision, "--bf16 --fp8-format hybrid"))
+    flags.append(PRECISIONS[layout.precision])
     return " \\\n".join(flags)
 
 
@@ -383,4 +390,5 @@ MEGATRON = Backend(
     emit,
     ("1f1b", "interleaved"),
     SWITCHES,
+    lacks=frozenset({"zero"}),
 )

@@ -151,5 +151,6 @@ NANOTRON = Backend(
     ("1f1b", "gpipe"),
     names={ours: theirs for theirs, ours in ENGINES.items()},
     deals=deals,
-    lacks=frozenset({"some layers"}),
+    habits={"overlap_gather": False},
+    lacks=frozenset({"some layers", "zero"}),
 )

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from ..plan import Layout
 from .layout_string import write_layout
-from .megatron import rules, schedule, settled, split
+from .megatron import SWITCHES, rules, schedule, settled, split
 from .setup import Backend, Sizes
 
 VERSION = "NVIDIA-NeMo/Megatron-Bridge@067f987"
@@ -38,6 +38,12 @@ KEYS = {
     "recompute_method": "recompute_method",
     "recompute_layers": "recompute_num_layers",
 }
+PRECISIONS = {
+    "bf16": "bf16_mixed",
+    "fp16": "fp16_mixed",
+    "fp8": "bf16_with_fp8_delayed_scaling_mixed",
+    "fp4": "bf16_with_nvfp4_mixed",
+}
 
 
 def emit(layout: Layout, sizes: Sizes) -> str:
@@ -61,7 +67,12 @@ def emit(layout: Layout, sizes: Sizes) -> str:
         lines += [f"cfg.model.recompute_method = {how!r}", f"cfg.model.recompute_num_layers = {many}"]
     lines += [
         f"cfg.model.sequence_parallel = {layout.sequence_parallel and layout.tensor > 1}",
-        "cfg.model.pipeline_dtype = torch.bfloat16",
+        f"cfg.ddp.use_distributed_optimizer = {layout.zero >= 1}",
+        f"cfg.ddp.overlap_grad_reduce = {layout.overlap}",
+        f"cfg.ddp.overlap_param_gather = {layout.zero >= 1 and layout.overlap_gather}",
+        f"cfg.comm_overlap.tp_comm_overlap = {layout.tensor_overlap}",
+        f"cfg.mixed_precision = {PRECISIONS[layout.precision]!r}",
+        f"cfg.model.pipeline_dtype = torch.{'float16' if layout.precision == 'fp16' else 'bfloat16'}",
         f"cfg.model.seq_length = {sizes.sequence}",
         f"cfg.train.micro_batch_size = {layout.micro_batch}",
         f"cfg.train.global_batch_size = {layout.global_batch}",
@@ -81,5 +92,6 @@ NEMO = Backend(
     schedule,
     emit,
     ("1f1b", "interleaved"),
-    {"sequence_parallel": "--sequence-parallel"},
+    SWITCHES,
+    lacks=frozenset({"zero"}),
 )

@@ -162,6 +162,8 @@ def _number(field: str, key: str, value: Any) -> int:
 
 
 def _numbers(key: str, value: Any) -> tuple[int, ...]:
+    if isinstance(value, list) and value and all(isinstance(part, list) for part in value):  # names of modules
+        return tuple(sum(bool(re.search(r"\blayers\.\d+", str(name))) for name in part) for part in value)
     parts = value if isinstance(value, list) else re.split(r"[,\s]+", str(value).strip())
     if not all(re.fullmatch(r"\d{1,15}", str(part)) for part in parts):
         raise InputError(Fault(f"{key} = {value}"[:80], "it is a list of whole numbers", "write it as in 8,8,7,7"))

@@ -33,7 +33,15 @@ KEYS = {
     "schedule": "schedule",
     "split": "layers per stage",
 }
-ALIASES = {"batch": "local_batch", "num_stages": "stages", "pp": "pipeline", "num_microbatches": "microbatches"}
+ALIASES = {
+    "batch": "local_batch",
+    "batch_size": "local_batch",
+    "num_stages": "stages",
+    "num_microbatches": "microbatches",
+    "micro_batch_size": "micro_batch",
+    "layers_per_stage": "split",
+    "schedule_name": "schedule",
+}
 
 
 def our_name(name: str) -> str | None:
@@ -95,17 +103,22 @@ def emit(layout: Layout, sizes: Sizes) -> str:
     """Python that builds the schedule; a schedule that PyTorch lacks goes through a CSV file of its order."""
     split = layout.split(sizes.layers)
     lines = [
-        f"# {layout.gpus} devices",
-        "mesh = init_device_mesh('cuda', "
-        f"({layout.pipeline}, {layout.data}, {layout.context}, {layout.tensor}), "
-        "mesh_dim_names=('pp', 'dp', 'cp', 'tp'))",
+        f"pp = {layout.pipeline}  # {layout.gpus} devices in all",
+        f"dp = {layout.data}",
+        f"cp = {layout.context}",
+        f"tp = {layout.tensor}",
+        "mesh = init_device_mesh('cuda', (pp, dp, cp, tp), mesh_dim_names=('pp', 'dp', 'cp', 'tp'))",
         f"layers_per_stage = {list(split)}",
-        f"n_microbatches = {layout.microbatches}  # of {layout.micro_batch} samples",
+        f"n_microbatches = {layout.microbatches}",
+        f"micro_batch_size = {layout.micro_batch}",
     ]
+    if layout.expert > 1:
+        lines.insert(4, f"ep = {layout.expert}  # of the devices of a stage")
     known = SCHEDULES.get(layout.schedule)
     if known:
         stages = "stage" if known[1] == 1 else "stages"
-        lines.append(f"schedule = get_schedule_class({known[0]!r})({stages}, n_microbatches, loss_fn=loss_fn)")
+        lines.append(f"schedule_name = {known[0]!r}")
+        lines.append(f"schedule = get_schedule_class(schedule_name)({stages}, n_microbatches, loss_fn=loss_fn)")
     else:
         sizes_text = f"-p {layout.pipeline} -m {layout.microbatches}"
         sizes_text += f" -v {layout.chunks}" if layout.chunks > 1 else ""
@@ -133,4 +146,5 @@ TORCH = Backend(
     emit,
     tuple(SCHEDULES),
     names={ours: theirs for ours, (theirs, _) in SCHEDULES.items()},
+    lacks=frozenset({"bare ends"}),
 )

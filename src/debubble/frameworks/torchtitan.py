@@ -37,7 +37,7 @@ KEYS = {
     "schedule": "pipeline_parallel_schedule",
     "recompute": "activation_checkpoint.mode",
 }
-ALIASES = {"training.batch_size": "local_batch"}
+ALIASES = {"training.batch_size": "local_batch", "module_fqns_per_model_part": "split"}
 
 
 def schedule(setup: Setup) -> str | None:
@@ -51,6 +51,8 @@ def settled(setup: Setup) -> Setup:
     embedding, loss = ends
     many = SCHEDULES.get(schedule(setup) or "", ("", 1))[1] != 1
     chunks = setup.chunks or (2 if many else 1)
+    if setup.split and len(setup.split) % setup.ranks == 0:
+        chunks = len(setup.split) // setup.ranks
     if setup.chunk_layers and setup.layers:
         chunks = ceil(ceil((setup.layers + embedding + loss) / setup.chunk_layers) / setup.ranks)
     size = setup.micro_batch if setup.micro_batch or setup.microbatches else 1
@@ -68,7 +70,12 @@ def rules(setup: Setup) -> Iterator[Breach]:
             yield from rule(replace(setup, expert_tensor=full.expert_tensor))
         return
     for rule in (*COMMON, local_batch, _stages, _dealt, schedule_rules):
-        yield from rule(full)
+        yield from (breach for breach in rule(full) if not _of_an_end(full, breach))
+
+
+def _of_an_end(setup: Setup, breach: Breach) -> bool:
+    """Whether a stage without a layer is an end, which holds the embedding or the head."""
+    return breach.law == "empty stage" and setup.split is not None and 0 not in setup.split[1:-1]
 
 
 def _stages(setup: Setup) -> Iterator[Breach]:
@@ -87,7 +94,7 @@ def _stages(setup: Setup) -> Iterator[Breach]:
 
 def _dealt(setup: Setup) -> Iterator[Breach]:
     """Layers and the weights of the ends are dealt evenly; an end's weight fits into its stage."""
-    if not setup.layers:
+    if not setup.layers or setup.split:
         return
     embedding, loss = setup.embedding_layers or 0, setup.loss_layers or 0
     stages, units = setup.ranks * (setup.chunks or 1), setup.layers + embedding + loss

@@ -18,7 +18,11 @@ def unsaid(backend: Backend, layout: Layout, sizes: Sizes) -> tuple[str, ...]:
     ]
     if layout.recompute_layers is not None and "some layers" in backend.lacks:
         found.append(f"{backend.title} recomputes every layer of a stage or none")
+    if layout.zero > 1 and "zero" in backend.lacks:
+        found.append(f"{backend.title} shares out the optimizer alone, not ZeRO-{layout.zero}")
     split = layout.split(sizes.layers)
+    if min(split) == 0 and "bare ends" in backend.lacks:
+        found.append(f"{backend.title} wants a layer on each stage")
     if backend.deals and split not in (own := backend.deals(sizes, layout.stages)):
         dealt = " or ".join(",".join(map(str, one)) for one in own) or "none that fills each stage"
         found.append(f"{backend.title} deals layers by itself ({dealt}), not {','.join(map(str, split))}")

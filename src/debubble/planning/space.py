@@ -302,10 +302,11 @@ class _Builder:
                 self._refuse("layers", f"{backend.title} would leave some of {stages} stages without a layer")
             yield from found
             return
+        bare = not self._lacks("bare ends")
         even = even_split(self.model.layers, stages)
         yield even
         lighter = lighter_end(self.model.layers, stages, head_in_layers(self.model, self.choice.base.sequence))
-        if lighter != even:
+        if lighter != even and (bare or min(lighter)):
             yield lighter
 
     def _recompute(self, split: tuple[int, ...]) -> Iterator[tuple[int, float]]:
