@@ -6,8 +6,8 @@ rings, where chunks loop): the pipelines.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from itertools import combinations, permutations
+from collections.abc import Iterator, Sequence
+from itertools import combinations
 
 import numpy as np
 from numpy.typing import NDArray
@@ -131,7 +131,22 @@ def _in_order(devices: Sequence[RankOps]) -> set[tuple[int, int]]:
     steps = np.array(sorted(set.intersection(*(set(move.step.tolist()) for move in moves)))[:_STEPS])
     ends = [sides(move, steps) for move in moves]
     within = reach(devices)
-    return {(i, j) for i, j in permutations(range(len(devices)), 2) if _follows(ends[i], ends[j], within)}
+    return {(i, j) for i, j in _near(ends, within) if _follows(ends[i], ends[j], within)}
+
+
+def _near(ends: Sequence[dict[tuple[bool, int], Side]], within: int) -> Iterator[tuple[int, int]]:
+    """Pairs whose first, middle or last activations end close to each other: of a thousand ranks few need more."""
+    sent, received = (np.array([_three(side[send, 1][1]) for side in ends]) for send in (True, False))
+    close = np.zeros((len(ends), len(ends)), np.bool_)
+    for mine, theirs in zip(sent.T, received.T, strict=True):
+        close |= np.abs(theirs[None] - mine[:, None]) < within + TOGETHER
+    np.fill_diagonal(close, False)
+    return zip(*(index.tolist() for index in np.nonzero(close)), strict=True)
+
+
+def _three(ends: NDArray[np.int64]) -> list[float]:
+    """The least, the middle and the largest of some times; no numbers where there are none."""
+    return [float(ends.min()), float(np.median(ends)), float(ends.max())] if len(ends) else [float("nan")] * 3
 
 
 def _follows(one: dict[tuple[bool, int], Side], other: dict[tuple[bool, int], Side], within: int) -> bool:
