@@ -14,7 +14,9 @@ from debubble.estimate.read_hardware import read_hardware
 from debubble.estimate.read_model import read_model
 from debubble.plan import Layout
 from debubble.planning.calibration_file import read_calibration, written
+from debubble.planning.idle import enough, idle_share
 from debubble.planning.judge import judge
+from debubble.planning.rejected import LEGAL
 from debubble.planning.search import search
 from debubble.planning.space import Choice, space
 from debubble.planning.verdict import about, expected_regret, more_devices, scaled
@@ -156,3 +158,38 @@ def test_broken_calibrations_say_each_fault(tmp_path, name, text, faults):
     with pytest.raises(InputError) as error:
         read_calibration(tmp_path / name, MODEL, EIGHT, Layout())
     assert len(error.value.faults) == faults
+
+
+@pytest.mark.parametrize(
+    ("model", "gpus", "batch"), [("llama3-8b", 8, 32), ("llama3-70b", 64, 64), ("gpt3-175b", 16, 16)]
+)
+def test_what_was_ruled_out_and_what_is_ranked_sum_to_the_legal_layouts(model, gpus, batch):
+    one = search(read_model(model), cluster_of(H100, gpus), Choice(gpus, batch), simulated=60)
+    out = [each for each in one.rejected if each.cause in LEGAL]
+    assert len(one.plans) + sum(each.count for each in out) == one.legal
+    assert all(each.count > 0 for each in out)
+
+
+@pytest.mark.parametrize(
+    ("schedule", "ranks", "chunks", "share", "many"),
+    [
+        ("1f1b", 4, 1, 0.1, 27),  # (p-1)(1-s)/s
+        ("zb-h1", 4, 1, 0.1, 9),  # (p-1)/(3m + p-1), F = I = W
+        ("zb-v", 4, 2, 0.05, 10),  # (p-1)/2 / (3m + (p-1)/2) from m = 2p-1 on
+        ("interleaved", 4, 2, 0.1, 16),  # 13.5 micro-batches in groups of 4
+        ("gpipe", 1, 1, 0.1, 1),
+    ],
+)
+def test_micro_batches_that_each_schedule_needs_to_idle_so_little(schedule, ranks, chunks, share, many):
+    assert enough(schedule, ranks, share, chunks) == many
+
+
+@pytest.mark.parametrize("schedule", ["zb-h1", "zb-v", "interleaved-zb", "dualpipe-v", "looped-bfs"])
+def test_enough_is_the_least_that_idles_so_little(schedule):
+    chunks = {"zb-h1": 1}.get(schedule, 2)
+    many = enough(schedule, 4, 0.1, chunks)
+    assert idle_share(schedule, 4, many, chunks) <= 0.1 < (idle_share(schedule, 4, many - 1, chunks) or 1)
+
+
+def test_a_schedule_that_never_idles_so_little_has_no_number():
+    assert enough("chimera", 8, 0.1, 1) is None

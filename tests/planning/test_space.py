@@ -1,5 +1,8 @@
 """The space of layouts: each is legal by the framework's own rules, holds every layer, and uses every device once."""
 
+from dataclasses import replace
+from itertools import product
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -11,8 +14,12 @@ from debubble.estimate.read_model import read_model
 from debubble.frameworks.backends import BACKENDS
 from debubble.frameworks.setup import Setup
 from debubble.frameworks.torch_pipelining import SCHEDULES
+from debubble.frameworks.unsaid import unsaid
 from debubble.plan import Layout, even_split
+from debubble.planning.launch import chunks_of, sizes_of, unlaunchable, unsuited
 from debubble.planning.space import Choice, head_in_layers, lighter_end, space
+from debubble.schedule import Shape
+from debubble.schedules.catalog import CATALOG, build
 
 H100 = read_hardware("h100")
 
@@ -136,3 +143,57 @@ def test_a_space_without_end_is_refused(monkeypatch):
     monkeypatch.setattr("debubble.planning.space.MOST_LAYOUTS", 10)
     with pytest.raises(InputError, match="more than 10 layouts"):
         layouts_of("llama3-8b", 8, 16)
+
+
+def test_experts_of_60_spread_over_every_divisor_that_the_devices_share():
+    model = replace(read_model("qwen3-30b-a3b"), experts=replace(read_model("qwen3-30b-a3b").experts, count=60))
+    found = space(model, cluster_of(H100, 48), Choice(48, 48, tensor=(1,), pipeline=(1,)))
+    assert {found.layout(row).expert for row in range(len(found))} == {1, 2, 3, 4, 6, 12}
+
+
+def test_layers_that_do_not_divide_are_interleaved_in_unequal_chunks():
+    splits = {f.layers for f in layouts_of("deepseek-v3", 64, 64, pipeline=(8,), schedules=("interleaved",))}
+    assert even_split(61, 16) in splits
+    assert all(sum(split) == 61 for split in splits)
+
+
+@pytest.mark.parametrize("name", sorted(set(CATALOG) - {"forward-only"}))
+def test_a_shape_suits_a_schedule_exactly_where_its_builder_takes_it(name):
+    for ranks, microbatches, chunks in product((2, 3, 4), (1, 2, 3, 4, 5, 6, 8, 9, 12), (1, 2, 3)):
+        if (fixed := chunks_of(name, (chunks,))) != (chunks,):
+            assert fixed == ()
+            continue
+        try:
+            build(name, Shape(ranks, microbatches, chunks))
+        except InputError:
+            assert unsuited(name, ranks, microbatches, chunks), (ranks, microbatches, chunks)
+        else:
+            assert not unsuited(name, ranks, microbatches, chunks), (ranks, microbatches, chunks)
+
+
+@pytest.mark.parametrize("name", sorted(BACKENDS))
+def test_every_layout_of_a_search_for_a_framework_is_one_that_it_can_be_told(name):
+    backend, model = BACKENDS[name], read_model("mixtral-8x7b")
+    base = Layout(sequence=8192)
+    for layout in layouts_of("mixtral-8x7b", 16, 24, schedules=backend.schedules, backend=backend, base=base):
+        assert unsaid(backend, layout, sizes_of(model, 8192)) == ()
+        assert not unlaunchable(name, layout.schedule, layout.pipeline, layout.microbatches, layout.chunks, zero=1)
+
+
+@pytest.mark.parametrize(
+    ("choice", "words"),
+    [
+        ({"data": (3,)}, "3 replicas do not divide 16 GPUs; nearest 2 or 4"),
+        ({"tensor": (3,)}, "tensor 3 does not divide 16 GPUs; nearest 2 or 4"),
+        ({"tensor": (1,), "context": (1,), "pipeline": (32,)}, "pipeline 32 does not divide the 16 GPUs"),
+        ({"context": (2,), "backend": BACKENDS["deepspeed"]}, "DeepSpeed has no context parallelism"),
+        (
+            {"pipeline": (8,), "data": (2,), "tensor": (2,)},
+            "tensor 2 x context 1 x pipeline 8 leaves 1 replicas, not 2",
+        ),
+    ],
+)
+def test_what_cannot_be_is_said_with_its_neighbours(choice, words):
+    found = space(read_model("llama3-8b"), cluster_of(H100, 16), Choice(16, 16, **choice))
+    assert len(found) == 0
+    assert any(words in one.reason for one in found.rejected), found.rejected

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass, field, fields, replace
+from math import gcd
 
 import numpy as np
 from numpy.typing import NDArray
@@ -240,7 +241,7 @@ class _Builder:
         if e is None:
             yield 1
             return
-        for n in self.choice.expert or _powers(min(group, e.count)):
+        for n in self.choice.expert or _divisors(gcd(group, e.count), e.count):
             if n > 1 and self._lacks("expert"):
                 continue
             if group % n or e.count % n:
