@@ -122,6 +122,15 @@ def graph(document, rows):
         del row["args"]["External id"]
 
 
+def one_launch(document, rows):
+    """A CUDA or HIP graph: one launch for all three kernels of an op."""
+    work = [row for row in kernels(rows) if row["name"].startswith("ampere")]
+    first = {row["args"]["correlation"]: work[3 * (i // 3)]["args"]["correlation"] for i, row in enumerate(work)}
+    rows[:] = [r for r in rows if r["cat"] != "cuda_runtime" or first.get(c := r["args"]["correlation"], c) == c]
+    for row in work:
+        row["args"]["correlation"] = first[row["args"]["correlation"]]
+
+
 def unordered(document, rows):
     rows.reverse()
 
@@ -139,6 +148,7 @@ HEADERS = {
     "overlapping spans of with_stack (pytorch 174555)": stacked,
     "a child that ends after its parent (pytorch 101861)": behind_its_parent,
     "kernels without an External id (TraceLens 60, chakra 83)": graph,
+    "one launch for the kernels of a graph (TraceLens 728)": one_launch,
     "events in reverse": unordered,
 }
 SAID = {zeros: "1,200 events with the time 0", unfinished: "negative duration", nameless: "its header has no rank"}
@@ -200,6 +210,19 @@ def test_a_rank_without_a_whole_step_costs_itself_and_the_order(damaged, keep):
     assert any("rank2" in remark for remark in found.remarks)
     mine, theirs = (account(each.windows[0].timeline).compute.tolist() for each in (found, sound))
     assert mine == [theirs[0], theirs[1], theirs[3]]
+
+
+def dropped(document, rows):
+    """The kernels of the first two milliseconds and a half."""
+    first = kernels(rows)[0]["ts"]
+    rows[:] = [row for row in rows if row["cat"] != "kernel" or row["ts"] > first + 2_500]
+
+
+def test_kernels_that_were_dropped_as_profiling_began_cost_the_first_step(damaged):
+    """PyTorch 192021: they are silently missing, the more the older the process is."""
+    found, sound = damaged(changed(dropped))
+    assert [window.step for window in found.windows] == [window.step for window in sound.windows][1:]
+    assert any("rank2" in remark and "no kernel" in remark for remark in found.remarks)
 
 
 def late(document, rows):
