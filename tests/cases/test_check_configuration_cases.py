@@ -56,6 +56,23 @@ def test_c27_what_each_published_layout_means(cases, capsys, number):
     assert expect.items() <= said["layout"].items()
 
 
+@pytest.mark.parametrize(
+    ("number", "rules"),
+    [
+        (0, []),
+        (1, ["exactly one L, and it comes last; here are 4", "all 3 m share one stage; here they are in 3"]),
+        (2, []),
+    ],
+)
+def test_c27_which_published_layouts_megatron_takes(cases, capsys, number, rules):
+    given = cases["C27"]["inputs"][number]
+    status, said = checked(capsys, given["layout"], "--pipeline", given["pp"])
+    assert (status, said["backend"]) == (1 if rules else 0, "megatron")
+    told = [fault["rule"] for fault in said["faults"]]
+    assert all(rule in told for rule in rules)
+    assert bool(told) == bool(rules)
+
+
 def test_c34_fewer_micro_batches_than_ranks_leave_no_group_size(cases, capsys):
     given, expect = cases["C34"]["inputs"], cases["C34"]["expect"]
     status, said = checked(
@@ -68,6 +85,9 @@ def test_c34_fewer_micro_batches_than_ranks_leave_no_group_size(cases, capsys):
     assert ("micro-batches", expect["min_m"]) in offers
     assert ("--pipeline-model-parallel-size", 3) in offers
     assert "double the global batch, or halve the micro-batch" in fault["remedy"]
+    flags = ("--backend", given["backend"], "-p", given["pp"], "--chunks", given["vpp"], "-m")
+    legal = [many for many in range(1, 25) if checked(capsys, *flags, many)[0] == 0]
+    assert legal == [many for many in range(1, 25) if many % expect["m_multiple_of"] == 0]
 
 
 def test_c34_where_the_batch_is_given_its_fixes_are_numbers(capsys):
@@ -86,6 +106,8 @@ def test_c35_a_multiple_of_pp_not_of_pp_x_vpp(cases, capsys, near):
         assert status == (0 if legal else 1)
         if legal:
             assert said["idle_share"] == near(expect["idle_legal"][many])
+        else:
+            assert "they are a multiple of the ranks, chunks do not matter" in said["faults"][0]["rule"]
 
 
 def test_c37_a_batch_of_8_in_3_micro_batches_is_cut_unequally(cases, capsys):
@@ -97,3 +119,6 @@ def test_c37_a_batch_of_8_in_3_micro_batches_is_cut_unequally(cases, capsys):
         fault = next(fault for fault in said["faults"] if "falls into" in fault["rule"])
         assert ", ".join(map(str, expect["chunks"])) in fault["rule"]
         assert {one["value"] for one in fault["alternatives"]} & set(expect["legal_m"]) == {2, 4}
+    for many in range(1, 9):
+        flags = ("--backend", "torch", "-p", 1, "-m", many, "--batch", given["batch"], "--schedule", "GPipe")
+        assert (checked(capsys, *flags)[0] == 0) == (many in expect["legal_m"])

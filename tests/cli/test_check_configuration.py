@@ -94,3 +94,66 @@ def test_numbers_beyond_reason_are_refused_at_once(cli, flag):
     ran = cli("check", "--backend", "megatron", "--layers", 5, "--pipeline", 3, flag, 10**14)
     assert ran.status == 1
     assert "it is a whole number from 1 to" in ran.out
+
+
+LAUNCH = """#!/bin/bash
+TP=8; PP=6
+ARGS="--num-layers 80 --num-attention-heads 64 --num-query-groups 8 --seq-length 4096"
+srun torchrun --nproc_per_node 8 --nnodes 16 pretrain_gpt.py $ARGS --tensor-model-parallel-size $TP \\
+    --pipeline-model-parallel-size $PP --micro-batch-size 1 --global-batch-size 1024
+"""
+
+
+def test_a_launch_line_whose_last_flag_of_torchrun_stands_before_the_program_counts_its_nodes(cli, tmp_path: Path):
+    (tmp_path / "launch.sh").write_text(LAUNCH)
+    said = cli("check", tmp_path / "launch.sh", "--json").json
+    assert (said["backend"], said["legal"]) == ("megatron", False)
+    assert [fault["key"] for fault in said["faults"]] == ["--world-size", "--pipeline-model-parallel-size"]
+    assert {one["value"] for one in said["faults"][0]["alternatives"]} == {4, 8, 96, 192}
+
+
+@pytest.mark.parametrize(
+    ("args", "words"),
+    [
+        (("Et*4|(t|)*", "-p", 4), ("(t|)* does not say how often", "put a number behind the star")),
+        (("Et|t|X", "-p", 3), ("no layout has X", "known: E embedding")),
+        (("tE|t|L", "-p", 3), ("exactly one E, and it comes first; here it stands at place 2 of 4",)),
+        (
+            ("--backend", "nemo", "--layers", 61, "--pipeline", 16, "--chunks", 2),
+            ("pipeline_model_parallel_layout 'Et*2|(t*2|)*28t|t|tL'",),
+        ),
+        (
+            ("--backend", "megatron", "--gpus", 50, "-p", 4, "--tensor", 3, "--global-batch", 33, "--micro-batch", 4),
+            ("--world-size 48 or 60", "--global-batch-size 32 or 36"),
+        ),
+        (("--backend", "megatron", "--recompute", "full"), ("full needs --recompute-method, --recompute-num-layers",)),
+    ],
+    ids=str,
+)
+def test_faults_say_what_to_write_instead(cli, args, words):
+    ran = cli("check", *args)
+    assert ran.status == 1
+    assert all(word in ran.out for word in words), ran.out
+
+
+def test_nanotrons_own_keys_by_their_last_word_and_the_layers_that_it_deals(cli):
+    ran = cli(
+        "check", "--backend", "nanotron", "--model", "llama3-8b", "-p", 4, "-m", 30, "--pp_engine", "1f1b", "--json"
+    )
+    assert (ran.json["schedule"], ran.json["split"]) == ("1f1b", [9, 9, 8, 6])
+
+
+def test_deepspeeds_method_tells_the_layers_of_each_stage(cli):
+    flags = ("--backend", "deepspeed", "--layers", 30, "-p", 4, "--partition")
+    assert cli("check", *flags, "uniform", "--json").json["split"] == [7, 8, 8, 7]
+    assert cli("check", *flags, "type:Block", "--json").json["split"] == [8, 8, 7, 7]
+
+
+def test_modules_of_a_torchtitan_configuration_are_its_split(cli, tmp_path: Path):
+    modules = [["tok_embeddings", "layers.0", "layers.1"], ["layers.2", "layers.3"], ["layers.4", "norm", "lm_head"]]
+    text = f"ParallelismConfig(pipeline_parallel_degree=3, num_pp_microbatches=9, module_fqns_per_model_part={modules})"
+    (tmp_path / "run.py").write_text(text)
+    said = cli("check", tmp_path / "run.py", "--layers", 5, "--json").json
+    assert (said["backend"], said["legal"], said["split"]) == ("torchtitan", True, [2, 2, 1])
+    missing = cli("check", tmp_path / "run.py", "--layers", 6, "--json").json
+    assert "1 layers not assigned" in missing["faults"][0]["rule"]

@@ -87,6 +87,65 @@ def test_emit_prints_what_check_finds_legal(cli, tmp_path: Path, backend):
     assert checked.status == 0, checked.out
 
 
+MOE = ("--model", "deepseek-v3", "--gpu", "h200", "--global-batch", 256, "--gpus", 128, "--tensor", 1)
+
+
+@pytest.mark.parametrize("backend", ["megatron", "nemo", "nanotron", "torchtitan", "torch"])
+def test_emit_of_experts_and_further_token_layers_is_legal_too(cli, tmp_path: Path, backend):
+    said = cli("plan", *MOE, "-p", 16, "--micro-batch", 1, "--zero", 1, "--emit", backend, "--json").json
+    suffix = {"megatron": ".sh", "nanotron": ".yaml"}.get(backend, ".py")
+    (tmp_path / f"made{suffix}").write_text(said["emit"])
+    best = said["candidates"][0]
+    assert best["expert"] > 1
+    checked = cli("check", tmp_path / f"made{suffix}", "--backend", backend, "--model", "deepseek-v3", "--gpus", 128)
+    assert checked.status == 0, checked.out
+
+
+@pytest.mark.parametrize("backend", ["torch", "torchtitan"])
+def test_ranks_that_do_not_divide_the_micro_batches_leave_out_schedules_instead_of_failing(cli, backend):
+    """96 GPUs, 12 ranks, 64 micro-batches: interleaved zero-bubble wants equal rounds."""
+    args = ("--model", "llama3-70b", "--gpu", "h100", "--gpus", 96, "--global-batch", 384, "--sequence", 8192)
+    ran = cli("plan", *args, "-p", 12, "--emit", backend, "--json")
+    assert ran.status == 0
+    assert any(row["cause"] == "schedule" for row in ran.json["rejected"])
+
+
+@pytest.mark.parametrize("backend", ["deepspeed", "nanotron"])
+def test_a_framework_that_deals_layers_itself_is_planned_with_its_own_splits(cli, backend):
+    args = ("--model", "llama3-70b", "--gpu", "h100", "--gpus", 96, "--global-batch", 384, "--sequence", 8192)
+    said = cli("plan", *args, "-p", 12, "--emit", backend, "--json").json
+    dealt = {"deepspeed": {(7,) * 8 + (6,) * 4, (6, *(7,) * 9, 6, 5)}, "nanotron": {(*(7, 7, 7, 7, 6) * 2, 7, 5)}}
+    splits = {tuple(row["layers"]) for row in said["candidates"]}
+    if backend == "deepspeed":
+        assert splits <= dealt[backend]
+        assert "it takes no other split" in said["emit"]
+    else:
+        (split,) = splits
+        assert ", ".join(map(str, split)) in said["emit"].splitlines()[0]
+
+
+def test_what_was_ruled_out_sums_to_the_legal_layouts(cli):
+    said = cli("plan", "--gpus", 8, *MODEL, "--top", 1000, "--json").json
+    out = sum(row["count"] for row in said["rejected"] if row["cause"] in ("memory", "behind", "twin"))
+    assert out + len(said["candidates"]) == said["legal"]["8"]
+    text = cli("plan", "--gpus", 8, *MODEL).out
+    assert f"{said['legal']['8']:,} legal layouts screened" in text
+    assert f"{len(said['candidates'])} ranked" in text
+
+
+def test_a_growing_batch_with_a_model_says_the_step_of_each_size_and_what_growing_costs(cli):
+    args = ("--gpus", 8, *MODEL, "-p", 4, "--tensor", 1, "--schedule", "1f1b")
+    said = cli("plan", *args, "--rampup", "8,8,2400", "--json").json
+    sizes = said["growth"]["sizes"]
+    assert [row["global_batch"] for row in sizes] == [8, 16, 24, 32]
+    assert [row["samples"] for row in sizes] == [800, 800, 800, 0]
+    assert sizes[-1]["step_ms"] == pytest.approx(said["candidates"][0]["step_ms"])
+    spent = sum(row["step_ms"] * row["samples"] / row["global_batch"] for row in sizes)
+    assert said["growth"]["duration_ms"] == pytest.approx(spent)
+    assert said["growth"]["lost_share"] == pytest.approx(spent / (sizes[-1]["step_ms"] * 2400 / 32) - 1)
+    assert "The first while its batch grows" in cli("plan", *args, "--rampup", "8,8,2400").out
+
+
 def test_plan_is_estimated_arithmetic_is_exact(cli):
     assert cli("plan", "--gpus", 8, *MODEL, "--json").json["evidence"] == "estimated"
     assert cli("plan", "--gpus", 8, "-p", 4, "--global-batch", 16, "--json").json["evidence"] == "exact"
@@ -202,6 +261,20 @@ def test_a_log_without_its_head_says_what_is_missing(cli, tmp_path: Path):
         (("--gpus", ",".join(["8"] * 20), *MODEL), ("give at most 16",)),
         (("--weights", "1*9999999999", "-p", 3, "-m", 2), ("at most 2000",)),
         (("--gpus", 8, *MODEL, "--calibrate", "missing.csv"), ("missing.csv",)),
+        (
+            ("--gpus", 8, *MODEL, "--expert", 2, "--precision", "fp4"),
+            (
+                "llama3-8b has no experts to spread",
+                "precision = fp4: H100 has no such matrix products; give bf16 or fp8",
+            ),
+        ),
+        (("--gpus", 8, *MODEL, "--nic", 50), ("slower than any network card", "with their unit, as in 50GB")),
+        (
+            ("--gpus", 8, *MODEL, "--emit", "megatron", "--zero", 3),
+            ("Megatron-LM shares out the optimizer's state alone",),
+        ),
+        (("--gpus", 8, *MODEL, "--rampup", "8,9,100"), ("32 is not reached from 8",)),
+        (("--gpus", 8, "-p", 2, "-m", 4, "--schedule", "zbv"), ("did you mean zb-v",)),
     ],
     ids=lambda value: " ".join(map(str, value))[:60],
 )
@@ -221,6 +294,34 @@ def test_a_batch_that_cannot_be_divided_exits_1_with_the_nearest_that_can(cli):
     ran = cli("plan", "--gpus", 16, "-p", 4, "--global-batch", 30)
     assert ran.status == 1
     assert "nearest 28 or 32" in ran.out
+
+
+@pytest.mark.parametrize(
+    ("args", "words"),
+    [
+        (("--data", 3), "3 replicas do not divide 8 GPUs; nearest 2 or 4"),
+        (("--tensor", 3), "tensor 3 does not divide 8 GPUs; nearest 2 or 4"),
+        (("-p", 64), "nearest"),
+        (("--emit", "deepspeed", "--context", 2), "DeepSpeed has no context parallelism"),
+    ],
+)
+def test_degrees_that_cannot_be_exit_1_with_their_neighbours(cli, args, words):
+    ran = cli("plan", "--gpus", 8, "--model", "llama3-8b", "--gpu", "h100", "--global-batch", 8, *args)
+    assert ran.status == 1
+    assert words in ran.err
+
+
+def test_ranks_that_do_not_fit_the_devices_name_those_that_do(cli):
+    ran = cli("plan", "--gpus", 8, "-p", 3, "-m", 3)
+    assert ran.status == 1
+    assert "nearest 6 or 9 GPUs, or pipeline 2 or 4" in ran.out
+
+
+def test_the_micro_batches_for_10_percent_are_those_of_the_schedule(cli):
+    rows = cli("plan", "--gpus", 4, "-p", 4, "-m", 8, "--schedule", "zb-h1", "--json").json["candidates"]
+    assert rows[0]["microbatches_for_10_percent"] == 9
+    rows = cli("plan", "--gpus", 4, "-p", 4, "-m", 8, "--schedule", "zb-v", "--json").json["candidates"]
+    assert rows[0]["chunks"] == 2
 
 
 def test_a_model_that_fits_nowhere_exits_1_with_what_it_needs(cli):
@@ -248,7 +349,9 @@ def test_full_recompute_with_room_to_spare_is_a_warning_of_check(cli):
         "--global-batch",
         64,
     )
-    ran = cli("check", *sizes, "--model", "llama3-8b", "--gpu", "h100", "--recompute", "full", *LAYERS, "--sequence", 4096)
+    ran = cli(
+        "check", *sizes, "--model", "llama3-8b", "--gpu", "h100", "--recompute", "full", *LAYERS, "--sequence", 4096
+    )
     assert ran.status == 0
     assert "full recomputation with room to spare" in ran.out
     tight = cli(

@@ -36,7 +36,7 @@ def recognised(pairs: Pairs, where: str) -> Backend:
     counts = {name: keys_known(backend, pairs) for name, backend in BACKENDS.items()}
     most = max(counts.values(), default=0)
     best = [name for name, count in counts.items() if count == most]
-    if [key for key, _ in pairs] == ["layout"]:
+    if not most and "layout" in dict(pairs):
         return MEGATRON  # nobody else writes stages as a string
     if set(best) == {"megatron", "nemo"}:  # the same words, as flags and as fields
         best = ["megatron" if any(key.startswith("--") for key, _ in pairs) else "nemo"]
