@@ -41,10 +41,19 @@ def changed(run, durations):
 @settings(max_examples=10, deadline=None)
 @given(st.floats(0.7, 1.6), st.floats(0.5, 3.0))
 def test_slow_kernels_and_slow_hops_are_found_again(kernels, transfer):
-    found = calibrate_stages([run_of(kernels=kernels, transfer=transfer)])
+    found = calibrate_stages([run_of(replace(LAYOUT, tensor=1), kernels=kernels, transfer=transfer)])
     assert found.kernels.value == pytest.approx(kernels, rel=0.05)
     assert abs(np.log(found.transfer.value / transfer)) < 1.5 * found.transfer.error / found.transfer.value
     assert found.kernels.error < PRIOR["kernels"] / 3
+
+
+def test_stages_of_a_tensor_group_take_what_they_took_though_kernels_and_collectives_are_not_told_apart():
+    run = run_of(kernels=1.3)
+    found = calibrate_stages([run])
+    again = simulated(MODEL, CLUSTER, LAYOUT, found)[1].durations
+    whole = [Kind.F, Kind.B]
+    assert again[whole].sum(axis=0) == pytest.approx(run.costs.durations[whole].sum(axis=0), rel=0.03)
+    assert abs(found.kernels.value - 1.3) < 2 * found.kernels.error
 
 
 def test_slow_replicas_are_told_by_what_lies_outside_the_pipeline():

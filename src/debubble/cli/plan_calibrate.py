@@ -91,7 +91,7 @@ def _of_trace(path: Path, said: dict[str, Any], model: Model, cluster: Cluster, 
         rule = "its ops were stretched to given durations"
         raise InputError(Fault(str(path), rule, "give a run without --pace"))
     summary = summarise(run)
-    layout = layout_of_run(run, summary, said, base)
+    layout = layout_of_run(run, summary, said, model, base)
     schedule = summary.window.timeline.program.schedule
     return StageRun(
         model,
@@ -121,6 +121,7 @@ def _of_log(path: Path, model: Model, cluster: Cluster, base: Layout) -> Row:
     from ..frameworks.megatron import MEGATRON
     from ..frameworks.read import read_setup
     from ..planning.measured import Row
+    from .plan_launched import refuse_other_model
 
     steps = read_steps(path).seconds
     with path.open("rb") as stream:
@@ -131,6 +132,7 @@ def _of_log(path: Path, model: Model, cluster: Cluster, base: Layout) -> Row:
     if missing:
         rule = f"its head does not print {', '.join(missing)}"
         raise InputError(Fault(str(path), rule, "give a log from its first line on, or rows as CSV"))
+    refuse_other_model(MEGATRON, setup, model, str(path))
     layout = laid_out(MEGATRON, setup, base)
     seconds = float(np.median(steps[WARM_UP:] if len(steps) > 2 * WARM_UP else steps))
     return Row(model, replace(cluster, gpus=layout.gpus), layout, (), str(path), seconds=seconds)

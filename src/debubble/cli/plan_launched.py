@@ -11,6 +11,8 @@ from .console import warn
 
 if TYPE_CHECKING:
     from ..diagnose.windows import Summary
+    from ..estimate.model import Model
+    from ..frameworks.setup import Backend, Setup
     from ..observation import Observation
     from ..plan import Layout
     from ..schedule import Schedule
@@ -18,20 +20,21 @@ if TYPE_CHECKING:
 _DEGREES = ("tensor", "context", "expert", "micro_batch")
 
 
-def layout_of_run(run: Observation, summary: Summary, said: dict[str, Any], base: Layout) -> Layout:
+def layout_of_run(run: Observation, summary: Summary, said: dict[str, Any], model: Model, base: Layout) -> Layout:
     """Pipeline, chunks, micro-batches and schedule as they were measured; the rest as it was launched.
 
     Args:
         run: what was measured.
         summary: of its windows.
         said: options of ``plan``: ``launched``, and where that is not given, degrees of which each has one value.
+        model: that is planned.
         base: what neither says.
 
     Raises:
-        InputError: the configuration is of another pipeline, or the micro-batch is not known.
+        InputError: the configuration is of another pipeline or model, or the micro-batch is not known.
     """
     if said["launched"]:
-        layout = _of_configuration(Path(said["launched"]), base, summary)
+        layout = _of_configuration(Path(said["launched"]), model, base, summary)
     else:
         layout = _of_options(run, summary, said, base)
         _tell(run.source, layout)
@@ -41,7 +44,7 @@ def layout_of_run(run: Observation, summary: Summary, said: dict[str, Any], base
     return replace(layout, microbatches=schedule.microbatches, chunks=chunks, schedule=_name(schedule, chunks))
 
 
-def _of_configuration(path: Path, base: Layout, summary: Summary) -> Layout:
+def _of_configuration(path: Path, model: Model, base: Layout, summary: Summary) -> Layout:
     from ..frameworks.backends import recognised
     from ..frameworks.files import read_pairs
     from ..frameworks.laid_out import laid_out
@@ -52,8 +55,20 @@ def _of_configuration(path: Path, base: Layout, summary: Summary) -> Layout:
     pairs = read_pairs(path)
     backend = recognised(pairs, str(path))
     setup = read_setup(backend, pairs).setup
+    refuse_other_model(backend, setup, model, str(path))
     layout = laid_out(backend, setup, base)
     return layout if setup.replicas else replace(layout, data=summary.replicas)
+
+
+def refuse_other_model(backend: Backend, setup: Setup, model: Model, where: str) -> None:
+    """Refuse what ran with another number of layers.
+
+    Raises:
+        InputError: the configuration says a number that is not the model's.
+    """
+    if setup.layers not in (None, model.layers):
+        value = f"{where}: {backend.key('layers')} = {setup.layers}"
+        raise InputError(Fault(value, f"{model.name} has {model.layers} layers", "give --model as it was launched"))
 
 
 def _of_options(run: Observation, summary: Summary, said: dict[str, Any], base: Layout) -> Layout:

@@ -28,7 +28,7 @@ from ..op import Kind
 from ..plan import Layout
 from .calibrate import MEMORY_PRIOR, NOISE, PRIOR, calibrate
 from .judge import SECOND, judge, simulated
-from .posterior import Posterior, posterior
+from .posterior import Posterior, one_by_one, posterior
 from .predict import predict
 from .rows import Row
 
@@ -117,7 +117,7 @@ def calibrate_stages(runs: Sequence[StageRun], rows: Sequence[Row] = (), source:
             [*(one.predicted(factors) for one in held), np.log(predict(timed, factors)[0]) if timed else np.zeros(0)]
         )
 
-    found = posterior(predicted, (target, noise), np.array(list(PRIOR.values())), _start(held))
+    found = posterior(one_by_one(predicted), (target, noise), np.array(list(PRIOR.values())), _start(held))
     memory = calibrate(rows).memory if rows else Factor(1.0, MEMORY_PRIOR)
     whole = np.concatenate([*(one.part == 0 for one in held), np.ones(len(timed), np.bool_)])  # slots, and steps
     rows_of_runs = [Row(run.model, run.cluster, run.layout, (), run.source) for run in runs]
@@ -162,7 +162,7 @@ def _median(values: Column) -> float:
 
 def _values(costs: Costs, outside: float, overlapped: bool) -> Column:
     """Every part one after the other: slots, shares, hops forward, hops backward, outside; 0 for what is not known."""
-    forward, inputs, weight, whole = costs.durations[:, :, 0].astype(float)
+    forward, inputs, weight, whole = costs.durations[:, :, 0].astype(float)  # F, I, W, B
     backward = np.where(whole > 0, whole, inputs + weight)
     both = (forward > 0) & (backward > 0)
     share = np.where(both & (not overlapped), forward / np.maximum(backward, 1), 0.0)
