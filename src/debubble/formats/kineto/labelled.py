@@ -85,8 +85,7 @@ def _extents(pieces: Pieces, start: Ints, end: Ints) -> tuple[Ints, Ints, NDArra
     """First start and last end of the kernels launched in each span, and whether there are any."""
     work = pieces.way != Way.NEITHER
     first, behind = np.searchsorted(pieces.launched, start), np.searchsorted(pieces.launched, end, side="right")
-    done = np.append(np.int32(0), np.cumsum(work, dtype=np.int32))
-    whole = done[behind] > done[first]
+    whole = _any(work, first, behind)
     bounds = np.stack([first, behind], 1)[whole].ravel()
     if not len(bounds):
         return start, end, whole
@@ -96,6 +95,14 @@ def _extents(pieces: Pieces, start: Ints, end: Ints) -> tuple[Ints, Ints, NDArra
     begin[whole] = np.minimum.reduceat(_padded(pieces.start, work, pad.max), bounds)[::2]
     stop[whole] = np.maximum.reduceat(_padded(pieces.end, work, pad.min), bounds)[::2]
     return begin, stop, whole
+
+
+def _any(work: NDArray[np.bool_], first: Ints, behind: Ints) -> NDArray[np.bool_]:
+    """Whether there is work from a row to before another, for each pair of them."""
+    done = np.zeros(len(work) + 1, np.int32)
+    np.cumsum(work, dtype=np.int32, out=done[1:])
+    found: NDArray[np.bool_] = done[behind] > done[first]
+    return found
 
 
 def _padded(times: Ints, work: NDArray[np.bool_], pad: int) -> Ints:

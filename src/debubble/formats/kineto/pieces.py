@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 from .names import Role, Way
 from .tables import UNLINKED, Ints, Tables, outermost
 
+Lanes = NDArray[np.integer[Any]]
 _PART = 1 << 18  # rows at a time
 _LONG = 20_000_000  # nanoseconds; shorter overlaps of kernels are real (programmatic launch), and harmless
 
@@ -55,16 +56,20 @@ def _kernels(tables: Tables) -> Pieces:
     launched, lane = launches_of(tables, table["correlation"])
     if (lane < 0).all():  # a file without calls of the runtime: the order on the device is all there is
         launched = start
-    way = _way_of_launches(tables, launched, lane, tables.ways[table["word"]])
+    way = _way_of_launches(tables, launched, lane, table["way"])
+    del lane  # here and below one column after the other: each is as long as the trace has kernels
     lost = int((launched < 0).sum())
     if lost or (launched[1:] < launched[:-1]).any():  # else nothing is copied: this is the largest table of a trace
         order = np.argsort(launched, kind="stable")[lost:]
-        launched, start, end, way = launched[order], start[order], end[order], way[order]
+        launched = launched[order]
+        start = start[order]
+        end = end[order]
+        way = way[order]
     return Pieces(launched, start, end, way, True, lost)
 
 
-def launches_of(tables: Tables, correlation: NDArray[np.uint32]) -> tuple[Ints, NDArray[np.int32]]:
-    """When and on which lane each kernel was launched, int64[kernels] and int32[kernels]; -1 where nothing says."""
+def launches_of(tables: Tables, correlation: NDArray[np.uint32]) -> tuple[Ints, Lanes]:
+    """When and on which lane each kernel was launched, both of length kernels; -1 where nothing says."""
     table = tables.columns["launches"]
     names = table["correlation"]
     linked = names != UNLINKED
@@ -73,7 +78,7 @@ def launches_of(tables: Tables, correlation: NDArray[np.uint32]) -> tuple[Ints, 
         rows = np.concatenate(wanted)
         table, names, linked = {name: column[rows] for name, column in table.items()}, names[rows], linked[rows]
     most = int(names.max(initial=0, where=linked))
-    launched, lane = np.full(len(correlation), -1), np.full(len(correlation), -1, np.int32)
+    launched, lane = np.full(len(correlation), -1), np.full(len(correlation), -1, table["lane"].dtype)
     if not linked.any():
         return launched, lane
     if most > 8 * len(names) + 1_000_000:  # ids far apart: number them anew
@@ -86,8 +91,8 @@ def launches_of(tables: Tables, correlation: NDArray[np.uint32]) -> tuple[Ints, 
         row[names[part][here]] = here + part.start
     for part in slices(len(correlation)):
         at = row[np.minimum(correlation[part], most + 1)]
-        launched[part] = np.where(at >= 0, table["start"][at], -1)
-        lane[part] = np.where(at >= 0, table["lane"][at], np.int32(-1))
+        for found, column in ((launched, table["start"]), (lane, table["lane"])):
+            found[part] = np.where(at >= 0, column[at], -1)
     return launched, lane
 
 
@@ -127,9 +132,7 @@ def _working_lanes(tables: Tables) -> NDArray[np.int64]:
     return np.unique(np.concatenate([engine, told["lane"], moves]).astype(np.int64))
 
 
-def _way_of_launches(
-    tables: Tables, launched: Ints, lane: NDArray[np.int32], named: NDArray[np.int8]
-) -> NDArray[np.int8]:
+def _way_of_launches(tables: Tables, launched: Ints, lane: Lanes, named: NDArray[np.int8]) -> NDArray[np.int8]:
     """Ranges of the user tell first, then the autograd engine, then the names of kernels."""
     way = named.copy()
     calls = tables.columns["calls"]

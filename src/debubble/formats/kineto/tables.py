@@ -70,15 +70,16 @@ def _of(*roles: Role) -> NDArray[np.bool_]:
 _SHAPES = {
     "marks": ("word", "lane", "start", "end"),
     "calls": ("word", "lane", "start", "end"),
-    "kernels": ("word", "lane", "start", "end", "correlation"),
+    "kernels": ("way", "lane", "start", "end", "correlation"),
     "launches": ("lane", "start", "correlation"),
     "flows": ("lane", "start", "link", "ends"),
     "told": ("word", "lane", "start", "end", "phase"),
     "comms": ("word", "lane", "start", "end"),
 }
 _NARROW: dict[str, type[np.generic]] = {
-    "word": np.int32,
-    "lane": np.int32,
+    "word": np.int16,
+    "lane": np.int16,
+    "way": np.int8,
     "ends": np.bool_,
     "phase": np.uint8,
     "correlation": np.uint32,
@@ -92,7 +93,7 @@ class Tables:
     """One file's columns by table, as ``_SHAPES`` lists them; times are nanoseconds of the file's own clock.
 
     Args:
-        columns: by table, then by column; int64 but for ``_NARROW``.
+        columns: by table, then by column; int64 but for ``_NARROW``, and wider than that where a number needs it.
         roles: of each word, uint8.
         ways: of each word, int8, a ``Way``.
         names: of each word.
@@ -123,19 +124,22 @@ class _Column:
         self._rows, self._size = np.empty(1024, kind), 0
 
     def extend(self, values: NDArray[Any]) -> None:
+        if values.itemsize > self._rows.itemsize and values.max(initial=0) > np.iinfo(self._rows.dtype).max:
+            self._rows = self._rows.astype(values.dtype)
         size = self._size + len(values)
         if size > len(self._rows):
             self._rows.resize(size + size // 8, refcheck=False)  # in place, where the system can move pages
         self._rows[self._size : size] = values
         self._size = size
 
-    def rows(self) -> NDArray[Any]:
-        """The rows so far; the column cannot grow while they are in use."""
-        return self._rows[: self._size]
+    def whole(self) -> NDArray[Any]:
+        """All rows so far, without room for more; the column must not grow while they are in use."""
+        self._rows.resize(self._size, refcheck=False)
+        return self._rows
 
     def only(self, keep: NDArray[np.bool_]) -> None:
         """Forget all other rows."""
-        self._rows = self.rows()[keep]
+        self._rows = self.whole()[keep]
         self._size = len(self._rows)
 
 
@@ -144,7 +148,7 @@ class Collector:
 
     def __init__(self, words: Words) -> None:
         self._words = words
-        self._roles = np.empty(0, np.uint8)
+        self._roles, self._ways = np.empty(0, np.uint8), np.empty(0, np.int8)
         self._kept = {
             table: {name: _Column(_NARROW.get(name, np.int64)) for name in names} for table, names in _SHAPES.items()
         }
@@ -173,7 +177,8 @@ class Collector:
         calls = calls[outermost(events.lane[calls], events.start[calls], end[calls])]
         self._keep("calls", columns, calls)
         kernels = np.flatnonzero(span & (role == Role.KERNEL))
-        self._keep("kernels", columns, kernels, correlation=_correlations(events, kernels))
+        way = self._ways[events.word[kernels]]
+        self._keep("kernels", columns, kernels, way=way, correlation=_correlations(events, kernels))
         launches = np.flatnonzero(span & (role == Role.LAUNCH))
         self._keep("launches", columns, launches, correlation=_correlations(events, launches))
         flows = np.flatnonzero((role == Role.FLOW) & ~span)
@@ -186,7 +191,7 @@ class Collector:
         """From now on work on the CPU is no work of a stage, but for that of the autograd engine; nor was it before."""
         self._wanted[Role.CALL] = False
         calls = self._kept["calls"]
-        engine = self._roles[calls["word"].rows()] == Role.ENGINE
+        engine = self._roles[calls["word"].whole()] == Role.ENGINE
         for column in calls.values():
             column.only(engine)
 
@@ -207,10 +212,11 @@ class Collector:
                 self._processes[list(self._words.lanes)[lane][0] or 0] = title.name
 
     def _learn(self) -> None:
-        """Find the roles of the words that came up since the last chunk."""
-        if len(self._words.known) > len(self._roles):
-            fresh = islice(self._words.known, len(self._roles), None)
-            self._roles = np.concatenate([self._roles, np.array([role_of(*pair) for pair in fresh], np.uint8)])
+        """Find what the words say that came up since the last chunk."""
+        fresh = list(islice(self._words.known, len(self._roles), None))
+        if fresh:
+            self._roles = np.append(self._roles, np.array([role_of(*pair) for pair in fresh], np.uint8))
+            self._ways = np.append(self._ways, np.array([way_of(name) for _, name in fresh], np.int8))
 
     def _keep(self, table: str, columns: _Columns, rows: NDArray[np.intp], **more: NDArray[Any]) -> None:
         """Keep some rows of a chunk's columns, and ``more`` columns that hold these rows alone."""
@@ -219,7 +225,7 @@ class Collector:
 
     def tables(self) -> Tables:
         """What was kept, without the rows whose times cannot be true."""
-        columns = {table: {name: one.rows() for name, one in kept.items()} for table, kept in self._kept.items()}
+        columns = {table: {name: one.whole() for name, one in kept.items()} for table, kept in self._kept.items()}
         aside: dict[str, int] = {}
         zero = _zero(columns)
         keep = {name: _plausible(table, zero, aside) for name, table in columns.items()}
@@ -227,7 +233,7 @@ class Collector:
         return Tables(
             columns={name: _only(table, keep[name]) for name, table in columns.items()},
             roles=self._roles,
-            ways=np.array([way_of(name) for name in names], np.int8),
+            ways=self._ways,
             names=names,
             told_args=[self._told[row] for row in np.flatnonzero(keep["told"])],
             comm_args=[self._comms[row] for row in np.flatnonzero(keep["comms"])],
