@@ -25,11 +25,8 @@ def test_a_profile_is_written_and_the_planner_estimates_that_layer_as_it_was_tim
     sizes = ("--sequence", 128, "--micro-batch", 2, "--repeats", 8)
     said = cli("run", "--profile", *files, *sizes, "--device", "cpu", "--out", out, "--json").json
     layer, kernels = said["layer"], said["factors"]["kernels"]
-    measured, before, after = (
-        layer[f"{how}forward_ms"] + layer[f"{how}backward_ms"] for how in ("", "estimated_", "calibrated_")
-    )
+    measured, after = (layer[f"{how}forward_ms"] + layer[f"{how}backward_ms"] for how in ("", "calibrated_"))
     assert abs(after - measured) < 0.1 * measured + 3 * layer["error_share"] * measured
-    assert (kernels["value"] > 1) == (measured > before)
     assert said["factors"]["transfer"]["told"] is False
     assert said["head"]["forward_ms"] > 0
 
