@@ -42,7 +42,8 @@ def test_people_read_times_factors_and_what_comes_next(cli, files, tmp_path):
     ran = cli("run", "--profile", *files, "--sequence", 64, "--repeats", 3, "--device", "cpu", "--out", out)
     assert ran.status == 0
     assert "one layer of small on CPU, held against cpu: tensor 1, micro-batch 1, sequence 64" in ran.out
-    assert "one layer says next to nothing of tensor, data, transfer" in ran.out
+    assert "one layer says next to nothing of" in ran.out
+    assert "tensor, data, transfer" in ran.out
     assert f"--calibrate {out}" in ran.out
     assert f"wrote {out}" in ran.err
 

@@ -57,6 +57,12 @@ def test_what_one_layer_does_not_tell_keeps_its_prior():
     assert (found.source, found.band) == ("one layer", GENERIC.band)
 
 
+def test_a_factor_far_from_1_was_told_however_uncertain():
+    found = calibrate_layer(timed(read_model("llama3-8b"), spread=0.3, kernels=5.0))
+    assert found.kernels.error / found.kernels.value > PRIOR["kernels"]
+    assert "kernels" not in untold(found)
+
+
 @pytest.mark.parametrize("name", known_models())
 def test_a_narrow_layer_of_any_model_is_taken_up_by_its_host(name):
     run = LayerRun(tiny(read_model(name)), ALONE, NARROW, 0, 0)

@@ -126,12 +126,15 @@ def calibrate_stages(runs: Sequence[StageRun], rows: Sequence[Row] = (), source:
 
 
 def untold(calibration: Calibration) -> tuple[str, ...]:
-    """Factors of which what was measured says next to nothing: their errors are those of their priors."""
+    """Factors of which what was measured says next to nothing: they lie about where they lay, as uncertain."""
     factors = calibration.factors()
     priors = PRIOR | {"memory": MEMORY_PRIOR}
-    return tuple(
-        name for name, prior in priors.items() if np.mean(factors[name].error / factors[name].value) > NOTHING * prior
-    )
+    return tuple(name for name, prior in priors.items() if _is_untold(factors[name], prior))
+
+
+def _is_untold(factor: Factor, prior: float) -> bool:
+    error = float(np.mean(factor.error / factor.value))
+    return error > NOTHING * prior and abs(float(np.mean(np.log(factor.value)))) < error
 
 
 def _held(run: StageRun) -> _Held:
