@@ -157,3 +157,48 @@ def test_modules_of_a_torchtitan_configuration_are_its_split(cli, tmp_path: Path
     assert (said["backend"], said["legal"], said["split"]) == ("torchtitan", True, [2, 2, 1])
     missing = cli("check", tmp_path / "run.py", "--layers", 6, "--json").json
     assert "1 layers not assigned" in missing["faults"][0]["rule"]
+
+
+TOML = """[training]
+local_batch_size = 8
+global_batch_size = -1
+[parallelism]
+data_parallel_shard_degree = -1
+tensor_parallel_degree = 4
+pipeline_parallel_degree = 4
+pipeline_parallel_schedule = "Interleaved1F1B"
+pipeline_parallel_layers_per_stage = 3
+"""
+
+
+def test_minus_one_is_what_torchtitan_works_out_itself(cli, tmp_path: Path):
+    (tmp_path / "run.toml").write_text(TOML)
+    said = cli("check", tmp_path / "run.toml", "--layers", 32, "--gpus", 32, "--json").json
+    assert (said["legal"], said["data"], said["chunks"]) == (True, 2, 3)
+    assert said["split"] == [2, *[3] * 9, 2, 1]  # 34 of weight over 12 stages: ten of 3, two of 2
+
+
+def test_files_of_two_frameworks_are_not_one_configuration(cli, tmp_path: Path):
+    (tmp_path / "a.json").write_text('{"train_batch_size": 8, "pipeline": {"stages": 2}}')
+    (tmp_path / "b.yaml").write_text("parallelism: {pp: 2, dp: 1}\ntokens: {micro_batch_size: 1}\n")
+    ran = cli("check", tmp_path / "a.json", tmp_path / "b.yaml")
+    assert ran.status == 2
+    assert "a.json is DeepSpeed's" in ran.err
+    assert "b.yaml is nanotron's" in ran.err
+
+
+def test_a_file_without_a_flag_is_named(cli, tmp_path: Path):
+    (tmp_path / "junk.sh").write_bytes(b"\xff\xfe\x00 nothing")
+    ran = cli("check", tmp_path / "junk.sh")
+    assert (ran.status, "junk.sh: no flag and no key was found in it" in ran.err) == (2, True)
+
+
+def test_a_switch_is_told_by_its_own_name(cli):
+    ran = cli("check", "--backend", "megatron", "-p", 2, "--overlap-param-gather-with-optimizer-step", "--json")
+    assert ran.json["faults"][0]["key"] == "--overlap-param-gather-with-optimizer-step"
+
+
+def test_a_split_that_deepspeed_cannot_be_told_is_a_warning(cli):
+    ran = cli("check", "--backend", "deepspeed", "--layers", 30, "-p", 4, "--split", "10,8,8,4", "-m", 30)
+    assert ran.status == 0
+    assert "DeepSpeed deals layers by itself, as 8,8,7,7 or 7,8,8,7" in ran.out

@@ -303,6 +303,7 @@ def test_a_batch_that_cannot_be_divided_exits_1_with_the_nearest_that_can(cli):
         (("--tensor", 3), "tensor 3 does not divide 8 GPUs; nearest 2 or 4"),
         (("-p", 64), "nearest"),
         (("--emit", "deepspeed", "--context", 2), "DeepSpeed has no context parallelism"),
+        (("-v", 40, "-p", 2, "--tensor", 1), "32 layers cannot fill 2 x 40 stages"),
     ],
 )
 def test_degrees_that_cannot_be_exit_1_with_their_neighbours(cli, args, words):
@@ -322,6 +323,13 @@ def test_the_micro_batches_for_10_percent_are_those_of_the_schedule(cli):
     assert rows[0]["microbatches_for_10_percent"] == 9
     rows = cli("plan", "--gpus", 4, "-p", 4, "-m", 8, "--schedule", "zb-v", "--json").json["candidates"]
     assert rows[0]["chunks"] == 2
+
+
+def test_what_would_make_room_is_not_what_was_asked_for(cli):
+    args = ("--gpus", 8, "--model", "llama3-405b", "--gpu", "h100", "--global-batch", 8)
+    assert "give more devices, --zero 3, or" in cli("plan", *args).err
+    assert "--zero 3" not in cli("plan", *args, "--zero", 3).err
+    assert "--zero 3" not in cli("plan", *args, "--emit", "megatron").err
 
 
 def test_a_model_that_fits_nowhere_exits_1_with_what_it_needs(cli):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -89,7 +90,9 @@ def _read(asked: Asked) -> tuple[Backend, Setup, tuple[str, ...]]:
     from ..frameworks.flags import pairs_of
     from ..frameworks.read import read_setup
 
-    pairs = [pair for place in asked.places for pair in _pairs(place)] + pairs_of(asked.words)
+    read = {place: _pairs(place) for place in asked.places}
+    _refuse_a_mixture(asked, read)
+    pairs = [pair for each in read.values() for pair in each] + pairs_of(asked.words)
     _refuse_nothing(asked, pairs)
     where = asked.places[0] if asked.places else "configuration"
     backend = backend_of(asked.backend) if asked.backend else recognised(pairs, where)
@@ -100,9 +103,26 @@ def _read(asked: Asked) -> tuple[Backend, Setup, tuple[str, ...]]:
     return backend, told.setup, told.notes
 
 
+def _refuse_a_mixture(asked: Asked, read: dict[str, Pairs]) -> None:
+    """Files of one framework are one configuration; those of two are not."""
+    from ..frameworks.backends import recognised
+
+    whose = {}
+    for place, pairs in read.items():
+        with suppress(InputError):  # nobody's in particular
+            whose[place] = recognised(pairs, place).title
+    if asked.backend is None and len(set(whose.values())) > 1:
+        named = ", ".join(f"{place} is {title}'s" for place, title in whose.items())
+        raise InputError(Fault(named, "they are not one configuration", "check one at a time, or give --backend"))
+
+
 def _refuse_nothing(asked: Asked, pairs: Pairs) -> None:
     if not pairs and asked.sizes == Sizes() and asked.batch is None and asked.model is None:
         rule = "there is nothing to check"
+        if asked.places:
+            raise InputError(
+                Fault(asked.places[0], "no flag and no key was found in it", "give the configuration itself")
+            )
         raise InputError(Fault("configuration", rule, "give a file, flags as in --layers 64 --pipeline 8, or a layout"))
 
 
@@ -214,7 +234,7 @@ def text(checked: Checked, notes: Sequence[str]) -> str:
     for fault in checked.faults:
         lines.append(f"  {fault.key} = {fault.value}: {fault.rule}")
         lines += [f"      {way}" for way in fault.remedy.split("; or ") if way]
-    lines += [f"  {line}" for line in _facts(checked.facts)]
+    lines += [f"  {line}" for line in _facts(checked.facts) if line]
     return "\n".join([*lines, *(f"  warning: {sentence}" for sentence in (*checked.warnings, *notes))])
 
 

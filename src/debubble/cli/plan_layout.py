@@ -59,7 +59,7 @@ def plan_layout(said: dict[str, Any], *, as_json: bool, pictures: dict[str, Path
             warn(f"planning {gpus} GPUs ..")
         found[gpus] = search(model, cluster, _choice(said, gpus, backend), calibration)
     if not any(one.plans for one in found.values()):
-        raise Refusal(_nothing(found, clusters))
+        raise Refusal(_nothing(found, clusters, _cures(said, backend)))
     asked = Planned(model, clusters, found, calibration, backend, said["price"], said["top"] or TOP)
     if said["rampup"] is not None:
         asked = replace(asked, growth=_grown(asked, said))
@@ -212,7 +212,16 @@ def _calibration(said: dict[str, Any], model: Model, cluster: Cluster) -> Calibr
     return found
 
 
-def _nothing(found: dict[int, Found], clusters: dict[int, Cluster]) -> str:
+def _cures(said: dict[str, Any], backend: Backend | None) -> str:
+    """What would make room, of what was not asked for already."""
+    zero = _base(said).zero
+    shared = (
+        "--zero 3, " if zero < 3 and not (backend and ("zero" in backend.lacks or backend.name == "deepspeed")) else ""
+    )
+    return f"give more devices, {shared}or a shorter --sequence"
+
+
+def _nothing(found: dict[int, Found], clusters: dict[int, Cluster], cures: str) -> str:
     """Why there is no layout at all."""
     lines = []
     for gpus, one in found.items():
@@ -220,8 +229,7 @@ def _nothing(found: dict[int, Found], clusters: dict[int, Cluster]) -> str:
         if one.legal:
             lines.append(
                 f"{gpus} x {device.name}: none of {one.legal:,} legal layouts fits: the smallest needs "
-                f"{one.closest / 1e9:.0f} GB of {device.memory / 1e9:.0f} on its fullest rank; "
-                "give more devices, --zero 3, or a shorter --sequence"
+                f"{one.closest / 1e9:.0f} GB of {device.memory / 1e9:.0f} on its fullest rank; {cures}"
             )
         else:
             reasons = "; ".join(refused.reason for refused in one.rejected[:3])

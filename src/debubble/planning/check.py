@@ -9,7 +9,7 @@ from typing import Any
 from ..errors import InputError
 from ..frameworks.layout_string import read_layout
 from ..frameworks.rules import sizes
-from ..frameworks.setup import Backend, Breach, Setup
+from ..frameworks.setup import Backend, Breach, Setup, Sizes
 from .idle import enough
 from .nearest_legal import Alternative, alternatives, idle_of
 from .uneven import MOST, best_splits, judged
@@ -82,7 +82,10 @@ def _broken(backend: Backend, setup: Setup, breach: Breach) -> Broken:
     texts += [text] if (text := _better_split(backend, setup, breach)) else []
     value = breach.value or str(getattr(setup, breach.fields[0]))
     rule, remedy = backend.worded(breach.rule), backend.worded("; or ".join(texts))
-    return Broken(backend.key(breach.fields[0]), value, rule, remedy, found)
+    key = backend.key(breach.fields[0])
+    if breach.fields[0] == "switches":
+        key, value = breach.law, "on"
+    return Broken(key, value, rule, remedy, found)
 
 
 def _choices(backend: Backend, field: str, found: tuple[Alternative, ...]) -> str:
@@ -163,6 +166,11 @@ def _about_split(backend: Backend, setup: Setup) -> Iterator[str]:
         yield f"stage {', '.join(map(str, empty))} is empty: it only passes activations on"
     if setup.layout is not None:
         return
+    if setup.split and backend.deals and setup.layers:
+        own = backend.deals(_sizes(setup), setup.ranks)
+        if setup.split not in own:
+            dealt = " or ".join(",".join(map(str, one)) for one in own)
+            yield f"{backend.title} deals layers by itself, as {dealt}: another split takes a change of its code"
     loads = [sum(split[rank :: setup.ranks]) for rank in range(setup.ranks)]
     loads[0] += setup.embedding_layers or 0
     loads[-1] += setup.loss_layers or 0
@@ -176,6 +184,11 @@ def _about_split(backend: Backend, setup: Setup) -> Iterator[str]:
         )
     elif max(loads) > least and (setup.split or not backend.deals):
         yield f"the largest rank holds {max(loads)} layers, an even split {least}: {_gain(loads, setup)}"
+
+
+def _sizes(setup: Setup) -> Sizes:
+    numbers = {name: getattr(setup, name) or 0 for name in ("experts", "hidden", "ffn", "vocab")}
+    return Sizes(setup.layers or 0, setup.sequence or 0, **numbers)
 
 
 def _has_nothing(setup: Setup, stage: int) -> bool:

@@ -254,5 +254,6 @@ def _reasons(model: Model, layout: Layout, stages: StageTime) -> tuple[str, ...]
             f"stage {worst}{ends} ({layers} layers) takes {slot[worst] / slot.mean():.2f} times the mean stage"
         )
     if layout.pipeline > 1 and layout.microbatches < layout.pipeline:
-        found.append(f"{layout.microbatches} micro-batches cannot keep {layout.pipeline} ranks busy")
+        many = f"{layout.microbatches} micro-batch{'es' if layout.microbatches > 1 else ''}"
+        found.append(f"{many} cannot keep {layout.pipeline} ranks busy")
     return (*found, *model.warnings)

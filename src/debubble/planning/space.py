@@ -289,7 +289,11 @@ class _Builder:
                 v for v in range(2, MOST_CHUNKS + 1) if v <= UNEVEN_CHUNKS or self.model.layers % (p * v) == 0
             )
         least = 2 if name in LOOPED else 1
-        yield from (v for v in chunks_of(name, wanted) if least <= v <= self.model.layers // p)
+        for v in chunks_of(name, wanted):
+            if v > self.model.layers // p and self.choice.chunks:
+                self._refuse("layers", f"{self.model.layers} layers cannot fill {p} x {v} stages")
+            elif least <= v <= self.model.layers // p:
+                yield v
 
     def _splits(self, stages: int) -> Iterator[tuple[int, ...]]:
         """As even as can be; and with fewer layers beside the head, where that evens the work out.
