@@ -52,6 +52,15 @@ def test_a_hiccup_of_one_op_does_not_count():
     assert found.durations[Kind.F, 0, 0] == 2 * MS
 
 
+@pytest.mark.parametrize(("name", "shape"), [("dualpipe", Shape(4, 8)), ("dualpipe-v", Shape(4, 8, 2))])
+def test_of_ops_that_ran_in_pairs_all_work_is_there_and_nearly_where_it_was(name, shape):
+    durations = np.repeat(np.array([[2], [3], [1], [4]], np.int64) * MS, shape.ranks * (shape.chunks or 1), axis=1)
+    found = stage_costs(observed(name, shape, durations)).durations[:, :, 0]
+    assert (found[Kind.F] == found[Kind.B]).all()
+    assert found.sum(axis=0).mean() == pytest.approx(6 * MS)
+    assert found.sum(axis=0) == pytest.approx(6 * MS, rel=0.07)
+
+
 def test_slices_of_a_sequence_add_up_to_their_micro_batch():
     durations = np.full((4, 4), MS, np.int64)
     found = stage_costs(observed("seq1f1b", Shape(4, 8, slices=2), durations))
