@@ -53,7 +53,7 @@ def test_c10_four_gpus_do_the_work_of_two_without_accumulation(cases, capsys, ne
     assert column(said, "effective_gpus") == near(expect["effective_gpus"])
     assert column(said, "data")[0] == expect["samples_per_step_vs_1gpu"]
     verdict = " ".join(said["verdict"])
-    assert "a step takes as long as on one device that holds all stages, and trains 2 micro-batches" in verdict
+    assert "a step takes as long as on one rank that holds all stages, and trains 2 micro-batches" in verdict
     assert "raise accumulation" in verdict
 
 

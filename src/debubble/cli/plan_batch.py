@@ -118,7 +118,7 @@ def verdict(found: list[Bubbled]) -> list[str]:
     for one in found:
         if one.layout.pipeline > 1 and one.layout.microbatches == 1:
             sentences.append(
-                f"at m = 1 a step takes as long as on one device that holds all stages, and trains {one.layout.data} "
+                f"at m = 1 a step takes as long as on one rank that holds all stages, and trains {one.layout.data} "
                 "micro-batches instead of one"
             )
         if one.layout.pipeline > 1 and one.layout.microbatches < one.layout.pipeline:
