@@ -1,5 +1,6 @@
 """How DeepSpeed deals layers as we say it, against DeepSpeed itself, where it is installed."""
 
+import json
 import warnings
 from itertools import pairwise
 
@@ -9,6 +10,7 @@ from hypothesis import strategies as st
 
 from debubble.frameworks.deepspeed import DEEPSPEED, split
 from debubble.frameworks.setup import Setup, Sizes
+from debubble.plan import Layout
 
 with warnings.catch_warnings():
     warnings.simplefilter("ignore")
@@ -42,3 +44,33 @@ def test_what_the_planner_may_choose_are_these_two():
     assert DEEPSPEED.deals is not None
     assert DEEPSPEED.deals(Sizes(30, 4096), 4) == ((8, 8, 7, 7), (7, 8, 8, 7))
     assert DEEPSPEED.deals(Sizes(32, 4096), 4) == ((8, 8, 8, 8), (8, 9, 8, 7))
+
+
+# Without processes DeepSpeed counts one replica.
+@settings(max_examples=40, deadline=None)
+@given(size=st.integers(1, 4), many=st.integers(1, 32), zero=st.sampled_from([0, 1]))
+def test_deepspeed_0_19_takes_the_json_that_is_emitted(size, many, zero):
+    from deepspeed.runtime.config import DeepSpeedConfig
+
+    layout = Layout(pipeline=4, micro_batch=size, microbatches=many, zero=zero, recompute="full")
+    config = DeepSpeedConfig(json.loads(DEEPSPEED.emit(layout, Sizes(32, 4096))))
+    batch = (config.train_batch_size, config.train_micro_batch_size_per_gpu, config.gradient_accumulation_steps)
+    assert batch == (layout.global_batch, size, many)
+    assert (config.zero_config.stage, config.pipeline["stages"]) == (zero, 4)
+    assert config.pipeline["activation_checkpoint_interval"] == 1
+
+
+@pytest.mark.parametrize("steps", [1, 2, 3, 4, 6])
+@pytest.mark.parametrize("size", [1, 2, 3])
+def test_deepspeed_0_19_and_our_rules_refuse_the_same_batches(steps, size):
+    from deepspeed.runtime.config import DeepSpeedConfig
+
+    said = {"train_batch_size": 12, "train_micro_batch_size_per_gpu": size, "gradient_accumulation_steps": steps}
+    try:
+        DeepSpeedConfig(said)
+    except AssertionError:
+        refused = True
+    else:
+        refused = False
+    setup = Setup(data=1, pipeline=4, global_batch=12, micro_batch=size, microbatches=steps)
+    assert bool(list(DEEPSPEED.rules(setup))) == refused

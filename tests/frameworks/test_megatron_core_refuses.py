@@ -1,5 +1,6 @@
 """Megatron's rules of splits as we state them, against Megatron-Core itself, where it is installed."""
 
+import ast
 import warnings
 
 import pytest
@@ -9,7 +10,9 @@ from hypothesis import strategies as st
 from debubble.errors import InputError
 from debubble.frameworks.layout_string import read_layout, write_layout
 from debubble.frameworks.megatron import rules, settled, split
-from debubble.frameworks.setup import Setup
+from debubble.frameworks.nemo import NEMO
+from debubble.frameworks.setup import Setup, Sizes
+from debubble.plan import Layout
 
 with warnings.catch_warnings():
     warnings.simplefilter("ignore")
@@ -139,3 +142,44 @@ def test_what_megatron_core_cannot_read_we_refuse_too(text):
         PipelineParallelLayerLayout.parse_str_to_list(text)
     with pytest.raises(InputError):
         read_layout(text, 2)
+
+
+@settings(max_examples=100, deadline=None)
+@given(
+    given=splits(),
+    tensor=st.sampled_from([1, 2]),
+    expert=st.sampled_from([1, 2]),
+    again=st.sampled_from([("none", None), ("full", None), ("full", 1), ("selective", None)]),
+)
+def test_megatron_core_0_16_builds_what_is_emitted_for_megatron_bridge(given, tensor, expert, again):
+    ranks, layers, following = given
+    assume(sum(layers) and layers.count(0) < len(layers) // 2)
+    layout = Layout(
+        tensor=tensor,
+        expert=expert,
+        pipeline=ranks,
+        data=2,
+        chunks=len(layers) // ranks,
+        microbatches=2 * ranks,
+        recompute=again[0],
+        recompute_layers=again[1],
+        layers=layers,
+    )
+    tree = ast.parse(NEMO.emit(layout, Sizes(sum(layers), 4096, experts=8, next_layers=following)))
+    said = {}
+    for line in tree.body:
+        owner, _, name = ast.unparse(line.targets[0]).removeprefix("cfg.").partition(".")
+        if owner == "model" and name in core.TransformerConfig.__dataclass_fields__ and name != "pipeline_dtype":
+            said[name] = ast.literal_eval(line.value)
+    model = {"num_layers": sum(layers), "hidden_size": 8, "num_attention_heads": 2, "pipeline_dtype": torch.bfloat16}
+    model |= {"num_moe_experts": 8 if expert > 1 else None, "add_bias_linear": False}
+    config = core.TransformerConfig(**model, **said)
+    chunks = config.virtual_pipeline_model_parallel_size or 1
+    laid = config.pipeline_model_parallel_layout
+    if laid is None:
+        at = [(None if chunks == 1 else v, r) for v in range(chunks) for r in range(ranks)]
+        assert tuple(get_num_layers_to_build(config, vp_stage=v, pp_rank=r) for v, r in at) == layers
+    else:
+        stages = [laid.layout[r][v] for v in range(chunks) for r in range(ranks)]
+        assert tuple(stage.count(LayerType.decoder) for stage in stages) == layers
+        assert stages[-1].count(LayerType.mtp) == following
