@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 import pour
@@ -19,6 +19,7 @@ from devices import devices, reading, simulated
 
 RATES = Rates(forward=3 * MILLISECOND, backward=7 * MILLISECOND, transfer=0.3 * MILLISECOND)
 LABELLED, SILENT = pour.Style(kernels=2), pour.Style(kernels=2, labels=False)
+UNTOLD = pour.Style(kernels=3, labels=False)  # and without the engine's calls: only transfers tell directions
 
 
 def drifting(folder, ppm, *, name="1f1b", microbatches=6, steps=8, apart=10, style=LABELLED):
@@ -29,6 +30,8 @@ def drifting(folder, ppm, *, name="1f1b", microbatches=6, steps=8, apart=10, sty
         patch.setattr(pour, "GAP", apart * 1_000 * MILLISECOND)
         events = pour.pour(runs, style)
     for rank, rows in events.items():
+        if style is UNTOLD:
+            rows[:] = [e for e in rows if e["cat"] != "cpu_op" or e["name"] == "record_param_comms"]
         for event in rows:
             event["ts"] += (event["ts"] - pour.EPOCH / 1000) * ppm[rank] / 1e6
             event["dur"] = event.get("dur", 0) * (1 + ppm[rank] / 1e6)
@@ -38,8 +41,13 @@ def drifting(folder, ppm, *, name="1f1b", microbatches=6, steps=8, apart=10, sty
 rates = st.builds(lambda size, sign: sign * size, st.floats(20, 200), st.sampled_from([-1, 1]))
 
 
-@given(st.sampled_from(["1f1b", "gpipe"]), st.lists(rates, min_size=2, max_size=4), st.sampled_from([LABELLED, SILENT]))
-@settings(max_examples=12, deadline=None)
+@given(
+    st.sampled_from(["1f1b", "gpipe"]),
+    st.lists(rates, min_size=2, max_size=4),
+    st.sampled_from([LABELLED, SILENT, UNTOLD]),
+)
+@example("gpipe", [-199.0, -24.9, -45.0, -22.7], SILENT)  # receives of even stages end one hop behind each other
+@settings(max_examples=18, deadline=None)
 def test_the_bubble_of_clocks_that_drift_by_20_to_200_ppm_is_the_simulated_one(tmp_path_factory, name, ppm, style):
     paths, run = drifting(tmp_path_factory.mktemp("drift"), ppm, name=name, style=style)
     found = observe(read_traces(paths))
@@ -60,6 +68,7 @@ def test_what_drifted_and_by_how_much_is_said(tmp_path):
 def test_clocks_that_agree_are_left_alone(tmp_path, name):
     paths, _ = drifting(tmp_path, [0, 0, 0, 0], name=name, microbatches=8)
     straight = observe(read_traces(paths))
+    assert straight.matched_share == 1
     assert not any("clock" in remark for remark in straight.remarks)
 
 

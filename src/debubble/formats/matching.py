@@ -57,6 +57,9 @@ def match(first: Transfers, second: Transfers, reach: int) -> Match:
     count = high - low
     a = np.repeat(np.arange(len(mine)), count)
     b = order[np.arange(len(a)) - np.repeat(np.cumsum(count) - count, count) + np.repeat(low, count)]
+    fits = opposite(first, second, a, b)
+    if fits.any():  # else nothing tells sends from receives
+        a, b = a[fits], b[fits]
     difference = theirs[b] - mine[a]
     paired_a, paired_b = np.zeros(len(mine), bool), np.zeros(len(theirs), bool)
     if not len(difference):
@@ -72,6 +75,16 @@ def match(first: Transfers, second: Transfers, reach: int) -> Match:
         offset=round(float(middle)),
         spread=round(float(most - least) / 2),
     )
+
+
+def opposite(first: Transfers, second: Transfers, a: NDArray[Any], b: NDArray[Any]) -> NDArray[np.bool_]:
+    """Whether pairs of rows are a send and a receive of one direction, as far as that is known, bool[pairs].
+
+    Where stages are even all of a rank's receives end one hop behind those of the rank before it, or one ahead.
+    """
+    way, back = first.forward[a], second.forward[b]
+    fits: NDArray[np.bool_] = (first.send[a] != second.send[b]) & ((way == back) | (way < 0) | (back < 0))
+    return fits
 
 
 def only(moves: Transfers, rows: NDArray[Any]) -> Transfers:

@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..observation import Link
-from .matching import Match
+from .matching import Match, opposite
 from .rank_ops import Transfers
 
 Ints = NDArray[np.int64]
@@ -75,8 +75,7 @@ def links(splits: Sequence[Split]) -> tuple[Link, ...]:
 def _closest(first: Transfers, second: Transfers, found: Match) -> tuple[Ints, Ints]:
     """Pairs of a send and a receive of one direction, each row at most once, the closest ends first."""
     one, other = found.pairs
-    way, back = first.forward[one], second.forward[other]
-    fits = (first.send[one] != second.send[other]) & ((way == back) | (way < 0) | (back < 0))
+    fits = opposite(first, second, one, other)
     one, other = one[fits], other[fits]
     apart = np.abs(second.end[other] - first.end[one] - found.offset)
     order = np.argsort(apart, kind="stable")

@@ -20,6 +20,7 @@ from ...op import Kind
 from ..matching import TOGETHER, match, only
 from ..rank_ops import Bare, RankOps, Transfers, Undirected
 from .names import UNKNOWN
+from .straight import straight
 
 _MOST = 0.9  # of a rank's transfers must have their other side: a few may be lost
 _NEXT, _BEFORE, _NOBODY = 1, 0, -1
@@ -74,9 +75,7 @@ def _chain(ranks: Sequence[Bare], first: int, used: set[int]) -> tuple[list[int]
     while free.mean() > 1 - _MOST:
         others = [i for i in range(len(ranks)) if i not in used and i not in chain and _may(ranks[chain[-1]], ranks[i])]
         here = ranks[chain[-1]].runs.transfers
-        found = [(i, *_pairs(only(here, free), ranks[i].runs.transfers)) for i in others]
-        found.sort(key=lambda one: -len(one[1]))
-        share = [len(mine) / free.sum() for _, mine, _ in found] + [0.0, 0.0]
+        found, share = _partners(only(here, free), [(i, ranks[i].runs.transfers) for i in others])
         if share[0] < _MOST:
             return chain, sides, _torn(ranks[chain[-1]])
         if share[1] >= (1 if share[0] == 1 else share[0] / 2):
@@ -97,6 +96,19 @@ def _chain(ranks: Sequence[Bare], first: int, used: set[int]) -> tuple[list[int]
     return chain, sides, ""
 
 
+def _partners(
+    mine: Transfers, others: Sequence[tuple[int, Transfers]]
+) -> tuple[list[tuple[int, NDArray[np.intp], NDArray[np.intp]]], list[float]]:
+    """Rows that end together with each other rank's, the most first, and what share they are; clocks may drift."""
+    reach = int(np.median(mine.end - mine.start)) // 4 + TOGETHER
+    found = [(i, *_pairs(mine, theirs, reach)) for i, theirs in others]
+    if max((len(rows) for _, rows, _ in found), default=0) < _MOST * len(mine):
+        straightened = [(i, straight(mine, theirs, reach)) for i, theirs in others]
+        found = [(i, *_pairs(mine, theirs, reach)) for i, theirs in straightened if theirs is not None]
+    found.sort(key=lambda one: -len(one[1]))
+    return found, [len(rows) / len(mine) for _, rows, _ in found] + [0.0, 0.0]
+
+
 def _may(one: Bare, other: Bare) -> bool:
     """Whether two ranks may be neighbours by the peers that their transfers name and the replicas that headers do."""
     peers = one.runs.transfers.peer
@@ -112,11 +124,10 @@ def _torn(one: Bare) -> str:
     )
 
 
-def _pairs(mine: Transfers, theirs: Transfers) -> tuple[NDArray[np.intp], NDArray[np.intp]]:
+def _pairs(mine: Transfers, theirs: Transfers, reach: int) -> tuple[NDArray[np.intp], NDArray[np.intp]]:
     """Rows of both whose sends and receives end together, each once; on clocks that differ by one offset."""
     ways = [(np.flatnonzero(mine.send == send), np.flatnonzero(theirs.send != send)) for send in (True, False)]
     # Twice: what goes one way and what comes back end apart by the same offset, or the two are no neighbours.
-    reach = int(np.median(mine.end - mine.start)) // 4 + TOGETHER if len(mine) else TOGETHER
     found = [match(only(mine, a), only(theirs, b), reach) for a, b in ways]
     none = np.empty(0, np.intp)
     if not all(one.pairs.size for one in found) or abs(found[0].offset - found[1].offset) > TOGETHER:
