@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field, fields
 from typing import TYPE_CHECKING, Any
 
@@ -235,8 +236,13 @@ def ranked(found: Found, top: int) -> tuple[list[str], list[list[str]]]:
                 f"{plan.tokens_per_second_per_gpu:,.0f}",
             ]
         )
+    return _told(headers, rows)
+
+
+def _told(headers: Sequence[str], rows: list[list[str]]) -> tuple[list[str], list[list[str]]]:
+    """A table without columns in which all rows are alike and usual."""
     plain = {"CP": "1", "EP": "1", "chunks": "1", "last": "even", "recompute": "none"}
-    kept = [n for n, head in enumerate(headers) if any(row[n] != plain.get(head, "") for row in rows)]
+    kept = [n for n, head in enumerate(headers) if any(row[n] not in (plain.get(head, ""), "-") for row in rows)]
     return [headers[n] for n in kept], [[row[n] for n in kept] for row in rows]
 
 
@@ -267,8 +273,13 @@ def scaling(rows: list[Scaled]) -> tuple[list[str], list[list[str]]]:
         "TP",
         "PP",
         "DP",
+        "CP",
+        "EP",
+        "chunks",
+        "mbs",
         "m",
         "schedule",
+        "recompute",
         "step",
         "tokens/s",
         "speed-up",
@@ -285,8 +296,10 @@ def scaling(rows: list[Scaled]) -> tuple[list[str], list[list[str]]]:
         layout = row.plan.layout
         body.append(
             [
-                *map(str, (row.gpus, layout.tensor, layout.pipeline, layout.data, layout.microbatches)),
+                *map(str, (row.gpus, layout.tensor, layout.pipeline, layout.data, layout.context, layout.expert)),
+                *map(str, (layout.chunks, layout.micro_batch, layout.microbatches)),
                 layout.schedule,
+                _again(layout),
                 duration(row.plan.step),
                 f"{row.tokens_per_second:,.0f}",
                 f"{row.speedup:.2f}x",
@@ -296,7 +309,7 @@ def scaling(rows: list[Scaled]) -> tuple[list[str], list[list[str]]]:
                 *([f"{row.cost:,.0f}"] if row.cost else []),
             ]
         )
-    return headers, body
+    return _told(headers, body)
 
 
 def _waterfall(plan: Plan) -> str:
