@@ -58,7 +58,7 @@ STYLES = {
     "gpu, unlabelled, flows": Style(kernels=5, labels=False, flows=True),
     "gpu, unlabelled, named kernels": Style(kernels=1, labels=False, engine=False, named=True),
     "gpu, unlabelled, rocm": Style(kernels=2, labels=False, p2p="rocm"),
-    "gpu, unlabelled, batched p2p": Style(kernels=2, labels=False, p2p="batch"),
+    "gpu, unlabelled, batched p2p": Style(kernels=2, labels=False, p2p="batch"),  # pytorch 194693, chakra 178
     "noise": Style(kernels=2, noise=20),
 }
 
