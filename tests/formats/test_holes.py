@@ -56,7 +56,7 @@ def test_of_replicas_that_all_lack_a_rank_the_fullest_answers():
     assert {window.replica for window in observation.windows} == {0}
     assert observation.windows[0].timeline.program.schedule.ranks == 3
     assert observation.torn == (5, 7)
-    assert any("rank 4, 5, 7 of replica 1, the fullest, alone" in remark for remark in observation.remarks)
+    assert any("rank 4, 5, 7 of the fullest replica alone" in remark for remark in observation.remarks)
 
 
 def test_beside_a_whole_replica_a_torn_one_is_left_out_as_ever():
@@ -65,3 +65,12 @@ def test_beside_a_whole_replica_a_torn_one_is_left_out_as_ever():
     assert observation.torn == ()
     assert len(observation.windows) == 3
     assert observation.windows[0].timeline.program.schedule.ranks == 4
+
+
+def test_an_absurd_number_of_a_stage_takes_no_memory():
+    found = devices(simulated("1f1b", 4, 6))
+    found[3] = replace(found[3], stage=np.full(len(found[3]), 2_000_000_000, np.int32))
+    observation = observe(reading(found))
+    assert observation.windows[0].timeline.program.schedule.ranks == 4
+    assert observation.torn == (2, 3)
+    assert any("stage 3, 4, 5, 6, 7, 8, 9, 10, .. is here" in remark for remark in observation.remarks)

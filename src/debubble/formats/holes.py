@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
+from itertools import islice
 
 import numpy as np
 from numpy.typing import NDArray
@@ -16,6 +17,7 @@ from .places import Places
 from .rank_ops import RankOps
 
 _NOWHERE = -1
+_MOST_NAMED = 8  # stages and ranks that are spelled out
 
 
 def closed_up(
@@ -33,24 +35,23 @@ def closed_up(
     """
     numbers = [_held(device, at) for device, at in zip(devices, where.position, strict=True)]
     placed = [i for i, at in enumerate(where.position) if at != _NOWHERE]
-    used = [i for i in placed if i != without]
-    wanted = set(range(max((int(numbers[i].max(initial=0)) for i in placed), default=0) + 1))
     here: dict[int, set[int]] = {}
-    for i in used:
-        here.setdefault(where.replica[i], set()).update(numbers[i].tolist())
+    for i in placed:
+        if i != without:
+            here.setdefault(where.replica[i], set()).update(numbers[i].tolist())
+    last = max((int(numbers[i].max(initial=0)) for i in placed), default=0)
     fullest = max(here, key=lambda q: (len(here[q]), -q), default=0)
-    missing = wanted - here.get(fullest, set())
-    if not missing or not here:
+    if not here or len(here[fullest]) == last + 1:
         return tuple(devices), where, ()
-    kept = [i for i in used if where.replica[i] == fullest]
-    order = np.array(sorted(here[fullest]))
+    kept = {i for i in placed if i != without and where.replica[i] == fullest}
     places = sorted({where.position[i] for i in kept})
     position = tuple(places.index(at) if i in kept else _NOWHERE for i, at in enumerate(where.position))
     replica = tuple(0 if i in kept else _NOWHERE for i in range(len(devices)))
-    beside = {near for stage in missing for near in (stage - 1, stage + 1)}
-    torn = tuple(devices[i].rank for i in kept if beside & set(numbers[i].tolist()))
+    order = np.array(sorted(here[fullest]))
     closer = tuple(_counted_anew(device, order) if i in kept else device for i, device in enumerate(devices))
-    return closer, Places(position, replica, (*where.remarks, _said(devices, missing, fullest, kept))), torn
+    torn = tuple(devices[i].rank for i in sorted(kept) if _beside(numbers[i], here[fullest], last))
+    said = _said([devices[i] for i in sorted(kept)], here[fullest], last, len(here))
+    return closer, Places(position, replica, (*where.remarks, said)), torn
 
 
 def cut(devices: Sequence[RankOps]) -> list[int]:
@@ -70,11 +71,18 @@ def _counted_anew(device: RankOps, order: NDArray[np.int64]) -> RankOps:
     return replace(device, stage=np.searchsorted(order, device.stage).astype(np.int32))
 
 
-def _said(devices: Sequence[RankOps], missing: set[int], fullest: int, kept: Sequence[int]) -> str:
-    what = "stage" if devices[kept[0]].stage is not None else "position"
-    which = ", ".join(map(str, sorted(missing)))
-    ranks = ", ".join(str(devices[i].rank) for i in kept)
-    others = f" of replica {fullest}, the fullest," if len(kept) < len(devices) else ""
+def _beside(mine: NDArray[np.int64], here: set[int], last: int) -> bool:
+    """Whether one of a device's stages lacks the stage before or behind it."""
+    near = {stage + way for stage in mine.tolist() for way in (-1, 1)}
+    return any(0 <= stage <= last and stage not in here for stage in near)
+
+
+def _said(kept: Sequence[RankOps], here: set[int], last: int, replicas: int) -> str:
+    what = "stage" if kept[0].stage is not None else "position"
+    gone = list(islice((str(stage) for stage in range(last + 1) if stage not in here), _MOST_NAMED + 1))
+    which = ", ".join(gone[:_MOST_NAMED]) + (", .." if len(gone) > _MOST_NAMED else "")
+    ranks = ", ".join(str(device.rank) for device in kept[:_MOST_NAMED]) + (", .." if len(kept) > _MOST_NAMED else "")
+    others = " of the fullest replica" if replicas > 1 else ""
     return (
         f"no whole trace of {what} {which} is here, so no pipeline is whole: windows are those of rank {ranks}{others} "
         "alone, and tell neither an order nor causes"
