@@ -117,7 +117,9 @@ def calibrate_stages(runs: Sequence[StageRun], rows: Sequence[Row] = (), source:
             [*(one.predicted(factors) for one in held), np.log(predict(timed, factors)[0]) if timed else np.zeros(0)]
         )
 
-    found = posterior(one_by_one(predicted), (target, noise), np.array(list(PRIOR.values())), _start(held))
+    start, prior, kernels = _start(held), np.array(list(PRIOR.values())), NAMES.index("kernels")
+    prior[kernels] = max(prior[kernels], abs(start[kernels]))  # a device that is off as a whole is so in them first
+    found = posterior(one_by_one(predicted), (target, noise), prior, start)
     memory = calibrate(rows).memory if rows else Factor(1.0, MEMORY_PRIOR)
     whole = np.concatenate([*(one.part == 0 for one in held), np.ones(len(timed), np.bool_)])  # slots, and steps
     rows_of_runs = [Row(run.model, run.cluster, run.layout, (), run.source) for run in runs]
