@@ -201,11 +201,14 @@ LOG = """  data_parallel_size .............................. 4
   global_batch_size ............................... 32
   micro_batch_size ................................ 1
   num_layers ...................................... 32
+  overlap_grad_reduce ............................. True
+  overlap_param_gather ............................ True
   pipeline_model_parallel_size .................... 2
   recompute_granularity ........................... None
   seq_length ...................................... 8192
   sequence_parallel ............................... False
   tensor_model_parallel_size ...................... 1
+  use_distributed_optimizer ....................... True
   world_size ...................................... 8
  iteration        1/     100 | elapsed time per iteration (ms): 60000.0 | global batch size:    32 |
  iteration        2/     100 | elapsed time per iteration (ms): 4500.0 | global batch size:    32 |
