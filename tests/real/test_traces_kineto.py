@@ -78,6 +78,7 @@ def test_a_wait_inside_a_range_is_no_work(shared):
 def test_st_kineto_bubble_0_5158_and_by_hand_0_5150_and_0_5179(shared):
     observation = read([shared / "traces" / "bytedance-st" / "st-kineto"])
     shares = idle(observation)
+    assert observation.remarks == ()
     assert len(shares) == 16
     assert np.mean(shares) == pytest.approx(0.5158, abs=0.0005)
     assert shares[0] == pytest.approx(0.5150, abs=0.0002)  # step 23, replica 0

@@ -11,12 +11,12 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from .matching import TOGETHER
 from .rank_ops import Transfers
 
 _ENOUGH = 16  # pairs from which a rate is told
 _SURE = 5.0  # times its own uncertainty that a rate must be
-_MATERIAL = 50_000  # nanoseconds over the whole trace, below which nobody need care
-_NOISE = 3.0  # likewise, times by which ends of one transfer differ anyhow
+_NOISE = 3.0  # times by which ends of one transfer differ anyhow; less, over the whole trace, nobody need care about
 _FASTEST = 1e-3  # nanoseconds a nanosecond; no clock is that bad
 Ints = NDArray[np.int64]
 Side = tuple[Ints, Ints]  # step and end of transfers, in order
@@ -92,7 +92,7 @@ def rate_of(mine: Ints, theirs: Ints, way: Ints) -> Rate:
     left = lag - rate * time
     noise = 1.4826 * float(np.median(np.abs(left - np.median(left))))
     moved = abs(rate) * time[-1]
-    sure = abs(rate) > _SURE * doubt and moved > max(_MATERIAL, _NOISE * noise) and abs(rate) < _FASTEST
+    sure = abs(rate) > _SURE * doubt and moved > max(TOGETHER, _NOISE * noise) and abs(rate) < _FASTEST
     return Rate(rate if sure else 0.0, doubt)
 
 
