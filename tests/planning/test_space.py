@@ -16,8 +16,9 @@ from debubble.frameworks.setup import Setup
 from debubble.frameworks.torch_pipelining import SCHEDULES
 from debubble.frameworks.unsaid import unsaid
 from debubble.plan import Layout, even_split
+from debubble.planning.candidates import candidate_splits, head_in_layers, lighter_end, lighter_start
 from debubble.planning.launch import chunks_of, sizes_of, unlaunchable, unsuited
-from debubble.planning.space import Choice, head_in_layers, lighter_end, space
+from debubble.planning.space import Choice, space
 from debubble.schedule import Shape
 from debubble.schedules.catalog import CATALOG, build
 
@@ -197,3 +198,16 @@ def test_what_cannot_be_is_said_with_its_neighbours(choice, words):
     found = space(read_model("llama3-8b"), cluster_of(H100, 16), Choice(16, 16, **choice))
     assert len(found) == 0
     assert any(words in one.reason for one in found.rejected), found.rejected
+
+
+def test_published_split_of_llama_3_405b_with_a_layer_less_on_both_ends_is_tried():
+    """arXiv:2407.21783, 3.3.2: 126 layers on 16 ranks, one layer less on the first and on the last of them."""
+    assert (7, *[8] * 14, 7) in candidate_splits(read_model("llama3-405b"), 16, 1, 8192)
+
+
+@given(st.lists(st.integers(0, 9), min_size=1, max_size=12).map(tuple))
+def test_a_lighter_start_holds_the_same_stages_and_none_in_between_is_smaller_than_the_first(split):
+    found = lighter_start(split)
+    assert sorted(found) == sorted(split)
+    assert found[-1] == split[-1]
+    assert found[0] <= min(split[:-1], default=split[0])

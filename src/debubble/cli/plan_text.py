@@ -214,7 +214,19 @@ def _band(calibration: Calibration | None) -> str:
 def ranked(found: Found, top: int) -> tuple[list[str], list[list[str]]]:
     """Headers and rows of the layouts, the fastest first, without columns in which all are alike and usual."""
     columns: dict[str, list[str]] = {"#": [], "TP": [], "PP": [], "DP": [], "CP": [], "EP": [], "chunks": []}
-    headers = (*columns, "mbs", "m", "schedule", "last", "recompute", "idle", "MFU", "peak", "step", "tok/s/GPU")
+    headers = (
+        *columns,
+        "mbs",
+        "m",
+        "schedule",
+        "first most last",
+        "recompute",
+        "idle",
+        "MFU",
+        "peak",
+        "step",
+        "tok/s/GPU",
+    )
     rows = []
     for number, plan in enumerate(found.plans[:top], start=1):
         layout = plan.layout
@@ -227,7 +239,7 @@ def ranked(found: Found, top: int) -> tuple[list[str], list[list[str]]]:
                 str(layout.micro_batch),
                 str(layout.microbatches),
                 layout.schedule,
-                f"{split[-1]}/{max(split)}" if split and len(set(split)) > 1 else "even",
+                f"{split[0]} {max(split)} {split[-1]}" if len(set(split)) > 1 else "even",
                 _again(layout),
                 f"{100 * plan.idle_share:.1f} %",
                 f"{100 * plan.mfu:.1f} %",
@@ -241,7 +253,7 @@ def ranked(found: Found, top: int) -> tuple[list[str], list[list[str]]]:
 
 def _told(headers: Sequence[str], rows: list[list[str]]) -> tuple[list[str], list[list[str]]]:
     """A table without columns in which all rows are alike and usual."""
-    plain = {"CP": "1", "EP": "1", "chunks": "1", "last": "even", "recompute": "none"}
+    plain = {"CP": "1", "EP": "1", "chunks": "1", "first most last": "even", "recompute": "none"}
     kept = [n for n, head in enumerate(headers) if any(row[n] not in (plain.get(head, ""), "-") for row in rows)]
     return [headers[n] for n in kept], [[row[n] for n in kept] for row in rows]
 

@@ -11,11 +11,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..errors import Fault, InputError
-from ..estimate.count import layer_flops
 from ..estimate.hardware import Cluster
 from ..estimate.model import Model
 from ..frameworks.setup import Backend
-from ..plan import RECOMPUTE, SCHEDULES, Layout, Layouts, columns, even_split
+from ..plan import RECOMPUTE, SCHEDULES, Layout, Layouts, columns
+from .candidates import candidate_splits
 from .launch import LOOPED, chunks_of, sizes_of, unlaunchable, unsuited
 from .rejected import Rejected
 
@@ -271,7 +271,7 @@ class _Builder:
         for name in self.choice.schedules:
             for v in self._chunks(name, p):
                 if self._suits(name, p, m, v):
-                    yield from ((name, v, split) for split in self._splits(p * v))
+                    yield from ((name, v, split) for split in self._splits(p, v))
 
     def _suits(self, name: str, p: int, m: int, v: int) -> bool:
         """Whether a schedule takes this shape; if not, why is counted."""
@@ -295,24 +295,19 @@ class _Builder:
             elif least <= v <= self.model.layers // p:
                 yield v
 
-    def _splits(self, stages: int) -> Iterator[tuple[int, ...]]:
-        """As even as can be; and with fewer layers beside the head, where that evens the work out.
-
-        A framework that deals layers by itself has its own splits alone.
-        """
+    def _splits(self, ranks: int, chunks: int) -> Iterator[tuple[int, ...]]:
+        """The candidates, as far as the framework has words for them; its own alone where it deals layers by itself."""
         backend = self.choice.backend
         if backend and backend.deals:
+            stages = ranks * chunks
             found = backend.deals(sizes_of(self.model, self.choice.base.sequence), stages)
             if not found:
                 self._refuse("layers", f"{backend.title} would leave some of {stages} stages without a layer")
             yield from found
             return
         bare = not self._lacks("bare ends")
-        even = even_split(self.model.layers, stages)
-        yield even
-        lighter = lighter_end(self.model.layers, stages, head_in_layers(self.model, self.choice.base.sequence))
-        if lighter != even and (bare or min(lighter)):
-            yield lighter
+        found = candidate_splits(self.model, ranks, chunks, self.choice.base.sequence)
+        yield from (split for split in found if bare or min(split))
 
     def _recompute(self, split: tuple[int, ...]) -> Iterator[tuple[int, float]]:
         """Mode and layers of each stage, the least first."""
@@ -323,24 +318,6 @@ class _Builder:
         for layers in sorted({-(-most * quarter // 4) for quarter in (1, 2, 3)} - {most}):
             yield 2, layers
         yield 2, np.inf
-
-
-def head_in_layers(model: Model, sequence: int) -> float:
-    """Work of the head and loss in times of the model's last layer: 1.1 for Llama 3 70B at 8,192 tokens."""
-    layer = layer_flops(model, sequence, experts=model.has_experts(model.layers - 1))
-    return 2.0 * model.hidden * model.vocab / layer
-
-
-def lighter_end(layers: int, stages: int, head: float) -> tuple[int, ...]:
-    """Fewer layers on the last stage, so that with a head of ``head`` layers the heaviest stage is lightest."""
-    if stages == 1:
-        return (layers,)
-
-    def heaviest(last: int) -> tuple[float, int]:
-        return max(-(-(layers - last) // (stages - 1)), last + head), -last
-
-    last = min(range(layers // stages + 1), key=heaviest)
-    return (*even_split(layers - last, stages - 1), last)
 
 
 def _divisors(of: int, most: int) -> tuple[int, ...]:

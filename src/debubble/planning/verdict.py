@@ -9,9 +9,9 @@ from math import erf, exp, pi, sqrt
 
 from ..estimate.model import Model
 from ..plan import Plan
+from .candidates import head_in_layers
 from .idle import enough, least_microbatches
 from .search import Found
-from .space import head_in_layers
 
 ENOUGH = 0.10  # idle share that a batch should stay under
 ROOMY = 0.90  # share of a device's memory up to which an estimate is safe: published peaks lie within 10 % of ours
