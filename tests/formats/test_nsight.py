@@ -165,8 +165,19 @@ def test_without_any_telling_name_transfers_tell_the_direction(tmp_path, name, l
 def test_transfers_that_share_a_stream_without_a_range_tell_nothing_and_what_to_record_is_said(tmp_path, timeline):
     export = Export(tmp_path / "run.sqlite", one_stream=True)
     poured(export, devices(timeline), labels=False, told=False, kernels=1)
-    with pytest.raises(Refusal, match="record NVTX ranges too"):
+    with pytest.raises(Refusal, match="record NVTX ranges: NCCL names"):
         observe(read_nsight([export.close()], "run"))
+
+
+def test_exports_without_ranges_need_all_ranks_at_once_and_say_so(tmp_path, timeline, cli):
+    """Sends and receives are told by streams of both sides, which hosts on their own do not have."""
+    export = Export(tmp_path / "run.sqlite")
+    poured(export, devices(timeline), labels=False, told=False, kernels=1)
+    export.db.execute("DELETE FROM CUPTI_ACTIVITY_KIND_KERNEL WHERE deviceId > 1")
+    there = cli("diagnose", export.close(), "--record", tmp_path / "small")
+    assert (there.status, there.out) == (0, "")
+    assert "give the exports of all ranks at once, or record NVTX ranges" in there.err
+    assert "Traceback" not in there.err
 
 
 @pytest.mark.parametrize("steps", [0.3, 1.6])

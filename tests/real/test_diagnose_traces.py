@@ -287,6 +287,17 @@ def test_ranks_that_are_left_are_accounted_for_whichever_is_lost_and_claim_no_or
     assert found["makespan_ms"] <= whole["makespan_ms"] + found["clock_uncertainty_ms"]
 
 
+def test_around_a_gap_that_no_label_shows_the_number_of_ranks_must_be_said(cli, shared):
+    """By hand, step 23 of replica 0 without stage 1: 1 - (.8127 + .8082 + 1.3282) / (3 x 1.9361) = .4923."""
+    files = [shared / "traces" / "bytedance-st" / "st-kineto" / f"rank{rank}_trace.json.gz" for rank in (0, 4, 6)]
+    there = cli("diagnose", *files)
+    assert there.status == 2
+    assert "say with --ranks how many of one pipeline are here" in there.err
+    found = cli("diagnose", *files, "--ranks", 3, "--steps", "23:23", "--json").json
+    assert found["idle_share"] == pytest.approx(0.4923, abs=0.0005)
+    assert (found["torn_ranks"], found["schedule"], found["what_if"]) == ([0, 4], "no known schedule", [])
+
+
 def test_one_whole_replica_lacks_nothing(cli, shared):
     files = [shared / "traces" / "bytedance-st" / "st-kineto" / f"rank{rank}_trace.json.gz" for rank in (0, 2, 4, 6)]
     found = cli("diagnose", *files, "--json").json

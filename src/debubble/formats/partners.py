@@ -40,7 +40,8 @@ def chains(devices: Sequence[RankOps]) -> list[list[int]]:
     if torn:
         lonely = ", ".join(str(devices[part[0]].rank) for part in torn if len(part) == 1)
         rule = f"rank {lonely} sends to or receives from ranks whose traces are not here; no pipeline is whole"
-        raise InputError(Fault(devices[0].source, rule, "add the traces of the other ranks, or say --ranks"))
+        remedy = "add the traces of the other ranks, or say with --ranks how many of one pipeline are here"
+        raise InputError(Fault(devices[0].source, rule, remedy))
     return []
 
 

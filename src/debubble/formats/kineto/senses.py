@@ -22,7 +22,7 @@ from .undirected import NONE, Untold
 
 _MOST = 0.9  # of the transfers of a stream must end with those of the other: a few may be lost
 _COMPARED = 256  # transfers of a stream
-_REMEDY = "(record NVTX ranges too: NCCL names its sends and receives in them)"
+_REMEDY = "(give the exports of all ranks at once, or record NVTX ranges: NCCL names its sends and receives in them)"
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -49,7 +49,7 @@ def with_senses(ranks: Sequence[Untold]) -> tuple[list[Untold], dict[int, str]]:
     hops: defaultdict[tuple[int, int], list[tuple[_Stream, _Stream]]] = defaultdict(list)
     for a, stream in enumerate(streams):
         if a not in partner:
-            faults[stream.owner] = f"a stream of its transfers ends with that of no other rank, or several {_REMEDY}"
+            faults[stream.owner] = f"a stream of its transfers ends with that of no rank here, or of several {_REMEDY}"
         elif a < partner[a]:
             hops[stream.owner, streams[partner[a]].owner].append((stream, streams[partner[a]]))
     for both, ways in hops.items():
