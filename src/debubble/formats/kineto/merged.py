@@ -55,7 +55,7 @@ def _talking(tables: Tables) -> list[Process]:
 
 
 def _processes(tables: Tables, lanes: NDArray[Any]) -> list[Process]:
-    return list(dict.fromkeys(tables.lanes[lane][0] for lane in np.unique(lanes).tolist()))
+    return list(dict.fromkeys(tables.lanes[lane][0] for lane in np.flatnonzero(np.bincount(lanes)).tolist()))
 
 
 def _numbered(devices: list[Process]) -> dict[int, Process]:
