@@ -213,8 +213,8 @@ class Collector:
 
     def _learn(self) -> None:
         """Find what the words say that came up since the last chunk."""
-        fresh = list(islice(self._words.known, len(self._roles), None))
-        if fresh:
+        if len(self._words.known) > len(self._roles):
+            fresh = list(islice(self._words.known, len(self._roles), None))
             self._roles = np.append(self._roles, np.array([role_of(*pair) for pair in fresh], np.uint8))
             self._ways = np.append(self._ways, np.array([way_of(name) for _, name in fresh], np.int8))
 
