@@ -211,3 +211,11 @@ def test_a_lighter_start_holds_the_same_stages_and_none_in_between_is_smaller_th
     assert sorted(found) == sorted(split)
     assert found[-1] == split[-1]
     assert found[0] <= min(split[:-1], default=split[0])
+
+
+def test_experts_that_do_not_spread_name_the_neighbours_that_do():
+    one = Choice(16, 16, tensor=(1,), pipeline=(1,), expert=(3,))
+    found = space(read_model("mixtral-8x7b"), cluster_of(H100, 16), one)
+    assert [each.reason for each in found.rejected] == [
+        "expert 3 does not divide data x context 16 and 8 experts; nearest 2 or 4"
+    ]

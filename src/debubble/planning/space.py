@@ -245,7 +245,10 @@ class _Builder:
             if n > 1 and self._lacks("expert"):
                 continue
             if group % n or e.count % n:
-                self._refuse("experts", f"expert {n} does not divide data x context, or {e.count} experts")
+                near = _nearest(gcd(group, e.count), n)
+                self._refuse(
+                    "experts", f"expert {n} does not divide data x context {group} and {e.count} experts; {near}"
+                )
             else:
                 yield n
 
