@@ -41,12 +41,17 @@ class Layout:
         overlap: whether gradients are reduced beside the last backward (Megatron's ``--overlap-grad-reduce``).
         overlap_gather: whether weights are gathered beside the first forward (``--overlap-param-gather``).
         fused_attention: whether the scores of attention stay on the chip (flash attention).
-        bucket: bytes of gradients that data-parallel ranks reduce in one call (Megatron-LM: 40 million in fp32;
-            PyTorch's DDP: 25 MB).
+        bucket: bytes of gradients that data-parallel ranks reduce in one call (PyTorch's DDP: 25 MB); 0 is what
+            Megatron-LM takes where nothing is said, 40 million gradients or one million for each replica.
         fused_kernels: whether element-wise work is fused (Transformer Engine, Megatron's kernels, ``torch.compile``).
         keep_gathered: whether what sequence parallelism gathers is kept for the backward; Megatron-LM gathers again.
         blocking_sends: whether a rank sends and receives in turn and waits for each (DeepSpeed's pipeline engine).
         tensor_overlap: whether tensor collectives run beside matrix products (Megatron's ``--tp-comm-overlap``).
+        scattered_sends: whether each member of a tensor group sends its share of a hop, and the receivers gather it
+            (DeepSpeed's pipeline engine).
+        blocking_launches: whether the host waits for each kernel (``CUDA_LAUNCH_BLOCKING=1``).
+        pieces: products into which each product beside a tensor collective is cut, so that a part of it may run
+            beside the collective (nanotron's asynchronous linear layers: 3).
     """
 
     tensor: int = 1
@@ -72,7 +77,10 @@ class Layout:
     keep_gathered: bool = False
     blocking_sends: bool = False
     tensor_overlap: bool = False
-    bucket: float = 160e6
+    scattered_sends: bool = False
+    blocking_launches: bool = False
+    pieces: int = 1
+    bucket: float = 0.0
 
     @property
     def gpus(self) -> int:
@@ -133,6 +141,9 @@ class Layouts:
     keep_gathered: NDArray[np.float64]
     blocking_sends: NDArray[np.float64]
     tensor_overlap: NDArray[np.float64]
+    scattered_sends: NDArray[np.float64]
+    blocking_launches: NDArray[np.float64]
+    pieces: NDArray[np.float64]
     bucket: NDArray[np.float64]
     first: NDArray[np.float64]
     most: NDArray[np.float64]

@@ -99,3 +99,26 @@ def test_a_large_product_nears_the_achievable_rate_and_a_small_one_does_not():
     best = device.peak("bf16") * device.achievable * device.sustained
     assert 0.95 * best < reached(16384) <= best
     assert reached(256) < 0.1 * best
+
+
+PLAIN = {"tensor": 8, "micro_batch": 2, "sequence": 2048, "recompute": "full", "sequence_parallel": False}
+
+
+def test_a_host_that_waits_for_each_kernel_adds_its_time():
+    """BigScience: 0.93 ms and two calls of 50 us a pass, a third more at tensor 8, which launches ahead hide."""
+    model = read_model("gpt3-175b")
+    ahead, waits = (timed(model, **PLAIN, blocking_launches=waits).total for waits in (False, True))
+    host = (CONSTANTS.host + 2 * CONSTANTS.issue) * (1 + 7 * CONSTANTS.jitter)
+    assert (waits.forward - ahead.forward)[0] == pytest.approx(host, rel=0.02)
+    assert (waits.both + waits.again - ahead.both - ahead.again)[0] == pytest.approx(3 * host, rel=0.02)
+
+
+def test_products_cut_in_three_hide_a_part_of_their_collectives_and_take_three_calls_each():
+    large, small = {"tensor": 8, "micro_batch": 16}, {"tensor": 8, "micro_batch": 1, "sequence": 512}
+    model = read_model("llama3-8b")
+    whole, cut = (timed(model, **large, pieces=pieces) for pieces in (1, 3))
+    assert whole.tensor.forward / 2 < cut.tensor.forward < whole.tensor.forward  # the scatter cannot be hidden
+    again = timed(model, **large, pieces=3, keep_gathered=True)
+    assert again.tensor.backward < cut.tensor.backward
+    slow, slower = (timed(model, **small, pieces=pieces).total.forward for pieces in (1, 3))
+    assert slower - slow == pytest.approx(8 * CONSTANTS.issue * (1 + 7 * CONSTANTS.jitter), rel=0.1)

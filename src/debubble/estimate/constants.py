@@ -1,7 +1,8 @@
 """The generic model's few constants: what kernels, links and hosts reach of their datasheets, and where each is from.
 
 *Fitted* means: by least squares of log step time on dgxc-benchmarking, Megatron-Bridge, llm-foundry, NeMo 24.07,
-Korthikanti 2022, SimuMax's B200 rows and vTrain's single node, pulled towards the value first assumed. Nothing was
+Korthikanti 2022, SimuMax's B200 rows and vTrain's single node, pulled towards the value first assumed; ``link`` and
+``hidden_data`` anew with factors of their own for each set, so that no set's software stands for all. Nothing was
 fitted on vTrain multi-node, BigScience or Ultra-Scale, against which the planner is tested. ``sustained`` of each
 device, fitted along, stands in its file.
 """
@@ -28,11 +29,13 @@ class Constants:
         issue: seconds that the host needs on top for each collective of the tensor group: the usual figure.
         jitter: how much longer the slowest host of a tensor group takes, for each further member. Fitted.
         blend: how sharply a layer passes from the host's time to the device's: a p-norm of the two. Assumed.
-        link: share of a link's bandwidth that collectives inside a node reach. Fitted; A100 prints 0.78, H200 0.82.
+        link: share of a link's bandwidth that collectives inside a node reach beside all else. Fitted, from 0.73;
+            alone A100 prints 0.78, H200 0.82.
         nic: share of a network card's bandwidth that collectives between nodes reach. Fitted, from 0.8.
-        hop_latency: seconds of one step of a ring inside a node; ``far_latency`` between nodes: about what
-            NCCL's own tuning assumes for its LL128 and Simple protocols (1.9 and 3.4 us; 4 and 14 us).
-        far_latency: see ``hop_latency``.
+        hop_latency: seconds of one step of a ring inside a node: about what NCCL's own tuning assumes for its LL128
+            and Simple protocols (1.9 and 3.4 us).
+        far_latency: the same between nodes: from all-reduces of 8 to 256 MiB over 4 nodes of 8 B200, which take 0.3 ms
+            longer than their bytes (stas00/ml-engineering@0cc3de50 network/benchmarks/README.md).
         call: seconds that starting a collective or a send takes whatever its size: the usual figure.
         hidden_tensor: share of tensor collectives hidden where the layout overlaps them. Fitted.
         hidden_data: share of data-parallel traffic hidden at most, where the layout overlaps it. Fitted.
@@ -52,13 +55,13 @@ class Constants:
     issue: float = 50e-6
     jitter: float = 0.035
     blend: float = 6.0
-    link: float = 0.73
+    link: float = 0.65
     nic: float = 0.8
     hop_latency: float = 2e-6
-    far_latency: float = 10e-6
+    far_latency: float = 22e-6
     call: float = 15e-6
     hidden_tensor: float = 0.9
-    hidden_data: float = 0.6
+    hidden_data: float = 0.5
     microbatch: float = 0.41e-3
     step: float = 10e-3
     workspace: float = 0.5e9

@@ -121,17 +121,16 @@ class Setting:
 
 def layer_time(at: Setting, *, experts: bool = False) -> LayerTime:
     """Seconds of one micro-batch in one layer, for each layout."""
-    products = _products(at, attention_products(at.model))
-    products = [a + b for a, b in zip(products, _products(at, _feed_forward(at.model, experts)), strict=True)]
+    every = attention_products(at.model) + _feed_forward(at.model, experts)
+    forward, inputs, weight = _products(at, every)
     core = _core(at)
     streams = _streams(at, experts)
-    forward, inputs, weight = products
     again = _recomputed(at, whole=forward + core.forward + streams.forward, core=core.again)
     kernels = Pass(
         forward + core.forward + streams.forward, inputs + weight + core.backward + streams.backward, again
     ).scaled(at.factors.kernels.value)
     group = at.factors.tensor.value
-    tensor, expert = _tensor(at).scaled(group), _expert(at, experts).scaled(group)
+    tensor, expert = _tensor(at, every, group), _expert(at, experts).scaled(group)
     context = _context(at, core).scaled(group)
     data = _gathered(at, kernels, experts).scaled(at.factors.data.value)
     total = _with_host(at, kernels + tensor + context + expert + data)
@@ -237,13 +236,29 @@ def _recomputed(at: Setting, whole: Column, core: Column) -> Column:
     return found
 
 
-def _tensor(at: Setting) -> Pass:
-    """Two all-reduces of the residual forward and two backward; a full recomputation repeats the forward's."""
-    tensor = at.layouts.tensor
+def _tensor(at: Setting, products: tuple[Product, ...], factor: Column | float) -> Pass:
+    """Two all-reduces of the residual forward and two backward; a full recomputation repeats the forward's.
+
+    With sequence parallelism each is a gather and a scatter of half its time. Where products are cut in pieces, a
+    gather runs beside the piece that needs none of it, 1/t, and a backward's scatter beside the product for W; no more
+    than ``hidden_data`` of it is hidden, as of other traffic that shares the multiprocessors with products.
+    """
+    layouts, tensor = at.layouts, at.layouts.tensor
     volume = 2 * at.tokens * at.model.hidden
-    once = 2 * ring_time(at.network, at.ring(tensor), volume, reduce=True)
-    seen = once * np.where(at.layouts.tensor_overlap > 0, 1 - at.constants.hidden_tensor, 1.0)
-    return Pass(seen, seen, np.where(at.layouts.recompute == 2, seen, 0.0))
+    once = 2 * ring_time(at.network, at.ring(tensor), volume, reduce=True) * factor
+    seen = once * np.where(layouts.tensor_overlap > 0, 1 - at.constants.hidden_tensor, 1.0)
+    column, row = (_products(at, tuple(p for p in products if p.split == split)) for split in ("outer", "inner"))
+    half, scale, most = once / 2, at.factors.kernels.value, at.constants.hidden_data
+
+    def beside(product: Column) -> Column:
+        return half - np.minimum(most * half, scale * product)
+
+    first = half + beside(column[0] / tensor)
+    second = beside(row[1] / tensor) + beside(column[2])
+    second = second + np.where(layouts.keep_gathered > 0, 0.0, beside(column[1]))  # gathered again for W
+    cut = layouts.pieces > 1
+    forward = np.where(cut, first, seen)
+    return Pass(forward, np.where(cut, second, seen), np.where(layouts.recompute == 2, forward, 0.0))
 
 
 def _context(at: Setting, core: Pass) -> Pass:
@@ -285,12 +300,15 @@ def _gathered(at: Setting, kernels: Pass, experts: bool) -> Pass:
 
 
 def _with_host(at: Setting, device: Pass) -> Pass:
-    """A layer takes about as long as the slower of its device and the host that issues it, whatever its size."""
+    """A layer takes about as long as the slower of its device and the host that issues it, whatever its size.
+
+    Where the host waits for each kernel, the two add up.
+    """
     constants, layouts = at.constants, at.layouts
     tensor = layouts.tensor
-    calls = np.where(tensor > 1, np.where(layouts.sequence_parallel > 0, 4, 2), 0) * constants.issue
+    calls = np.where(tensor > 1, np.where(layouts.sequence_parallel > 0, 4, 2), 0) * layouts.pieces * constants.issue
     host = (constants.host + calls) * (1 + constants.jitter * (tensor - 1)) * at.factors.floor.value
-    power = constants.blend
+    power = np.where(layouts.blocking_launches > 0, 1.0, constants.blend)
 
     def slower(busy: Column) -> Column:
         return np.maximum(busy, host) * (1 + (np.minimum(busy, host) / np.maximum(busy, host)) ** power) ** (1 / power)

@@ -14,6 +14,7 @@ from .constants import Constants
 from .hardware import Cluster
 
 Column = NDArray[np.float64]
+TREE = 3  # steps of a ring that a level of a tree takes: up, reduced, and on
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,7 +61,8 @@ def ring_time(at: Network, ring: Ring, volume: Column, *, reduce: bool = False, 
     rate = np.where(ring.crossings > 0, np.minimum(outside, inside), inside)
     steps = (n - 1 - ring.crossings).clip(0) * constants.hop_latency + ring.crossings * constants.far_latency
     if reduce:
-        deep = 2 * (np.log2(np.maximum(n / ring.near, 1)) * constants.far_latency + ring.near * constants.hop_latency)
+        levels = np.log2(np.maximum(n / ring.near, 1))
+        deep = 2 * (levels * TREE * constants.far_latency + ring.near * constants.hop_latency)
         steps = np.minimum(2 * steps, deep)
     moved = (2 if reduce else 1) * volume * (n - 1) / np.maximum(n, 1) / rate
     return np.where(n > 1, moved + calls * (steps + constants.call), 0.0)

@@ -32,13 +32,15 @@ def data_time(at: Setting, shared: Column, routed: Column, beside: tuple[Column,
     few = np.maximum(group / layouts.expert, 1)
     reduced, gathered = np.zeros(len(layouts)), np.zeros(len(layouts))
     sharded, wide = layouts.zero >= 1, gradient_bytes(at)
+    bucket = np.where(layouts.bucket > 0, layouts.bucket, wide * np.maximum(40e6, 1e6 * group))
     for own, members, stride in ((shared, group, layouts.tensor), (routed, few, layouts.tensor * layouts.expert)):
         ring, volume = at.ring(members, stride), wide * own
-        calls = np.ceil(volume / layouts.bucket)
+        calls = np.ceil(volume / bucket)
         scattered = ring_time(at.network, ring, volume, calls=calls)
         whole = ring_time(at.network, ring, volume, reduce=True, calls=calls)
         reduced = reduced + np.where(sharded, scattered, whole)
-        gathered = gathered + np.where(sharded, ring_time(at.network, ring, 2 * own, calls=calls), 0.0)
+        parts = np.where(layouts.overlap_gather > 0, calls, 1.0)  # all weights in one call, where nothing runs beside
+        gathered = gathered + np.where(sharded, ring_time(at.network, ring, 2 * own, calls=parts), 0.0)
     most = at.constants.hidden_data
     seen = reduced - np.where(layouts.overlap > 0, np.minimum(most * reduced, beside[1]), 0.0)
     seen = seen + gathered - np.where(layouts.overlap_gather > 0, np.minimum(most * gathered, beside[0]), 0.0)

@@ -19,7 +19,7 @@ from ..estimate.layer import Pass, Setting, layer_time
 from ..estimate.model import Latent, Model
 from ..plan import Layout, columns
 from .calibrate import MEMORY_PRIOR, PRIOR
-from .posterior import posterior
+from .posterior import one_by_one, posterior
 
 Column = NDArray[np.float64]
 
@@ -74,7 +74,7 @@ def calibrate_layer(runs: tuple[LayerRun, ...], source: str = "") -> Calibration
     def predicted(at: Column) -> Column:
         return np.log([sum(layer_pass(run, _factors(at))) for run in runs])
 
-    found = posterior(predicted, (measured, noise), np.full(len(FITTED), WIDE), robust=False)
+    found = posterior(one_by_one(predicted), (measured, noise), np.full(len(FITTED), WIDE), robust=False)
     silent = {name: Factor(1.0, error) for name, error in (PRIOR | {"memory": MEMORY_PRIOR}).items()}
     return replace(GENERIC, **silent | _named(found.at, found.errors), source=source)  # type: ignore[arg-type]
 

@@ -26,7 +26,7 @@ from ..estimate.hardware import Cluster
 from ..estimate.model import Model
 from ..op import Kind
 from ..plan import Layout
-from .calibrate import MEMORY_PRIOR, NOISE, PRIOR, calibrate
+from .calibrate import MEMORY_PRIOR, NOISE, PRIOR, TAILS, calibrate
 from .judge import SECOND, judge, simulated
 from .posterior import Posterior, one_by_one, posterior
 from .predict import predict

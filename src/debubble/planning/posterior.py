@@ -2,10 +2,10 @@
 
 The logs x of the factors are those that minimise
 
-    sum over measurements   (log predicted(x) - log measured)^2 / noise^2   (as Student's t, 4 degrees of freedom)
-  + sum over factors        x^2 / prior^2
+    sum over measurements   (log predicted(x) - log measured)^2 / noise^2   (as Student's t, 1 degree of freedom)
+  + sum over factors        x^2 / prior^2                                   (as Student's t, where it has tails)
 
-found by Gauss-Newton on finite differences; errors are those of the curvature at the end.
+so that one run gone wrong does not bend the rest, and a machine may be far from what is usual where all say so. Found by Gauss-Newton on finite differences; errors are those of the curvature at the end.
 """
 
 from __future__ import annotations
@@ -18,10 +18,10 @@ from numpy.typing import NDArray
 
 Column = NDArray[np.float64]
 
-FREEDOM = 4  # of Student's t: one measurement gone wrong does not bend the rest
+FREEDOM = 1  # of Student's t for measurements
 STEPS = 12
 LONGEST = 0.5  # of a step, in e-folds
-CLOSE = 1e-4
+CLOSE = 1e-3
 NUDGE = 0.02
 
 
@@ -55,16 +55,19 @@ def posterior(
     start: Column | None = None,
     *,
     robust: bool = True,
+    tails: Column | float = np.inf,
 ) -> Posterior:
     """Fit log factors.
 
     Args:
-        predict: logs of the predictions, float64[measurements], from logs of the factors, float64[factors].
+        predict: logs of the predictions, float64[n, measurements], from logs of the factors, float64[n, factors]: many
+            at once, since each call costs as much as many; see ``one_by_one``.
         measured: logs of the measurements, and the noise of each, in e-folds; float64[measurements] both.
         prior: how far each factor is expected from 1, in e-folds, float64[factors].
         start: logs of the factors where most measurements lie, so that what is off alike is not taken for outliers;
             None for 0.
         robust: whether one measurement may have gone wrong; else all are believed, as with infinite freedom.
+        tails: degrees of freedom of each prior, or of all: few where a factor may lie far off, infinite for a normal one.
     """
     target, noise = measured
     at = np.zeros(len(prior)) if start is None else start
@@ -74,24 +77,32 @@ def posterior(
         weights: Column = (student if robust else np.ones_like(off)) / noise**2
         return weights
 
+    def hold(at: Column) -> Column:
+        weights: Column = 1 / (1 + (at / prior) ** 2 / tails) / prior**2
+        return weights
+
     for _ in range(STEPS):
         off, slope = _linear(predict, at, target)
-        weights = pull(off)
-        step = np.linalg.solve(_curve(slope, weights, prior), -(slope.T @ (weights * off) + at / prior**2))
+        weights, held = pull(off), hold(at)
+        step = np.linalg.solve(_curve(slope, weights, held), -(slope.T @ (weights * off) + held * at))
         at = at + np.clip(step, -LONGEST, LONGEST)
         if np.abs(step).max() < CLOSE:
             break
     off, slope = _linear(predict, at, target)
-    return Posterior(at, np.linalg.inv(_curve(slope, pull(off), prior)).astype(np.float64), off, slope)
+    return Posterior(at, np.linalg.inv(_curve(slope, pull(off), hold(at))).astype(np.float64), off, slope)
+
+
+def one_by_one(predict: Callable[[Column], Column]) -> Callable[[Column], Column]:
+    """A prediction of one set of factors, as one of many."""
+    return lambda several: np.stack([predict(at) for at in several])
 
 
 def _linear(predict: Callable[[Column], Column], at: Column, target: Column) -> tuple[Column, Column]:
-    here = predict(at)
-    moved = [predict(at + nudge) for nudge in NUDGE * np.eye(len(at))]
+    here, *moved = predict(at + NUDGE * np.eye(len(at) + 1, len(at), -1))  # as it is, then each factor moved
     return here - target, (np.stack(moved, axis=1) - here[:, None]) / NUDGE
 
 
-def _curve(slope: Column, weights: Column, prior: Column) -> Column:
+def _curve(slope: Column, weights: Column, held: Column) -> Column:
     """Curvature of the sum."""
-    found: Column = slope.T @ (weights[:, None] * slope) + np.diag(prior**-2)
+    found: Column = slope.T @ (weights[:, None] * slope) + np.diag(held)
     return found

@@ -13,7 +13,7 @@ from ..estimate.hardware import Cluster
 from ..estimate.layer import Setting
 from ..estimate.memory import activation_bytes, logits_bytes, passing_bytes, state_bytes
 from ..estimate.model import Model
-from ..estimate.network import hop_time
+from ..estimate.network import hop_time, ring_time
 from ..estimate.outside import data_time, optimizer_time, tied_time
 from ..estimate.stages import Slice, StageTime, blocks, stage_parameters, stage_time
 from ..plan import Layouts
@@ -125,9 +125,17 @@ def _step(at: Setting, ends: _Ends) -> Column:
 
 
 def hop(at: Setting) -> Column:
-    """Seconds of a hop: the residual of a micro-batch (over t with sequence parallelism), to another node if any is."""
-    apart = (at.layouts.gpus > at.cluster.gpus_per_node).astype(np.float64)
-    return at.factors.transfer.value * hop_time(at.network, apart, 2 * at.tokens * at.model.hidden / at.spread)
+    """Seconds of a hop: the residual of a micro-batch (over t with sequence parallelism), to another node if any is.
+
+    Scattered over the tensor group it crosses as 1/t of it on each member, and is gathered where it arrives.
+    """
+    layouts = at.layouts
+    apart = (layouts.gpus > at.cluster.gpus_per_node).astype(np.float64)
+    residual = 2 * at.tokens * at.model.hidden
+    scattered = (layouts.scattered_sends > 0) & (at.spread == 1)
+    sent = hop_time(at.network, apart, residual / np.where(scattered, layouts.tensor, at.spread))
+    gathered = np.where(scattered, ring_time(at.network, at.ring(layouts.tensor), residual), 0.0)
+    return at.factors.transfer.value * sent + at.factors.tensor.value * gathered
 
 
 def _parameters(at: Setting, ends: _Ends) -> tuple[tuple[Column, Column], tuple[Column, Column]]:

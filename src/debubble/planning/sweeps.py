@@ -35,13 +35,15 @@ def _gpt(cells: Cells, heads: int, vocab: int) -> Model:
 
 
 # Megatron-DeepSpeed of 2021 and 2022: attention by batched products, no sequence parallelism, no overlap of
-# data-parallel traffic with the pipeline (it reduces after the last backward).
+# data-parallel traffic with the pipeline (it reduces after the last backward). A tensor group shares out its hops:
+# microsoft/DeepSpeed@0050fda runtime/pipe/engine.py, is_pipe_partitioned and is_grad_partitioned.
 _DEEPSPEED = {
     "fused_attention": False,
     "sequence_parallel": False,
     "overlap": False,
     "recompute": "full",
     "precision": "fp16",
+    "scattered_sends": True,
 }
 
 
@@ -61,15 +63,18 @@ def vtrain(which: str) -> Callable[[Cells], Row | None]:
 
 
 def bigscience(cells: Cells) -> Row | None:
-    """Jean Zay: 4 cards of 100 Gb/s for 8 devices."""
+    """Jean Zay: 4 cards of 100 Gb/s for 8 devices; CUDA_LAUNCH_BLOCKING=1, without which runs of this size hung.
+
+    Told in bigscience-workshop/bigscience@053adaf train/tr11-176B-ml/chronicles-prequel.md, 'dealing with JZ hanging'.
+    """
     fp16 = cells["dtype"] == "fp16"
     facts = {**_DEEPSPEED, "precision": "fp16" if fp16 else "bf16"}
-    layout = layout_of(cells, zero=1, blocking_sends="DeepSpeed" in cells["schedule"], **facts)
+    layout = layout_of(cells, zero=1, blocking_sends="DeepSpeed" in cells["schedule"], blocking_launches=True, **facts)
     if cells["status"] == "missing" or layout is None:
         return None
     model = _gpt(cells, whole(cells, "n_heads", _usual_heads(whole(cells, "hidden"))), 250880)
-    if "transformer|embedding" in cells["note"]:
-        layout = replace(layout, layers=_ends_counted(model.layers, layout.stages))
+    ends = "transformer|embedding" in cells["note"]
+    layout = replace(layout, layers=(_ends_counted if ends else _filled)(model.layers, layout.stages))
     cluster = cluster_of(read_hardware("A100-80GB"), layout.gpus, gpus_per_node=8, nic=6.25 * GIGA)
     group = tuple(cells[n] for n in ("n_layers", "hidden", "gpus", "gbs", "dtype"))
     seen = (number(cells, "step_time_s"), number(cells, "mem_gb") * GIGA)
@@ -81,6 +86,12 @@ def _usual_heads(hidden: int) -> int:
     return {14400: 32, 13824: 96}.get(hidden, 96)
 
 
+def _filled(layers: int, stages: int) -> tuple[int, ...]:
+    """DeepSpeed's split: every stage up to the most that any needs, what is left on the last (78 over 12: 7 .. 7, 1)."""
+    most = -(-layers // stages)
+    return tuple(min(max(layers - stage * most, 0), most) for stage in range(stages))
+
+
 def _ends_counted(layers: int, stages: int) -> tuple[int, ...]:
     """Even stages where embedding and head count as a layer each."""
     split = list(even_split(layers + 2, stages))
@@ -90,8 +101,10 @@ def _ends_counted(layers: int, stages: int) -> tuple[int, ...]:
 
 
 # huggingface/nanotron, examples/config_tiny_llama_bench.yaml@67c5ebb, from which scripts/scaling_benchmarks.py makes
-# its runs: ddp_bucket_cap_mb 25, fp32 accumulation, REDUCE_SCATTER, and no tp_recompute_allgather yet.
-_NANOTRON = {"bucket": 25e6, "fused_kernels": False, "keep_gathered": True}
+# its runs: ddp_bucket_cap_mb 25, fp32 accumulation, REDUCE_SCATTER with tp_linear_async_communication, and what is
+# gathered is gathered again (tp_recompute_allgather, on where nothing is said). Its linear layers cut their products
+# in three around the collective: parallel/tensor_parallel/functional.py@00708b8.
+_NANOTRON = {"bucket": 25e6, "fused_kernels": False, "pieces": 3}
 
 
 def ultrascale(cells: Cells) -> Row | None:
