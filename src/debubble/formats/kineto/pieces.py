@@ -69,7 +69,7 @@ def _kernels(tables: Tables) -> Pieces:
 
 
 def launches_of(tables: Tables, correlation: NDArray[np.uint32]) -> tuple[Ints, Lanes]:
-    """When and on which lane each kernel was launched, both of length kernels; -1 where nothing says."""
+    """When and on which lane each kernel was launched, int64[kernels] and int[kernels]; -1 where nothing says."""
     table = tables.columns["launches"]
     names = table["correlation"]
     linked = names != UNLINKED
