@@ -123,7 +123,7 @@ DEEPSPEED = Backend(
     schedule,
     emit,
     ("1f1b",),
-    habits={"blocking_sends": True, "overlap_gather": False},
+    habits={"blocking_sends": True, "scattered_sends": True, "overlap_gather": False},
     deals=deals,
     lacks=frozenset({"context", "expert", "some layers"}),
 )

@@ -46,5 +46,5 @@ def laid_out(backend: Backend, setup: Setup, base: Layout | None = None) -> Layo
         schedule=backend.schedule(full) or "1f1b",
         layers=backend.split(full) or (),
         zero=int(zero),
-        **(switched | dict(backend.habits)),  # type: ignore[arg-type]  # names of fields that are on or off
+        **(switched | dict(backend.habits)),  # type: ignore[arg-type]  # names of fields and what they are
     )

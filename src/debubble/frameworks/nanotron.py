@@ -151,6 +151,6 @@ NANOTRON = Backend(
     ("1f1b", "gpipe"),
     names={ours: theirs for theirs, ours in ENGINES.items()},
     deals=deals,
-    habits={"overlap_gather": False},
+    habits={"overlap_gather": False, "fused_kernels": False, "bucket": 25e6},  # ddp_bucket_cap_mb: 25
     lacks=frozenset({"some layers", "zero"}),
 )

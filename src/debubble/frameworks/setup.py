@@ -207,7 +207,7 @@ class Backend:
     emit: Callable[[Layout, Sizes], str]
     schedules: tuple[str, ...]
     switches: Mapping[str, str] = dataclass_field(default_factory=dict)
-    habits: Mapping[str, bool] = dataclass_field(default_factory=dict)
+    habits: Mapping[str, bool | float] = dataclass_field(default_factory=dict)
     names: Mapping[str, str] = dataclass_field(default_factory=dict)
     deals: Callable[[Sizes, int], tuple[tuple[int, ...], ...]] | None = None
     lacks: frozenset[str] = frozenset()
