@@ -9,8 +9,9 @@ A CSV has a line of names and a line for each run; names are those of a layout o
 from __future__ import annotations
 
 import csv
+import json
 import tomllib
-from dataclasses import fields, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -23,6 +24,8 @@ from .calibrate import calibrate
 from .measured import Row
 
 LARGEST = 4_000_000  # bytes
+LONGEST = 200  # characters of a source that are shown
+MOST = 1e6  # no factor, nor any other number here, is that large; nor any factor one over it
 _SHORT = {
     "tp": "tensor",
     "pp": "pipeline",
@@ -51,7 +54,6 @@ _NUMBERS = (
     "sequence",
     "zero",
 )
-_FACTORS = tuple(f.name for f in fields(Calibration) if f.type == "Factor")
 
 
 def read_calibration(path: Path, model: Model, cluster: Cluster, base: Layout) -> Calibration:
@@ -91,35 +93,45 @@ def _text(path: Path) -> str:
 def _saved(text: str, path: Path) -> Calibration:
     try:
         table = tomllib.loads(text)
-    except tomllib.TOMLDecodeError as error:
+    except (tomllib.TOMLDecodeError, RecursionError) as error:
         raise InputError(Fault(str(path), f"it cannot be read: {error}", "give a file of --save-calibration")) from None
-    numbers = {"rows": 0, "band": GENERIC.band}
-    faults, values = [], dict[str, Any]()
-    for name in (*_FACTORS, *numbers):
-        entry = table.get(name, numbers.get(name, {}))
-        parts = list(entry.values()) if isinstance(entry, dict) else [entry]
-        if not all(isinstance(n, int | float) and not isinstance(n, bool) and 0 <= n < 1e6 for n in parts):
-            faults.append(Fault(f"{path}: {name}", "it is a number from 0 on", "calibrate again"))
-        elif name in _FACTORS:
-            values[name] = Factor(float(entry.get("value", 1.0)), float(entry.get("error", 0.0)))
-        else:
-            values[name] = entry
+    found: dict[str, Any] = {name: _factor(table[name]) for name in GENERIC.factors() if name in table}
+    found |= {name: table[name] if _is_size(table[name]) else None for name in ("rows", "band") if name in table}
+    rule = "a factor is a table of a value above 0 and its error, rows and band are numbers from 0 on"
+    faults = [Fault(f"{path}: {name}", rule, "calibrate again") for name, one in found.items() if one is None]
     if faults:
         raise InputError(*faults)
-    return replace(GENERIC, **values, source=str(table.get("source", path)))
+    source = " ".join(str(table.get("source", path))[:LONGEST].split())
+    return replace(GENERIC, **found, source=source)
+
+
+def _factor(entry: object) -> Factor | None:
+    """A factor as ``written`` has it; None where it is none."""
+    if not isinstance(entry, dict):
+        return None
+    value, error = entry.get("value", 1.0), entry.get("error", 0.0)
+    known = _is_size(value) and value > 1 / MOST and _is_size(error)
+    return Factor(float(value), float(error)) if known else None
+
+
+def _is_size(number: object) -> bool:
+    return isinstance(number, int | float) and not isinstance(number, bool) and 0 <= number < MOST
 
 
 def written(calibration: Calibration) -> str:
     """A calibration as TOML, each factor with its standard error."""
     lines = [
         f"{name} = {{ value = {float(factor.value):.12g}, error = {float(factor.error):.6g} }}"
-        for name in _FACTORS
-        if (factor := getattr(calibration, name))
+        for name, factor in calibration.factors().items()
     ]
-    source = calibration.source.replace("\\", "\\\\").replace('"', '\\"')
-    return "\n".join(
-        [f'source = "{source}"', f"rows = {calibration.rows}", f"band = {calibration.band:.6g}", *lines, ""]
-    )
+    source = f"source = {_quoted(calibration.source)}"
+    return "\n".join([source, f"rows = {calibration.rows}", f"band = {calibration.band:.6g}", *lines, ""])
+
+
+def _quoted(text: str) -> str:
+    """A TOML string, whatever the bytes of a file's name: JSON escapes all that TOML does but for DEL."""
+    whole = text.encode("utf-8", "replace").decode()
+    return json.dumps(whole, ensure_ascii=False).replace("\x7f", "\\u007f")
 
 
 def _rows(text: str, path: Path, model: Model, cluster: Cluster, base: Layout) -> list[Row]:
