@@ -11,9 +11,10 @@ from debubble.estimate.hardware import cluster_of
 from debubble.estimate.read_hardware import read_hardware
 from debubble.estimate.read_model import read_model
 from debubble.plan import Layout
-from debubble.planning.calibrate import PRIOR, calibrate
+from debubble.planning.calibrate import calibrate
 from debubble.planning.measured import Row
 from debubble.planning.predict import predict
+from debubble.planning.priors import PRIOR
 
 LAYOUTS = [
     Layout(tensor=8, data=8, microbatches=16),

@@ -12,9 +12,8 @@ from debubble.estimate.hardware import cluster_of
 from debubble.estimate.read_hardware import read_hardware
 from debubble.estimate.read_model import known_models, read_model
 from debubble.plan import Layout
-from debubble.planning.calibrate import PRIOR
 from debubble.planning.calibrate_layer import TINY, LayerRun, calibrate_layer, ends_pass, layer_pass, tiny
-from debubble.planning.calibrate_stages import untold
+from debubble.planning.priors import PRIOR, untold
 
 ALONE = cluster_of(read_hardware("h100"), 1)
 LAYER = Layout(tensor=2, micro_batch=2, sequence_parallel=False, fused_kernels=False)

@@ -16,10 +16,10 @@ from debubble.estimate.read_hardware import read_hardware
 from debubble.estimate.read_model import read_model
 from debubble.op import Kind
 from debubble.plan import Layout
-from debubble.planning.calibrate import PRIOR
-from debubble.planning.calibrate_stages import StageRun, calibrate_stages, untold
+from debubble.planning.calibrate_stages import StageRun, calibrate_stages
 from debubble.planning.judge import judge, simulated
 from debubble.planning.predict import predict
+from debubble.planning.priors import PRIOR, untold
 from debubble.planning.rows import Row
 
 MODEL, CLUSTER = read_model("llama3-8b"), cluster_of(read_hardware("h100"), 64)

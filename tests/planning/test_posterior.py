@@ -19,7 +19,8 @@ def lost(at, target, noise):
 @given(st.floats(-0.3, 0.3), st.lists(st.floats(-1, 1), min_size=1, max_size=6), st.floats(0.03, 0.3))
 def test_of_measurements_that_agree_it_is_where_the_sum_is_least(middle, off, noise):
     target = middle + noise * np.array(off)
-    found = posterior(one_by_one(lambda at: np.full(len(target), at.sum())), (target, np.full(len(target), noise)), PRIOR)
+    measured = target, np.full(len(target), noise)
+    found = posterior(one_by_one(lambda at: np.full(len(target), at.sum())), measured, PRIOR)
     grid = np.stack(np.meshgrid(*[np.linspace(-0.4, 0.4, 161)] * 2), axis=-1).reshape(-1, 2)
     assert lost(found.at, target, noise) <= lost(grid, target, noise).min() + 1e-2
 

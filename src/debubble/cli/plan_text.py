@@ -184,7 +184,7 @@ def _title(asked: Planned) -> str:
 
 def _calibrated(calibration: Calibration) -> list[str]:
     """Each factor with its uncertainty, and of which ones nothing was learned."""
-    from ..planning.calibrate_stages import untold
+    from ..planning.priors import untold
 
     shown = (f"{n} {float(f.value):.2f} ± {float(f.error):.2f}" for n, f in calibration.factors().items())
     rows = f"{calibration.rows} rows of " if calibration.rows else ""
@@ -195,7 +195,7 @@ def _calibrated(calibration: Calibration) -> list[str]:
 
 def factors_of(calibration: Calibration) -> dict[str, Any]:
     """Source and factors of a calibration, as every verb prints them with ``--json``."""
-    from ..planning.calibrate_stages import untold
+    from ..planning.priors import untold
 
     silent = untold(calibration)
     factors = {

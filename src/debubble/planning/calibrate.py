@@ -7,27 +7,20 @@ at 1 with the uncertainty of its prior.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 
 import numpy as np
 from numpy.typing import NDArray
 
 from ..errors import Fault, InputError
-from ..estimate.factors import GENERIC, Calibration, Factor
-from .posterior import posterior
+from ..estimate.factors import Calibration, Factor
+from .posterior import Posterior, posterior
 from .predict import predict
+from .priors import MEMORY_PRIOR, NOISE, PRIOR, TAILS, corrected
 from .rows import Row
 
 Column = NDArray[np.float64]
-
-# How far each factor is expected from 1 before anything is measured, in e-folds: about as far as it lies in the five
-# published sets that the generic model was made from (those that `planning/validate.py` tests it on are not among them).
-PRIOR = {"kernels": 0.08, "tensor": 0.45, "data": 0.8, "transfer": 0.5, "floor": 0.3}
-# A device may be throttled, or its file wrong, by far more: degrees of freedom of each prior.
-TAILS = np.array([4.0 if name == "kernels" else np.inf for name in PRIOR])
-NOISE = 0.06
-MEMORY_PRIOR = 0.3
 
 
 def calibrate(rows: Sequence[Row], source: str = "") -> Calibration:
@@ -43,30 +36,40 @@ def calibrate(rows: Sequence[Row], source: str = "") -> Calibration:
     timed = [row for row in rows if row.seconds > 0]
     if not timed:
         raise InputError(Fault(source or "calibration", "no row has a step time", "add a column step_time_s"))
-    spread = np.array(list(PRIOR.values()))
     seconds = np.log([row.seconds for row in timed])
+    steps = steps_of(timed)
+    alike = np.zeros(len(PRIOR))
+    alike[0] = np.median(seconds - steps(alike[None])[0])  # a machine that is slower throughout is no row of outliers
+    noise = np.full(len(timed), NOISE)
+    fit = posterior(steps, (seconds, noise), np.array(list(PRIOR.values())), alike, tails=TAILS)
+    found, band = corrected(fit.at, fit.errors), band_of(fit, fit.off, fit.slope)
+    return replace(found, memory=memory_of(rows), rows=len(timed), source=source, band=band)
+
+
+def steps_of(rows: Sequence[Row]) -> Callable[[Column], Column]:
+    """What predicts the logs of the steps of some rows, float64[n, rows], from logs of factors, float64[n, factors]."""
 
     def logs(several: Column) -> Column:
-        each = _with(np.tile(several, (len(timed), 1)).T)
-        found: Column = np.log(predict([row for row in timed for _ in several], each)[0])
-        return found.reshape(len(timed), len(several)).T
+        each = corrected(np.tile(several, (len(rows), 1)).T)
+        found: Column = np.log(predict([row for row in rows for _ in several], each)[0])
+        return found.reshape(len(rows), len(several)).T
 
-    alike = np.zeros(len(PRIOR))
-    alike[0] = np.median(seconds - logs(alike[None])[0])  # a machine that is slower throughout is no row of outliers
-    fit = posterior(logs, (seconds, np.full(len(timed), NOISE)), spread, alike, tails=TAILS)
-    unsure = float(np.mean(np.einsum("ij,jk,ik->i", fit.slope, fit.covariance, fit.slope)))
-    band = float(np.sqrt(NOISE**2 + max(float(np.median(fit.off**2)), unsure)))
-    found = _with(fit.at, fit.errors)
-    return replace(found, memory=_memory(rows), rows=len(timed), source=source, band=band)
+    return logs
 
 
-def _with(at: Column, errors: Column | None = None) -> Calibration:
-    spread = np.zeros(len(at)) if errors is None else errors
-    factors = {n: Factor(np.exp(log), np.exp(log) * error) for n, log, error in zip(PRIOR, at, spread, strict=True)}
-    return replace(GENERIC, **factors)  # type: ignore[arg-type]
+def band_of(fit: Posterior, off: Column, slope: Column) -> float:
+    """Relative error of a step like those measured: noise, and what the model gets wrong or the factors leave open.
+
+    Args:
+        fit: the factors.
+        off: log of predicted over measured, float64[measurements].
+        slope: change of the logs of steps with the logs of the factors, float64[steps, factors].
+    """
+    unsure = float(np.mean(np.einsum("ij,jk,ik->i", slope, fit.covariance, slope)))
+    return float(np.sqrt(NOISE**2 + max(float(np.median(off**2)), unsure)))
 
 
-def _memory(rows: Sequence[Row]) -> Factor:
+def memory_of(rows: Sequence[Row]) -> Factor:
     """One factor on peak bytes: the median of the rows that print it, with the error of a median."""
     sized = [row for row in rows if row.memory > 0]
     if not sized:

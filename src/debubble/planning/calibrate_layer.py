@@ -18,8 +18,8 @@ from ..estimate.hardware import Cluster
 from ..estimate.layer import Pass, Setting, layer_time
 from ..estimate.model import Latent, Model
 from ..plan import Layout, columns
-from .calibrate import MEMORY_PRIOR, PRIOR
 from .posterior import one_by_one, posterior
+from .priors import MEMORY_PRIOR, PRIOR, corrected
 
 Column = NDArray[np.float64]
 
@@ -72,11 +72,13 @@ def calibrate_layer(runs: tuple[LayerRun, ...], source: str = "") -> Calibration
     noise = np.array([np.hypot(SURE, run.spread) for run in runs])
 
     def predicted(at: Column) -> Column:
-        return np.log([sum(layer_pass(run, _factors(at))) for run in runs])
+        return np.log([sum(layer_pass(run, corrected(at, names=FITTED))) for run in runs])
 
     found = posterior(one_by_one(predicted), (measured, noise), np.full(len(FITTED), WIDE), robust=False)
     silent = {name: Factor(1.0, error) for name, error in (PRIOR | {"memory": MEMORY_PRIOR}).items()}
-    return replace(GENERIC, **silent | _named(found.at, found.errors), source=source)  # type: ignore[arg-type]
+    fitted = corrected(found.at, found.errors, FITTED).factors()
+    told = {name: fitted[name] for name in FITTED}
+    return replace(GENERIC, **silent | told, source=source)  # type: ignore[arg-type]
 
 
 def layer_pass(run: LayerRun, factors: Calibration) -> tuple[float, float]:
@@ -98,11 +100,3 @@ def ends_pass(run: LayerRun, factors: Calibration) -> dict[str, tuple[float, flo
 def _setting(run: LayerRun, factors: Calibration) -> Setting:
     alone = replace(factors, tensor=Factor(0.0))
     return Setting(run.model, run.cluster, columns([run.layout], run.model.layers), factors=alone)
-
-
-def _factors(at: Column) -> Calibration:
-    return replace(GENERIC, **_named(at, np.zeros_like(at)))  # type: ignore[arg-type]
-
-
-def _named(at: Column, errors: Column) -> dict[str, Factor]:
-    return {name: Factor(np.exp(x), np.exp(x) * e) for name, x, e in zip(FITTED, at, errors, strict=True)}

@@ -21,15 +21,16 @@ from numpy.typing import NDArray
 
 from ..costs import Costs
 from ..errors import Fault, InputError
-from ..estimate.factors import GENERIC, Calibration, Factor
+from ..estimate.factors import GENERIC, Calibration
 from ..estimate.hardware import Cluster
 from ..estimate.model import Model
 from ..op import Kind
 from ..plan import Layout
-from .calibrate import MEMORY_PRIOR, NOISE, PRIOR, TAILS, calibrate
+from .calibrate import band_of, memory_of, steps_of
 from .judge import SECOND, judge, simulated
-from .posterior import Posterior, one_by_one, posterior
+from .posterior import linear, one_by_one, posterior
 from .predict import predict
+from .priors import NOISE, PRIOR, corrected
 from .rows import Row
 
 Column = NDArray[np.float64]
@@ -40,8 +41,6 @@ Column = NDArray[np.float64]
 # and shares by 12 %.
 PARTS = {"slot": NOISE / 2, "share": 2 * NOISE, "hop": 0.3, "outside": 0.3}
 NAMES = tuple(PRIOR)
-NUDGE = 0.02
-NOTHING = 0.95  # of a prior's error that is left where a source says next to nothing
 USUAL = 1.48  # standard deviation over the median distance from the median
 
 
@@ -104,7 +103,7 @@ def calibrate_stages(runs: Sequence[StageRun], rows: Sequence[Row] = (), source:
         source: what they are, for reports.
 
     Raises:
-        InputError: a run has other stages than its layout, no stage of it has F and B, or no row has a step time.
+        InputError: a run has other stages than its layout, or no stage of it has F and B.
     """
     held = [_held(run) for run in runs]
     timed = [row for row in rows if row.seconds > 0]
@@ -112,7 +111,7 @@ def calibrate_stages(runs: Sequence[StageRun], rows: Sequence[Row] = (), source:
     noise = np.concatenate([*(one.noise for one in held), np.full(len(timed), NOISE)])
 
     def predicted(at: Column) -> Column:
-        factors = _factors(at)
+        factors = corrected(at)
         return np.concatenate(
             [*(one.predicted(factors) for one in held), np.log(predict(timed, factors)[0]) if timed else np.zeros(0)]
         )
@@ -120,23 +119,11 @@ def calibrate_stages(runs: Sequence[StageRun], rows: Sequence[Row] = (), source:
     start, prior, kernels = _start(held), np.array(list(PRIOR.values())), NAMES.index("kernels")
     prior[kernels] = max(prior[kernels], abs(start[kernels]))  # a device that is off as a whole is so in them first
     found = posterior(one_by_one(predicted), (target, noise), prior, start)
-    memory = calibrate(rows).memory if rows else Factor(1.0, MEMORY_PRIOR)
     whole = np.concatenate([*(one.part == 0 for one in held), np.ones(len(timed), np.bool_)])  # slots, and steps
-    rows_of_runs = [Row(run.model, run.cluster, run.layout, (), run.source) for run in runs]
-    band = _band([*timed, *rows_of_runs], found, found.off[whole])
-    return replace(_factors(found.at, found.errors), memory=memory, rows=len(timed), source=source, band=band)
-
-
-def untold(calibration: Calibration) -> tuple[str, ...]:
-    """Factors of which what was measured says next to nothing: they lie about where they lay, as uncertain."""
-    factors = calibration.factors()
-    priors = PRIOR | {"memory": MEMORY_PRIOR}
-    return tuple(name for name, prior in priors.items() if _is_untold(factors[name], prior))
-
-
-def _is_untold(factor: Factor, prior: float) -> bool:
-    error = float(np.mean(factor.error / factor.value))
-    return error > NOTHING * prior and abs(float(np.mean(np.log(factor.value)))) < error
+    like = [*timed, *(Row(run.model, run.cluster, run.layout, (), run.source) for run in runs)]
+    band = band_of(found, found.off[whole], linear(steps_of(like), found.at)[1])
+    fitted = corrected(found.at, found.errors)
+    return replace(fitted, memory=memory_of(rows), rows=len(timed), source=source, band=band)
 
 
 def _held(run: StageRun) -> _Held:
@@ -182,19 +169,3 @@ def _costs(run: StageRun, factors: Calibration) -> tuple[Costs, float]:
     parts = judge(run.model, run.cluster, run.layout, factors).parts
     outside = (parts.data + parts.optimizer + parts.fixed) / SECOND
     return costs, outside if run.layout.zero < 3 else 0.0
-
-
-def _factors(at: Column, errors: Column | None = None) -> Calibration:
-    spread = np.zeros(len(at)) if errors is None else errors
-    named = {name: Factor(np.exp(x), np.exp(x) * e) for name, x, e in zip(NAMES, at, spread, strict=True)}
-    return replace(GENERIC, **named)  # type: ignore[arg-type]
-
-
-def _band(rows: Sequence[Row], found: Posterior, off: Column) -> float:
-    """Relative error of a step like those measured: what the model gets wrong, and what the factors leave open."""
-    moved = found.at + NUDGE * np.eye(len(found.at) + 1, len(found.at), -1)
-    several = [row for row in rows for _ in moved]
-    log = np.log(predict(several, _factors(np.tile(moved, (len(rows), 1)).T))[0]).reshape(len(rows), -1)
-    slope = (log[:, 1:] - log[:, :1]) / NUDGE
-    unsure = float(np.mean(np.einsum("ij,jk,ik->i", slope, found.covariance, slope)))
-    return float(np.sqrt(NOISE**2 + max(float(np.median(off**2)), unsure)))

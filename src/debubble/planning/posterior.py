@@ -5,7 +5,8 @@ The logs x of the factors are those that minimise
     sum over measurements   (log predicted(x) - log measured)^2 / noise^2   (as Student's t, 1 degree of freedom)
   + sum over factors        x^2 / prior^2                                   (as Student's t, where it has tails)
 
-so that one run gone wrong does not bend the rest, and a machine may be far from what is usual where all say so. Found by Gauss-Newton on finite differences; errors are those of the curvature at the end.
+so that one run gone wrong does not bend the rest, and a machine may be far from what is usual where all say so. Found
+by Gauss-Newton on finite differences; errors are those of the curvature at the end.
 """
 
 from __future__ import annotations
@@ -67,7 +68,8 @@ def posterior(
         start: logs of the factors where most measurements lie, so that what is off alike is not taken for outliers;
             None for 0.
         robust: whether one measurement may have gone wrong; else all are believed, as with infinite freedom.
-        tails: degrees of freedom of each prior, or of all: few where a factor may lie far off, infinite for a normal one.
+        tails: degrees of freedom of each prior, or of all: few where a factor may lie far off, infinite for a normal
+            one.
     """
     target, noise = measured
     at = np.zeros(len(prior)) if start is None else start
@@ -82,13 +84,15 @@ def posterior(
         return weights
 
     for _ in range(STEPS):
-        off, slope = _linear(predict, at, target)
+        here, slope = linear(predict, at)
+        off = here - target
         weights, held = pull(off), hold(at)
         step = np.linalg.solve(_curve(slope, weights, held), -(slope.T @ (weights * off) + held * at))
         at = at + np.clip(step, -LONGEST, LONGEST)
         if np.abs(step).max() < CLOSE:
             break
-    off, slope = _linear(predict, at, target)
+    here, slope = linear(predict, at)
+    off = here - target
     return Posterior(at, np.linalg.inv(_curve(slope, pull(off), hold(at))).astype(np.float64), off, slope)
 
 
@@ -97,9 +101,10 @@ def one_by_one(predict: Callable[[Column], Column]) -> Callable[[Column], Column
     return lambda several: np.stack([predict(at) for at in several])
 
 
-def _linear(predict: Callable[[Column], Column], at: Column, target: Column) -> tuple[Column, Column]:
+def linear(predict: Callable[[Column], Column], at: Column) -> tuple[Column, Column]:
+    """Predictions at some log factors, float64[measurements], and their slopes, float64[measurements, factors]."""
     here, *moved = predict(at + NUDGE * np.eye(len(at) + 1, len(at), -1))  # as it is, then each factor moved
-    return here - target, (np.stack(moved, axis=1) - here[:, None]) / NUDGE
+    return here, (np.stack(moved, axis=1) - here[:, None]) / NUDGE
 
 
 def _curve(slope: Column, weights: Column, held: Column) -> Column:
