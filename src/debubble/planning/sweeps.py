@@ -87,7 +87,7 @@ def _usual_heads(hidden: int) -> int:
 
 
 def _filled(layers: int, stages: int) -> tuple[int, ...]:
-    """DeepSpeed's split: every stage up to the most that any needs, what is left on the last (78 over 12: 7 .. 7, 1)."""
+    """DeepSpeed's split: every stage up to the most that any needs, the rest on the last (78 over 12: 7 .. 7, 1)."""
     most = -(-layers // stages)
     return tuple(min(max(layers - stage * most, 0), most) for stage in range(stages))
 
