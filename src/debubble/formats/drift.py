@@ -10,7 +10,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from .in_order import Ints, Rate, in_order, rate_of, sides
+from .in_order import Rate, in_order, rate_of, sides, slowed
 from .places import Places
 from .rank_ops import Clock, RankOps
 
@@ -64,16 +64,14 @@ def _of_hop(one: RankOps, other: RankOps) -> Rate:
 
 
 def _slowed(device: RankOps, rate: float, origin: int) -> RankOps:
-    def slowed(times: Ints) -> Ints:
-        ahead: Ints = np.rint((times - origin) * (rate / (1 + rate))).astype(np.int64)
-        return times - ahead
-
     if not rate:
         return device
-    moves = device.transfers and replace(
-        device.transfers, start=slowed(device.transfers.start), end=slowed(device.transfers.end)
-    )
-    return replace(device, start=slowed(device.start), end=slowed(device.end), transfers=moves)
+    start, end = (slowed(times, rate, origin) for times in (device.start, device.end))
+    moves = device.transfers
+    if moves is not None:
+        first, last = (slowed(times, rate, origin) for times in (moves.start, moves.end))
+        moves = replace(moves, start=first, end=last)
+    return replace(device, start=start, end=end, transfers=moves)
 
 
 def _said(devices: Sequence[RankOps], rates: Sequence[Rate]) -> str:

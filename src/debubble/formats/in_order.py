@@ -96,6 +96,12 @@ def rate_of(mine: Ints, theirs: Ints, way: Ints) -> Rate:
     return Rate(rate if sure else 0.0, doubt)
 
 
+def slowed(times: Ints, rate: float, origin: int) -> Ints:
+    """Times of a clock that runs faster by a rate as the slower one would show them; both agree at ``origin``."""
+    ahead: Ints = np.rint((times - origin) * (rate / (1 + rate))).astype(np.int64)
+    return times - ahead
+
+
 def _slopes(time: NDArray[np.float64], lag: NDArray[np.float64]) -> NDArray[np.float64]:
     half = len(time) // 2
     apart = time[-half:] - time[:half]

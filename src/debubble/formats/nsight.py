@@ -200,7 +200,7 @@ def _on_one_clock(devices: Sequence[tuple[_Device, int | None]], files: int) -> 
 
 def _moved(device: _Device, by: int) -> _Device:
     ops = device.ops
-    moves = ops.transfers and replace(ops.transfers, start=ops.transfers.start + by, end=ops.transfers.end + by)
+    moves = ops.transfers and ops.transfers.later(by)
     later = replace(ops, start=ops.start + by, end=ops.end + by, transfers=moves)
     return replace(device, ops=later, silent=device.silent and device.silent.later(by))
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from enum import Enum
 
 import numpy as np
@@ -39,6 +39,10 @@ class Transfers:
 
     def __len__(self) -> int:
         return len(self.step)
+
+    def later(self, by: int) -> Transfers:
+        """The same on a clock that is ahead by some nanoseconds."""
+        return replace(self, start=self.start + by, end=self.end + by)
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -76,7 +76,8 @@ def _owners(tables: Tables, devices: list[Process]) -> dict[Process, Process]:
     rows = {device: np.flatnonzero(_of(tables, table, {device})) for device in devices}
     lags: dict[Process, dict[Process, Lag]] = {device: {} for device in devices}
     for process in _processes(tables, tables.columns["launches"]["lane"]):
-        own = _part(tables, {process})
+        launches = _rows(tables, tables.columns["launches"], {process})
+        own = replace(tables, columns={"launches": launches})  # all that tells a launch; the rest is not copied
         for device, mine in rows.items():
             launched, _ = launches_of(own, table["correlation"][mine])
             lag = (table["start"][mine] - launched)[launched >= 0]
@@ -107,16 +108,18 @@ def _only_choice(possible: dict[Process, set[Process]]) -> dict[Process, Process
 
 def _part(tables: Tables, processes: set[Process]) -> Tables:
     """The rows of some processes."""
-    keep = {name: _of(tables, table, processes) for name, table in tables.columns.items()}
+    told, comms = (np.flatnonzero(_of(tables, tables.columns[name], processes)) for name in ("told", "comms"))
     return replace(
         tables,
-        columns={
-            name: {column: values[keep[name]] for column, values in table.items()}
-            for name, table in tables.columns.items()
-        },
-        told_args=[tables.told_args[row] for row in np.flatnonzero(keep["told"])],
-        comm_args=[tables.comm_args[row] for row in np.flatnonzero(keep["comms"])],
+        columns={name: _rows(tables, table, processes) for name, table in tables.columns.items()},
+        told_args=[tables.told_args[row] for row in told],
+        comm_args=[tables.comm_args[row] for row in comms],
     )
+
+
+def _rows(tables: Tables, table: Table, processes: set[Process]) -> Table:
+    keep = _of(tables, table, processes)
+    return {column: values[keep] for column, values in table.items()}
 
 
 def _of(tables: Tables, table: Table, processes: set[Process]) -> NDArray[np.bool_]:

@@ -11,7 +11,7 @@ import numpy as np
 
 from ...errors import Fault, InputError, Refusal
 from ..chrome import Words, read_events
-from ..rank_ops import Bare, RankOps, Reading, Transfers, Undirected
+from ..rank_ops import Bare, RankOps, Reading, Undirected
 from ..stream import blocks
 from .identity import identity, place_in_groups, settle, with_rank
 from .labelled import labelled
@@ -177,7 +177,7 @@ def _placed(file: TraceFile, rank: int, base: int) -> RankOps:
     """The file's device under its rank, on the common clock, at its place in the process groups."""
     device = file.devices[0]
     position, replica = place_in_groups(file.header, rank)
-    moved = device.transfers and _later(device.transfers, base)
+    moved = device.transfers and device.transfers.later(base)
     return replace(
         device,
         rank=rank,
@@ -200,13 +200,9 @@ def _bare(file: TraceFile, rank: int | None, base: int) -> Bare | None:
         end=runs.end + base,
         first_end=np.where(cut, runs.first_end + base, -1),
         second_start=np.where(cut, runs.second_start + base, -1),
-        transfers=_later(runs.transfers, base),
+        transfers=runs.transfers.later(base),
     )
     return Bare(rank, str(file.path), moved, place_in_groups(file.header, rank)[1], file.unusable)
-
-
-def _later(moves: Transfers, by: int) -> Transfers:
-    return replace(moves, start=moves.start + by, end=moves.end + by)
 
 
 def _bases(files: Sequence[TraceFile]) -> tuple[list[int], list[str]]:

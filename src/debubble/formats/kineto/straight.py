@@ -10,6 +10,7 @@ from dataclasses import replace
 
 import numpy as np
 
+from ..in_order import slowed
 from ..matching import TOGETHER, match, only
 from ..rank_ops import Transfers
 
@@ -34,7 +35,7 @@ def straight(mine: Transfers, theirs: Transfers, reach: int) -> Transfers | None
         moment = float(np.median(here.end - mine.end[0]))
         led = _led(seen, moment)
         wander = _FASTEST * (moment - seen[-1][0]) if len(seen) == 1 else 0.0  # nothing leads to the second offset
-        offset = _offset(here, _later(there, -round(led)), reach + round(wander))
+        offset = _offset(here, there.later(-round(led)), reach + round(wander))
         if offset is not None:
             seen.append((moment, led + offset))
     if len(seen) < max(_LONG, _HALF * len(steps)):
@@ -42,10 +43,7 @@ def straight(mine: Transfers, theirs: Transfers, reach: int) -> Transfers | None
     moments, offsets = np.array(seen).T
     half = len(seen) // 2
     rate = float(np.median((offsets[-half:] - offsets[:half]) / (moments[-half:] - moments[:half])))
-    ahead = rate / (1 + rate)
-    start, end = (
-        times - np.rint((times - theirs.end[0]) * ahead).astype(np.int64) for times in (theirs.start, theirs.end)
-    )
+    start, end = (slowed(times, rate, int(theirs.end[0])) for times in (theirs.start, theirs.end))
     return replace(theirs, start=start, end=end)
 
 
@@ -63,7 +61,3 @@ def _offset(here: Transfers, there: Transfers, reach: int) -> float | None:
     if not all(each.pairs.size for each in found) or abs(found[0].offset - found[1].offset) > TOGETHER:
         return None
     return (found[0].offset + found[1].offset) / 2
-
-
-def _later(moves: Transfers, by: int) -> Transfers:
-    return replace(moves, start=moves.start + by, end=moves.end + by)

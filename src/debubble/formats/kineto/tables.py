@@ -205,11 +205,12 @@ class Collector:
         self._comms += _said(events, comms, _COMM_ARGS)
         titles = np.flatnonzero((events.phase == ord("M")) & ((role == Role.THREAD) | (role == Role.PROCESS)))
         said = _said(events, titles, _NAME_ARGS)
+        lanes = list(self._words.lanes) if len(titles) else []
         for lane, which, title in zip(events.lane[titles].tolist(), role[titles].tolist(), said, strict=True):
             if which == Role.THREAD:
                 self._threads[lane] = title.name
             else:
-                self._processes[list(self._words.lanes)[lane][0] or 0] = title.name
+                self._processes[lanes[lane][0] or 0] = title.name
 
     def _learn(self) -> None:
         """Find what the words say that came up since the last chunk."""

@@ -61,8 +61,8 @@ class Untold:
     def later(self, by: int) -> Untold:
         """The same on a clock that is ahead by some nanoseconds."""
         columns = ("launched", "start", "end", "posts", "moment")
-        moves = replace(self.transfers, start=self.transfers.start + by, end=self.transfers.end + by)
-        return replace(self, **{name: getattr(self, name) + by for name in columns}, transfers=moves)
+        moved = {name: getattr(self, name) + by for name in columns}
+        return replace(self, **moved, transfers=self.transfers.later(by))
 
 
 def undirected(tables: Tables, pieces: Pieces, steps: Steps) -> Undirected | None:
