@@ -27,6 +27,7 @@ from .steps import with_steps
 from .torn import torn
 from .windows import Row, rows_of, schedule_of, together, turns_back
 
+_MOST_CUT = 16  # devices that are tried without, one after the other: each try is as long as a whole merge
 _MOST_REASONS = 5  # for which windows were left out, that are spelled out
 
 
@@ -94,8 +95,10 @@ def _whole(
         InputError: no window is complete.
     """
     why: list[str] = []
-    for without in (None, *cut(devices)):
+    for without in (None, *cut(devices)[:_MOST_CUT]):
         closer, where, beside = closed_up(devices, placed, without)
+        if without is not None and where is placed:  # another replica is whole without it, and had no window before
+            continue
         found, left_out = _windows(closer, where, said, source)
         why = why or left_out
         if found:
