@@ -12,7 +12,7 @@ from debubble.estimate.read_model import read_model
 from debubble.plan import Layout
 from debubble.planning.measured import TABLES, Row, read_table
 from debubble.planning.predict import constant_mfu, predict
-from debubble.planning.validate import errors, memory_errors
+from debubble.planning.validate import errors, memory_errors, validate
 
 SETS = {table.name: table for table in TABLES}
 
@@ -77,6 +77,21 @@ def test_the_planner_is_nearer_than_a_constant_mfu_on_every_set(shared, name):
     assert planner.mape_after_scale_percent < line.mape_after_scale_percent, found[0].source
 
 
+@pytest.mark.parametrize(
+    ("name", "mape", "spearman", "regret"),
+    [
+        ("vtrain multi", 8, 0.85, 1.5),
+        ("bigscience", 8, 0.54, 4),  # the best peer ranks with .54, and the best on Ultra-Scale with .67
+        ("ultrascale clean", 17, 0.67, 12),  # as it stands: the goals of 15 and 8 are missed, see docs/validation.md
+    ],
+)
+def test_calibrated_on_5_rows_and_tested_on_the_rest(shared, name, mape, spearman, regret):
+    found = validate(name, timed(shared, name)).calibrated
+    assert found.mape_percent <= mape
+    assert found.spearman > spearman
+    assert found.top1_regret_percent <= regret
+
+
 def test_layouts_of_vtrain_are_ranked_better_than_any_peer_does(shared):
     found = timed(shared, "vtrain multi")
     scored = errors(found, predict(found)[0])
@@ -90,7 +105,7 @@ def test_failures_are_told_apart_by_memory(shared):
     assert found.failures > 1000
     assert found.recall_at_98 >= 0.8
     assert found.recall >= 0.8
-    assert found.precision >= 0.95
+    assert found.precision >= 0.98
     assert found.median_ratio == pytest.approx(1, abs=0.1)
 
 
