@@ -25,7 +25,7 @@ class Layout:
         pipeline: ranks of one pipeline, p.
         data: data-parallel replicas, d.
         context: devices that share each sequence, c.
-        expert: devices over which the experts of a layer are spread, e; it divides data x context.
+        expert: devices over which the experts of a layer are spread, e.
         chunks: stages per rank, v.
         micro_batch: samples in a micro-batch, b.
         microbatches: per pipeline and step, m.
@@ -50,6 +50,8 @@ class Layout:
         scattered_sends: whether each member of a tensor group sends its share of a hop, and the receivers gather it
             (DeepSpeed's pipeline engine).
         blocking_launches: whether the host waits for each kernel (``CUDA_LAUNCH_BLOCKING=1``).
+        expert_tensor: devices that share each expert, et; 0 for the whole tensor group, as Megatron-LM takes it where
+            nothing is said. e x et divides the tensor x data x context devices of a stage.
         pieces: products into which each product beside a tensor collective is cut, so that a part of it may run
             beside the collective (nanotron's asynchronous linear layers: 3).
     """
@@ -81,11 +83,17 @@ class Layout:
     blocking_launches: bool = False
     pieces: int = 1
     bucket: float = 0.0
+    expert_tensor: int = 0
 
     @property
     def gpus(self) -> int:
         """Devices of the whole job."""
         return self.tensor * self.pipeline * self.data * self.context
+
+    @property
+    def expert_shards(self) -> int:
+        """Devices that share each expert: ``expert_tensor``, or the tensor group where that is 0."""
+        return self.expert_tensor or self.tensor
 
     @property
     def stages(self) -> int:
@@ -116,6 +124,7 @@ class Layouts:
     ``RECOMPUTE``, ``SCHEDULES`` and ``PRECISIONS``.
 
     Args:
+        expert_tensor: devices that share each expert, the tensor group's where a layout says nothing else.
         first: layers of the first stage; likewise ``last``, and ``most`` of any stage in between.
     """
 
@@ -124,6 +133,7 @@ class Layouts:
     data: NDArray[np.float64]
     context: NDArray[np.float64]
     expert: NDArray[np.float64]
+    expert_tensor: NDArray[np.float64]
     chunks: NDArray[np.float64]
     micro_batch: NDArray[np.float64]
     microbatches: NDArray[np.float64]
@@ -157,6 +167,16 @@ class Layouts:
         """Devices of the whole job."""
         return self.tensor * self.pipeline * self.data * self.context
 
+    @property
+    def replicas(self) -> NDArray[np.float64]:
+        """Devices of a stage that hold the same share of its layers: data x context."""
+        return self.data * self.context
+
+    @property
+    def expert_replicas(self) -> NDArray[np.float64]:
+        """Devices of a stage that hold the same share of the same experts: t d c / (e et), 1 or more."""
+        return np.maximum(self.replicas / self.expert * (self.tensor / self.expert_tensor), 1.0)
+
 
 _CODES = {"recompute": RECOMPUTE, "schedule": SCHEDULES, "precision": PRECISIONS}
 
@@ -166,8 +186,10 @@ def columns(layouts: Sequence[Layout], layers: int) -> Layouts:
 
     Where ``recompute_layers`` is None, every layer is recomputed: infinity in the column.
     """
-    plain = [f.name for f in fields(Layouts) if f.name not in (*_CODES, "first", "most", "last", "recompute_layers")]
+    worked_out = (*_CODES, "first", "most", "last", "recompute_layers", "expert_tensor")
+    plain = [f.name for f in fields(Layouts) if f.name not in worked_out]
     table = {name: np.array([getattr(a, name) for a in layouts], np.float64) for name in plain}
+    table["expert_tensor"] = np.array([a.expert_shards for a in layouts], np.float64)
     for name, words in _CODES.items():
         table[name] = np.array([words.index(getattr(a, name)) for a in layouts], np.float64)
     limits = [np.inf if a.recompute_layers is None else a.recompute_layers for a in layouts]

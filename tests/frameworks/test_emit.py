@@ -20,15 +20,16 @@ from debubble.planning.launch import unlaunchable, unsuited
 
 SUFFIX = {"megatron": ".sh", "deepspeed": ".json", "nanotron": ".yaml"}
 OF_ALL = ("pipeline", "data", "chunks", "micro_batch", "microbatches", "schedule", "layers")
-MEGATRONS = ("tensor", "context", "expert", "recompute", "recompute_layers", "zero", "overlap", "overlap_gather")
+EXPERTS = ("expert", "expert_shards")
+MEGATRONS = ("tensor", "context", *EXPERTS, "recompute", "recompute_layers", "zero", "overlap", "overlap_gather")
 # What each framework has words for; the rest is the user's own code.
 WORDS = {
     "megatron": (*MEGATRONS, "sequence", "tensor_overlap", "sequence_parallel"),
     "nemo": (*MEGATRONS, "sequence", "tensor_overlap", "sequence_parallel"),
-    "torchtitan": ("tensor", "context", "expert"),
-    "torch": ("tensor", "context", "expert"),
+    "torchtitan": ("tensor", "context", *EXPERTS),
+    "torch": ("tensor", "context", *EXPERTS),
     "deepspeed": ("recompute", "zero"),
-    "nanotron": ("tensor", "context", "expert", "recompute", "zero", "sequence"),
+    "nanotron": ("tensor", "context", *EXPERTS, "recompute", "zero", "sequence"),
 }
 HIDDEN, FFN, VOCAB = 4096, 14336, 128256
 
@@ -49,7 +50,8 @@ def launches(draw, backend: Backend) -> tuple[Layout, Sizes]:
         pipeline=pipeline,
         data=draw(st.sampled_from([1, 2, 4])),
         context=draw(st.sampled_from([1, 1, 2])),
-        expert=draw(st.sampled_from([1, 1, 2])),
+        expert=draw(st.sampled_from([1, 1, 2, 4])),
+        expert_tensor=draw(st.sampled_from([0, 1, 1, 2])),
         chunks=chunks,
         micro_batch=draw(st.integers(1, 3)),
         microbatches=draw(st.integers(1, 4 * pipeline)),
@@ -102,7 +104,7 @@ def test_what_is_emitted_is_legal_and_read_back_as_the_same_layout(tmp_path, nam
     shape = (layout.schedule, layout.pipeline, layout.microbatches, layout.chunks)
     assume(not unsaid(backend, layout, sizes) and not unsuited(*shape))
     assume(not unlaunchable(name, *shape, zero=layout.zero))
-    assume(layout.expert == 1 or layout.data * layout.context % layout.expert == 0)
+    assume(layout.tensor * layout.data * layout.context % (layout.expert * layout.expert_shards) == 0)
     assume(layout.recompute != "selective" or name in ("megatron", "nemo"))
     setup = read_back(backend, layout, sizes, tmp_path)
     assert [str(fault) for fault in check(backend, setup).faults] == []
@@ -129,6 +131,7 @@ def test_everything_that_a_framework_has_no_words_for_is_said():
     ):
         assert words in said
     assert "not ZeRO-3" in " ".join(unsaid(BACKENDS["megatron"], layout, Sizes(32, 4096)))
+    assert "each expert whole" in " ".join(unsaid(BACKENDS["torchtitan"], Layout(tensor=2), Sizes(32, 4096, 8)))
     assert "a layer on each stage" in unsaid(BACKENDS["torch"], replace(layout, layers=(16, 8, 8, 0)), Sizes(32, 4))[-1]
 
 

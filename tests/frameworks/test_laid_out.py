@@ -11,6 +11,7 @@ from debubble.frameworks.nanotron import NANOTRON
 from debubble.frameworks.nemo import NEMO
 from debubble.frameworks.read import read_setup
 from debubble.frameworks.setup import Setup, Sizes
+from debubble.frameworks.torchtitan import TORCHTITAN
 from debubble.plan import Layout
 
 LAYOUTS = [
@@ -21,6 +22,7 @@ LAYOUTS = [
         tensor=2, context=2, data=4, microbatches=8, overlap_gather=True, tensor_overlap=True, recompute="selective"
     ),
     Layout(pipeline=4, data=2, microbatches=8, zero=0, overlap=False, layers=(9, 9, 9, 5)),
+    Layout(tensor=4, data=4, expert=16, expert_tensor=1, microbatches=8, zero=0, overlap=False),
 ]
 
 
@@ -37,6 +39,14 @@ def test_what_is_emitted_for_megatron_is_the_same_layout_again(layout):
 def test_nothing_said_is_one_rank_one_micro_batch_and_megatrons_own_defaults():
     off = {"zero": 0, "sequence_parallel": False, "overlap": False}
     assert laid_out(MEGATRON, Setup()) == replace(Layout(), **off)
+
+
+def test_experts_of_which_nothing_is_said_are_shared_as_each_framework_does():
+    said = Setup(tensor=4, data=2, expert=2)
+    shards = [laid_out(backend, said).expert_shards for backend in (MEGATRON, NEMO, NANOTRON, TORCHTITAN)]
+    assert shards == [4, 4, 1, 1]
+    assert laid_out(MEGATRON, replace(said, expert_tensor=2)).expert_shards == 2
+    assert laid_out(MEGATRON, replace(said, expert_tensor=4)) == laid_out(MEGATRON, said)
 
 
 def test_micro_batches_that_are_not_said_are_as_many_as_ranks():

@@ -37,6 +37,7 @@ def setup_of(layout: Layout, model) -> Setup:
         pipeline=layout.pipeline,
         context=layout.context,
         expert=layout.expert,
+        expert_tensor=layout.expert_shards,
         layers=model.layers,
         heads=model.heads,
         kv_heads=model.kv_heads,
@@ -152,6 +153,22 @@ def test_experts_of_60_spread_over_every_divisor_that_the_devices_share():
     assert {found.layout(row).expert for row in range(len(found))} == {1, 2, 3, 4, 6, 12}
 
 
+def test_experts_lie_on_the_tensor_group_or_whole_on_each_device():
+    choice = {"tensor": (4,), "pipeline": (2,), "micro_batch": (1,), "schedules": ("1f1b",)}
+    found = {(f.expert, f.expert_shards) for f in layouts_of("mixtral-8x7b", 32, 64, **choice)}
+    assert found == {(1, 4), (2, 4), (4, 4), (1, 1), (2, 1), (4, 1), (8, 1)}
+    asked = layouts_of("mixtral-8x7b", 32, 64, expert_tensor=(2,), **choice)
+    assert {(f.expert, f.expert_shards) for f in asked} == {(1, 2), (2, 2), (4, 2), (8, 2)}
+
+
+def test_what_torchtitan_is_given_leaves_each_expert_whole():
+    found = layouts_of("mixtral-8x7b", 16, 32, tensor=(4,), backend=BACKENDS["torchtitan"])
+    assert {layout.expert_shards for layout in found} == {1}
+    asked = Choice(16, 32, tensor=(4,), expert_tensor=(4,), backend=BACKENDS["torchtitan"])
+    refused = space(read_model("mixtral-8x7b"), cluster_of(H100, 16), asked)
+    assert (len(refused), refused.rejected[0].reason) == (0, "torchtitan leaves each expert whole, on one device")
+
+
 def test_layers_that_do_not_divide_are_interleaved_in_unequal_chunks():
     splits = {f.layers for f in layouts_of("deepseek-v3", 64, 64, pipeline=(8,), schedules=("interleaved",))}
     assert even_split(61, 16) in splits
@@ -218,4 +235,13 @@ def test_experts_that_do_not_spread_name_the_neighbours_that_do():
     found = space(read_model("mixtral-8x7b"), cluster_of(H100, 16), one)
     assert [each.reason for each in found.rejected] == [
         "expert 3 does not divide data x context 16 and 8 experts; nearest 2 or 4"
+    ]
+
+
+def test_experts_on_fewer_devices_than_a_tensor_group_name_the_devices_that_they_share():
+    one = Choice(16, 16, tensor=(4,), pipeline=(1,), expert=(3,), expert_tensor=(2, 3))
+    found = space(read_model("mixtral-8x7b"), cluster_of(H100, 16), one)
+    assert [each.reason for each in found.rejected] == [
+        "expert 3 does not divide tensor x data x context / expert tensor 2 = 8 and 8 experts; nearest 2 or 4",
+        "expert tensor 3 does not divide the 16 devices of a stage; nearest 2 or 4",
     ]

@@ -130,7 +130,7 @@ def layer_time(at: Setting, *, experts: bool = False) -> LayerTime:
         forward + core.forward + streams.forward, inputs + weight + core.backward + streams.backward, again
     ).scaled(at.factors.kernels.value)
     group = at.factors.tensor.value
-    tensor, expert = _tensor(at, every, group), _expert(at, experts).scaled(group)
+    tensor, expert = _tensor(at, every, _reduced(at, experts) * group), _expert(at, experts).scaled(group)
     context = _context(at, core).scaled(group)
     data = _gathered(at, kernels, experts).scaled(at.factors.data.value)
     total = _with_host(at, kernels + tensor + context + expert + data)
@@ -151,14 +151,18 @@ def _ideal(at: Setting, experts: bool) -> Pass:
 
 
 def _products(at: Setting, products: tuple[Product, ...]) -> list[Column]:
-    """Seconds of F, I and W in the matrix products."""
+    """Seconds of F, I and W in the matrix products.
+
+    An expert on et devices of a tensor group of t sees the tokens of et / t of that group at a time.
+    """
     device, constants, tensor = at.cluster.device, at.constants, at.layouts.tensor
     sums = [np.zeros(len(at.layouts)) for _ in range(3)]
     for p in products:
-        inner = p.inner / (tensor if p.split == "inner" else 1.0) + 0 * tensor
-        outer = p.outer / (tensor if p.split == "outer" else 1.0) + 0 * tensor
+        shards = at.layouts.expert_tensor if p.held > 1 else tensor
+        inner = p.inner / (shards if p.split == "inner" else 1.0) + 0 * tensor
+        outer = p.outer / (shards if p.split == "outer" else 1.0) + 0 * tensor
         held = np.maximum(p.held / at.layouts.expert, 1.0) if p.held > 1 else np.ones_like(tensor)
-        rows = at.tokens * p.copies / held
+        rows = at.tokens * p.copies / held * (shards / tensor)
         for position, (m, widths) in enumerate(
             ((rows, (inner, outer)), (rows, (outer, inner)), (inner, (rows, outer)))
         ):
@@ -225,9 +229,15 @@ def accumulated_bytes(at: Setting, own: Column) -> Column:
 
 def parameters_on_device(at: Setting, experts: bool) -> Column:
     """Parameters of one layer that a device of the tensor and expert groups works on."""
+    own, routed = _own_and_routed(at, experts)
+    return own + routed
+
+
+def _own_and_routed(at: Setting, experts: bool) -> tuple[Column, Column]:
+    """Of those, what all of data x context hold, and what is of experts: 1 / (e et) of all."""
     routed = routed_parameters(at.model) if experts else 0
     own = layer_parameters(at.model, experts=experts) - routed
-    return (own + routed / at.layouts.expert) / at.layouts.tensor
+    return own / at.layouts.tensor, routed / (at.layouts.expert * at.layouts.expert_tensor)
 
 
 def _recomputed(at: Setting, whole: Column, core: Column) -> Column:
@@ -236,16 +246,27 @@ def _recomputed(at: Setting, whole: Column, core: Column) -> Column:
     return found
 
 
-def _tensor(at: Setting, products: tuple[Product, ...], factor: Column | float) -> Pass:
-    """Two all-reduces of the residual forward and two backward; a full recomputation repeats the forward's.
+def _reduced(at: Setting, experts: bool) -> Column:
+    """Seconds of a layer's two all-reduces of the residual, forward.
+
+    Routed experts alone need the second only among the devices that share one: what these gather is of et / t tokens.
+    """
+    tensor, shards = at.layouts.tensor, at.layouts.expert_tensor
+    volume = 2 * at.tokens * at.model.hidden
+    whole = ring_time(at.network, at.ring(tensor), volume, reduce=True)
+    if not experts or at.model.experts is None or at.model.experts.shared:
+        return 2 * whole
+    return whole + ring_time(at.network, at.ring(shards), volume * (shards / tensor), reduce=True)
+
+
+def _tensor(at: Setting, products: tuple[Product, ...], once: Column) -> Pass:
+    """All-reduces of the residual, ``once`` forward and again backward; a full recomputation repeats the forward's.
 
     With sequence parallelism each is a gather and a scatter of half its time. Where products are cut in pieces, a
     gather runs beside the piece that needs none of it, 1/t, and a backward's scatter beside the product for W; no more
     than ``hidden_data`` of it is hidden, as of other traffic that shares the multiprocessors with products.
     """
     layouts, tensor = at.layouts, at.layouts.tensor
-    volume = 2 * at.tokens * at.model.hidden
-    once = 2 * ring_time(at.network, at.ring(tensor), volume, reduce=True) * factor
     seen = once * np.where(layouts.tensor_overlap > 0, 1 - at.constants.hidden_tensor, 1.0)
     column, row = (_products(at, tuple(p for p in products if p.split == split)) for split in ("outer", "inner"))
     half, scale, most = once / 2, at.factors.kernels.value, at.constants.hidden_data
@@ -274,21 +295,29 @@ def _context(at: Setting, core: Pass) -> Pass:
 
 
 def _expert(at: Setting, experts: bool) -> Pass:
-    """Tokens sent to their experts and back: two all-to-alls forward, two backward."""
+    """Tokens sent to their experts and back: two all-to-alls forward, two backward.
+
+    Each device sends its 1/t of the tokens; those who share an expert are neighbours, so groups lie et devices apart.
+    """
     if not experts or at.model.experts is None:
         nothing = np.zeros(len(at.layouts))
         return Pass(nothing, nothing, nothing)
-    group, tensor = at.layouts.expert, at.layouts.tensor
-    volume = 2 * at.tokens / tensor * at.model.experts.active * at.model.hidden
-    once = 2 * exchange_time(at.network, at.ring(group, tensor), volume)
+    group, shards = at.layouts.expert, at.layouts.expert_tensor
+    volume = 2 * at.tokens / at.layouts.tensor * at.model.experts.active * at.model.hidden
+    once = 2 * exchange_time(at.network, at.ring(group, shards), volume)
     return Pass(once, once, np.where(at.layouts.recompute == 2, once, 0.0))
 
 
 def _gathered(at: Setting, kernels: Pass, experts: bool) -> Pass:
     """ZeRO-3: weights gathered in both passes, gradients scattered in the backward, beside the layer's own work."""
     layouts = at.layouts
-    group = layouts.data * layouts.context
-    once = ring_time(at.network, at.ring(group, layouts.tensor), 2 * parameters_on_device(at, experts))
+    own, routed = _own_and_routed(at, experts)
+    whole, few = at.ring(layouts.replicas, layouts.tensor), layouts.expert_replicas
+    once = ring_time(at.network, whole, 2 * (own + routed))
+    if experts:  # where other devices hold the same experts than the same attention, they are gathered by themselves
+        apart = at.ring(few, layouts.expert * layouts.expert_tensor)
+        alone = ring_time(at.network, whole, 2 * own) + ring_time(at.network, apart, 2 * routed)
+        once = np.where(few == layouts.replicas, once, alone)
     on = layouts.zero == 3
     hidden = np.where(layouts.overlap > 0, at.constants.hidden_data, 0.0)
 
@@ -299,6 +328,19 @@ def _gathered(at: Setting, kernels: Pass, experts: bool) -> Pass:
     return Pass(seen(once, kernels.forward), seen(2 * once, kernels.backward + kernels.again), again)
 
 
+def _stalled(at: Setting) -> Column:
+    """How many times longer the host takes where tensor groups wait for a pipeline that spans nodes.
+
+    1 unless measured rows say otherwise: some clusters lose milliseconds a layer for each member of the group, whatever
+    the micro-batch. The factor is that of a group of 8.
+    """
+    layouts = at.layouts
+    waits = (layouts.pipeline > 1) & (layouts.tensor > 1) & (layouts.gpus > at.cluster.gpus_per_node)
+    more = (at.factors.stall.value - 1) * layouts.tensor / 8
+    found: Column = np.where(waits, np.maximum(1 + more, 0.0), 1.0)
+    return found
+
+
 def _with_host(at: Setting, device: Pass) -> Pass:
     """A layer takes about as long as the slower of its device and the host that issues it, whatever its size.
 
@@ -307,7 +349,7 @@ def _with_host(at: Setting, device: Pass) -> Pass:
     constants, layouts = at.constants, at.layouts
     tensor = layouts.tensor
     calls = np.where(tensor > 1, np.where(layouts.sequence_parallel > 0, 4, 2), 0) * layouts.pieces * constants.issue
-    host = (constants.host + calls) * (1 + constants.jitter * (tensor - 1)) * at.factors.floor.value
+    host = (constants.host + calls) * (1 + constants.jitter * (tensor - 1)) * at.factors.floor.value * _stalled(at)
     power = np.where(layouts.blocking_launches > 0, 1.0, constants.blend)
 
     def slower(busy: Column) -> Column:

@@ -24,9 +24,7 @@ def state_bytes(at: Setting, shared: Column, routed: Column) -> tuple[Column, Co
         shared: parameters that all of data x context hold.
         routed: parameters of its experts.
     """
-    group = at.layouts.data * at.layouts.context
-    few = np.maximum(group / at.layouts.expert, 1)
-    divided = shared / group + routed / few
+    divided = shared / at.layouts.replicas + routed / at.layouts.expert_replicas
     whole = shared + routed
     weights = 2 * np.where(at.layouts.zero >= 3, divided, whole)
     gradients = gradient_bytes(at) * np.where(at.layouts.zero >= 2, divided, whole)

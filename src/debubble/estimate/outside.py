@@ -24,16 +24,15 @@ def data_time(at: Setting, shared: Column, routed: Column, beside: tuple[Column,
     Args:
         at: the setting.
         shared: parameters of a device that all of data x context reduce.
-        routed: parameters of its experts, reduced by the 1/expert of them that hold the same.
+        routed: parameters of its experts, reduced by those of the stage that hold the same.
         beside: seconds of one forward and of one backward, beside which it may run.
     """
     layouts = at.layouts
-    group = layouts.data * layouts.context
-    few = np.maximum(group / layouts.expert, 1)
+    group, apart = layouts.replicas, layouts.expert * layouts.expert_tensor
     reduced, gathered = np.zeros(len(layouts)), np.zeros(len(layouts))
     sharded, wide = layouts.zero >= 1, gradient_bytes(at)
     bucket = np.where(layouts.bucket > 0, layouts.bucket, wide * np.maximum(40e6, 1e6 * group))
-    for own, members, stride in ((shared, group, layouts.tensor), (routed, few, layouts.tensor * layouts.expert)):
+    for own, members, stride in ((shared, group, layouts.tensor), (routed, layouts.expert_replicas, apart)):
         ring, volume = at.ring(members, stride), wide * own
         calls = np.ceil(volume / bucket)
         scattered = ring_time(at.network, ring, volume, calls=calls)
@@ -49,9 +48,8 @@ def data_time(at: Setting, shared: Column, routed: Column, beside: tuple[Column,
 
 def optimizer_time(at: Setting, shared: Column, routed: Column) -> Column:
     """Seconds of the update: bound by memory, shared out over data x context from ZeRO-1 on."""
-    group = at.layouts.data * at.layouts.context
-    few = np.maximum(group / at.layouts.expert, 1)
-    own = np.where(at.layouts.zero >= 1, shared / group + routed / few, shared + routed)
+    divided = shared / at.layouts.replicas + routed / at.layouts.expert_replicas
+    own = np.where(at.layouts.zero >= 1, divided, shared + routed)
     seconds: Column = UPDATE * own / (at.cluster.device.memory_rate * at.constants.stream)
     return seconds
 

@@ -136,4 +136,4 @@ def stage_parameters(at: Setting, held: Slice) -> tuple[Column, Column]:
     ends = held.first * embedding_parameters(model)
     alone = (at.layouts.pipeline == 1) & model.tied  # one matrix serves both ends where one device has both
     ends = ends + held.last * np.where(alone, 0, model.vocab * model.hidden)
-    return (own + ends) / tensor, expert * routed / (at.layouts.expert * tensor)
+    return (own + ends) / tensor, expert * routed / (at.layouts.expert * at.layouts.expert_tensor)

@@ -14,6 +14,7 @@ def laid_out(backend: Backend, setup: Setup, base: Layout | None = None) -> Layo
     Of what it does not say:
 
     * tensor, pipeline, data, context, expert degree, chunks and micro-batch are 1;
+    * the devices that share an expert are the tensor group, or one where the framework says so;
     * there are as many micro-batches as ranks, the fewest that fill the pipe;
     * nothing is recomputed, and the schedule is 1F1B;
     * layers fall to stages as the framework splits them, else as evenly as can be;
@@ -37,6 +38,7 @@ def laid_out(backend: Backend, setup: Setup, base: Layout | None = None) -> Layo
         data=full.replicas or 1,
         context=full.context or 1,
         expert=full.expert or 1,
+        expert_tensor=0 if full.expert_tensor == (full.tensor or 1) else full.expert_tensor or 0,
         chunks=full.chunks or 1,
         micro_batch=full.micro_batch or 1,
         microbatches=full.flush or full.ranks,

@@ -346,8 +346,9 @@ def emit(layout: Layout, sizes: Sizes) -> str:
         *([f"{KEYS['next_layers']} {sizes.next_layers}"] if sizes.next_layers else []),
         *_split_flags(layout, sizes),
     ]
-    if layout.expert > 1:
-        flags.append(f"{KEYS['expert']} {layout.expert}")
+    flags += [f"{KEYS['expert']} {layout.expert}"] if layout.expert > 1 else []
+    if max(layout.tensor, layout.expert_shards) > 1 and (sizes.experts or layout.expert > 1):
+        flags.append(f"{KEYS['expert_tensor']} {layout.expert_shards}")  # what is taken unsaid differs by version
     if layout.tensor > 1 and layout.sequence_parallel:
         flags.append("--sequence-parallel")
     if layout.tensor_overlap:

@@ -100,13 +100,14 @@ def _full_stages(setup: Setup) -> Iterator[Breach]:
         yield Breach("full stages", ("pipeline", "layers"), rule)
 
 
-def _experts(layout: Layout) -> list[str]:
-    if layout.expert == 1:
+def _experts(layout: Layout, sizes: Sizes) -> list[str]:
+    if layout.expert == 1 and not sizes.experts:
         return []
+    devices, spread = layout.tensor * layout.data * layout.context, layout.expert * layout.expert_shards
     return [
         f"  expert_parallel_size: {layout.expert}",
-        f"  expert_tensor_parallel_size: {layout.tensor}",
-        f"  expert_data_parallel_size: {layout.data * layout.context // layout.expert}",
+        f"  expert_tensor_parallel_size: {layout.expert_shards}",
+        f"  expert_data_parallel_size: {devices // spread}",
         "  enabled_moe: true",
     ]
 
@@ -123,7 +124,7 @@ def emit(layout: Layout, sizes: Sizes) -> str:
             f"  pp: {layout.pipeline}",
             f"  tp: {layout.tensor}",
             f"  context_parallel_size: {layout.context}",
-            *_experts(layout),
+            *_experts(layout, sizes),
             f"  pp_engine: {engine}",
             f"  tp_mode: {'REDUCE_SCATTER' if layout.sequence_parallel else 'ALL_REDUCE'}",
             f"  recompute_layer: {str(layout.recompute == 'full').lower()}",

@@ -54,6 +54,7 @@ def emit(layout: Layout, sizes: Sizes) -> str:
         "pipeline": layout.pipeline,
         "context": layout.context,
         "expert": layout.expert,
+        "expert_tensor": layout.expert_shards if sizes.experts or layout.expert > 1 else None,
         "chunks": layout.chunks if layout.chunks > 1 else None,
         "next_layers": sizes.next_layers or None,
         "layout": repr(write_layout(split, sizes.next_layers)) if len(set(split)) > 1 else None,

@@ -83,16 +83,15 @@ def heads(setup: Setup) -> Iterator[Breach]:
 
 def experts(setup: Setup) -> Iterator[Breach]:
     """Experts are spread evenly, over devices that exist."""
-    if not setup.expert or setup.expert == 1:
-        return
-    if setup.experts and setup.experts % setup.expert:
+    groups = setup.expert or 1
+    if setup.experts and setup.experts % groups:
         yield Breach("experts", ("expert", "experts"), f"it shares {setup.experts} experts without rest")
     each = setup.expert_tensor or setup.tensor or 1
     spread = (setup.replicas or 0) * (setup.context or 1) * (setup.tensor or 1)
-    if spread % (setup.expert * each):
-        rule = f"a stage has data x context x tensor = {spread} devices; {setup.expert} x {each} of them, the experts' "
+    if spread % (groups * each):
+        rule = f"a stage has data x context x tensor = {spread} devices; {groups} x {each} of them, the experts' "
         rule += "own degree x the devices that share each expert, must divide that"
-        yield Breach("expert devices", ("expert", *_given(setup, "expert_tensor", "gpus")), rule)
+        yield Breach("expert devices", _given(setup, "expert", "expert_tensor", "gpus"), rule)
 
 
 def _given(setup: Setup, *names: str) -> tuple[str, ...]:

@@ -191,8 +191,9 @@ class Backend:
         habits: parts of a ``Layout`` that are always so with it.
         names: its own name of each of our schedules, where it has names.
         deals: the only splits of a model over so many stages that it can be told; None where it takes any.
-        lacks: what it cannot be told of a layout: ``context``, ``expert``, ``some layers`` (of a stage recomputed),
-            ``zero`` (more than the optimizer shared out), ``bare ends`` (a stage of the head alone).
+        lacks: what it cannot be told of a layout: ``context``, ``expert``, ``expert tensor`` (an expert on several
+            devices), ``some layers`` (of a stage recomputed), ``zero`` (more than the optimizer shared out),
+            ``bare ends`` (a stage of the head alone).
     """
 
     name: str

@@ -114,6 +114,8 @@ def emit(layout: Layout, sizes: Sizes) -> str:
     ]
     if layout.expert > 1:
         lines.insert(4, f"ep = {layout.expert}  # of the devices of a stage")
+    if sizes.experts and layout.expert_shards != layout.tensor:
+        lines.insert(4, f"etp = {layout.expert_shards}  # devices that share each expert")
     known = SCHEDULES.get(layout.schedule)
     if known:
         stages = "stage" if known[1] == 1 else "stages"

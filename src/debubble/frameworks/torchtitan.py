@@ -169,5 +169,5 @@ TORCHTITAN = Backend(
     emit,
     tuple(SCHEDULES),
     names={ours: theirs for ours, (theirs, _) in SCHEDULES.items()},
-    lacks=frozenset({"some layers"}),
+    lacks=frozenset({"some layers", "expert tensor"}),
 )

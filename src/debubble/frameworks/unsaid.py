@@ -16,6 +16,8 @@ def unsaid(backend: Backend, layout: Layout, sizes: Sizes) -> tuple[str, ...]:
         for what in ("context", "expert")
         if what in backend.lacks and getattr(layout, what) > 1
     ]
+    if sizes.experts and layout.expert_shards > 1 and "expert tensor" in backend.lacks:
+        found.append(f"{backend.title} leaves each expert whole, on one device, not on {layout.expert_shards}")
     if layout.recompute_layers is not None and "some layers" in backend.lacks:
         found.append(f"{backend.title} recomputes every layer of a stage or none")
     if layout.zero > 1 and "zero" in backend.lacks:

@@ -36,7 +36,8 @@ class Choice:
     Args:
         gpus: devices of the whole job.
         global_batch: samples of all replicas in a step.
-        tensor: to try; likewise ``pipeline``, ``data``, ``context``, ``expert``, ``chunks``, ``micro_batch``.
+        tensor: to try; likewise ``pipeline``, ``data``, ``context``, ``expert``, ``expert_tensor``, ``chunks``,
+            ``micro_batch``.
         schedules: names of the catalog.
         backend: the framework that is to launch it; None for any.
         base: everything else of a layout: sequence, precision, ZeRO, what is overlapped.
@@ -49,6 +50,7 @@ class Choice:
     data: tuple[int, ...] = ()
     context: tuple[int, ...] = ()
     expert: tuple[int, ...] = ()
+    expert_tensor: tuple[int, ...] = ()
     chunks: tuple[int, ...] = ()
     micro_batch: tuple[int, ...] = ()
     schedules: tuple[str, ...] = USUAL
@@ -82,6 +84,8 @@ class Space:
     def layout(self, row: int) -> Layout:
         """One row as a layout."""
         numbers = {name: int(getattr(self.layouts, name)[row]) for name in _VARIED if name not in _WORDS}
+        if numbers["expert_tensor"] == numbers["tensor"]:
+            numbers["expert_tensor"] = self.base.expert_tensor
         limit = float(self.layouts.recompute_layers[row])
         return replace(
             self.base,
@@ -94,7 +98,8 @@ class Space:
 
 
 _WORDS = ("schedule", "recompute", "recompute_layers")
-_VARIED = ("tensor", "pipeline", "data", "context", "expert", "chunks", "micro_batch", "microbatches", *_WORDS)
+_DEGREES = ("tensor", "pipeline", "data", "context", "expert", "expert_tensor")
+_VARIED = (*_DEGREES, "chunks", "micro_batch", "microbatches", *_WORDS)
 Row = tuple[float, ...]
 
 
@@ -151,20 +156,20 @@ class _Builder:
         """All rows, family after family."""
         family = 0
         for degrees in self._degrees():
-            for schedule, chunks, split in self._pipelines(degrees[2], degrees[-1]):
-                number = self.splits.setdefault((split, degrees[2]), len(self.splits))
+            *spread, b, m = degrees
+            for schedule, chunks, split in self._pipelines(spread[1], m):
+                number = self.splits.setdefault((split, spread[1]), len(self.splits))
                 for mode, limit in self._recompute(split):
-                    t, c, p, d, e, b, m = degrees
-                    yield (t, p, d, c, e, chunks, b, m, SCHEDULES.index(schedule), mode, limit, family, number)
+                    yield (*spread, chunks, b, m, SCHEDULES.index(schedule), mode, limit, family, number)
                 family += 1
 
-    def _degrees(self) -> Iterator[tuple[int, int, int, int, int, int, int]]:
-        """Tensor, context, pipeline, data, expert, micro-batch, micro-batches."""
+    def _degrees(self) -> Iterator[tuple[int, ...]]:
+        """``_DEGREES``, micro-batch, micro-batches."""
         for t, c, p in self._replicas():
             d = self.choice.gpus // (t * c * p)
-            for e in self._experts(c * d):
+            for e, shards in self._experts(t, c * d):
                 for b in self._sizes(d):
-                    yield t, c, p, d, e, b, self.choice.global_batch // (d * b)
+                    yield t, p, d, c, e, shards, b, self.choice.global_batch // (d * b)
 
     def _replicas(self) -> Iterator[tuple[int, int, int]]:
         """Tensor, context and pipeline, where they leave the replicas that were asked for."""
@@ -236,19 +241,35 @@ class _Builder:
             else:
                 yield p
 
-    def _experts(self, group: int) -> Iterator[int]:
+    def _experts(self, tensor: int, replicas: int) -> Iterator[tuple[int, int]]:
+        """Devices over which experts are spread, and those that share each of them."""
         e = self.model.experts
         if e is None:
-            yield 1
+            yield 1, tensor
             return
-        for n in self.choice.expert or _divisors(gcd(group, e.count), e.count):
-            if n > 1 and self._lacks("expert"):
-                continue
-            if group % n or e.count % n:
-                near = _nearest(gcd(group, e.count), n)
-                self._refuse(
-                    "experts", f"expert {n} does not divide data x context {group} and {e.count} experts; {near}"
-                )
+        for shards in self._shards(tensor, tensor * replicas):
+            group = tensor * replicas // shards
+            for n in self.choice.expert or _divisors(gcd(group, e.count), e.count):
+                if n > 1 and self._lacks("expert"):
+                    continue
+                if group % n or e.count % n:
+                    near, what = _nearest(gcd(group, e.count), n), "data x context"
+                    what = what if shards == tensor else f"tensor x {what} / expert tensor {shards} ="
+                    self._refuse("experts", f"expert {n} does not divide {what} {group} and {e.count} experts; {near}")
+                else:
+                    yield n, shards
+
+    def _shards(self, tensor: int, devices: int) -> Iterator[int]:
+        """Devices that share each expert: the tensor group, or each device has its experts whole."""
+        backend = self.choice.backend
+        lacks = backend.lacks if backend else frozenset()
+        usual = (tensor,) if "expert" in lacks else (1,) if "expert tensor" in lacks else dict.fromkeys((tensor, 1))
+        for n in self.choice.expert_tensor or usual:
+            if backend and n > 1 and "expert tensor" in lacks:
+                self._refuse("framework", f"{backend.title} leaves each expert whole, on one device")
+            elif devices % n:
+                near = _nearest(devices, n)
+                self._refuse("experts", f"expert tensor {n} does not divide the {devices} devices of a stage; {near}")
             else:
                 yield n
 
