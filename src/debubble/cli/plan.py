@@ -62,6 +62,7 @@ _OPTIONS = (
     (("--data",), COUNT, "Data-parallel replicas."),
     (("--context",), COUNTS, "Devices that share each sequence, the ones to try."),
     (("--expert",), COUNTS, "Devices over which experts are spread, the ones to try."),
+    (("--expert-tensor",), COUNTS, "Devices that share each expert, the ones to try.  [default: as tensor, and 1]"),
     (("-v", "--chunks"), COUNTS, "Stages on each rank, the ones to try."),
     (("--micro-batch",), COUNTS, "Samples in a micro-batch, the ones to try."),
     (("-m", "--microbatches"), COUNTS, "Micro-batches per pipeline and step, instead of a global batch."),

@@ -16,7 +16,10 @@ if TYPE_CHECKING:
     from ..planning.rejected import Rejected
 
 ENOUGH = 0.1  # idle share that counts as small
-_OF_MODELS = ("calibrate", "save_calibration", "launched", "emit", "price", "precision", "expert", "nic", "zero")
+_OF_MODELS = (
+    *("calibrate", "save_calibration", "launched", "emit", "price", "precision", "nic", "zero"),
+    *("expert", "expert_tensor"),
+)
 
 
 def plan_batch(said: dict[str, Any], *, as_json: bool) -> int:

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from ..plan import Layout
     from ..schedule import Schedule
 
-_DEGREES = ("tensor", "context", "expert", "micro_batch")
+_DEGREES = ("tensor", "context", "expert", "expert_tensor", "micro_batch")
 
 
 def layout_of_run(run: Observation, summary: Summary, said: dict[str, Any], model: Model, base: Layout) -> Layout:

@@ -104,9 +104,10 @@ def _grown(asked: Planned, said: dict[str, Any]) -> list[Grown]:
 
 def _fitting(said: dict[str, Any], model: Model, device: Hardware) -> None:
     """Refuse what this model or this device does not have."""
-    faults, experts = [], said["expert"] or ()
-    if model.experts is None and max(experts, default=1) > 1:
-        faults.append(Fault(f"expert = {max(experts)}", f"{model.name} has no experts to spread", "leave it out"))
+    faults = []
+    for name, verb in (("expert", "spread"), ("expert_tensor", "share")) if model.experts is None else ():
+        if (most := max(said[name] or (1,))) > 1:
+            faults.append(Fault(f"{name} = {most}", f"{model.name} has no experts to {verb}", "leave it out"))
     precision = said["precision"] or "bf16"
     if precision not in (*device.flops, "fp16"):
         has = " or ".join(device.flops)
@@ -181,7 +182,7 @@ def _choice(said: dict[str, Any], gpus: int, backend: Backend | None) -> Choice:
     if backend and strange:
         rule = f"{backend.title} runs {', '.join(able)}"
         raise InputError(Fault(f"schedule = {','.join(strange)}", rule, "choose one of them, or --emit torch"))
-    lists = ("tensor", "pipeline", "context", "expert", "chunks", "micro_batch")
+    lists = ("tensor", "pipeline", "context", "expert", "expert_tensor", "chunks", "micro_batch")
     if len(said["global_batch"]) > 1:
         raise InputError(Fault("global-batch", "with a model one value will do", "give one"))
     return Choice(

@@ -81,6 +81,8 @@ def candidate(plan: Plan) -> dict[str, Any]:
     layout = plan.layout
     return {
         **layout_row(layout),
+        "expert_tensor": layout.expert_shards,
+        "zero": layout.zero,
         "recompute": layout.recompute,
         "recompute_layers": layout.recompute_layers,
         "layers": layout.layers,
@@ -213,9 +215,8 @@ def _band(calibration: Calibration | None) -> str:
 
 def ranked(found: Found, top: int) -> tuple[list[str], list[list[str]]]:
     """Headers and rows of the layouts, the fastest first, without columns in which all are alike and usual."""
-    columns: dict[str, list[str]] = {"#": [], "TP": [], "PP": [], "DP": [], "CP": [], "EP": [], "chunks": []}
     headers = (
-        *columns,
+        *("#", "TP", "PP", "DP", "CP", "EP", "ETP", "chunks"),
         "mbs",
         "m",
         "schedule",
@@ -235,7 +236,8 @@ def ranked(found: Found, top: int) -> tuple[list[str], list[list[str]]]:
         rows.append(
             [
                 f"> {number}" if number == 1 else f"  {number}",
-                *map(str, (layout.tensor, layout.pipeline, layout.data, layout.context, layout.expert, layout.chunks)),
+                *_degrees(layout),
+                str(layout.chunks),
                 str(layout.micro_batch),
                 str(layout.microbatches),
                 layout.schedule,
@@ -253,9 +255,15 @@ def ranked(found: Found, top: int) -> tuple[list[str], list[list[str]]]:
 
 def _told(headers: Sequence[str], rows: list[list[str]]) -> tuple[list[str], list[list[str]]]:
     """A table without columns in which all rows are alike and usual."""
-    plain = {"CP": "1", "EP": "1", "chunks": "1", "first most last": "even", "recompute": "none"}
+    plain = {"CP": "1", "EP": "1", "ETP": "TP", "chunks": "1", "first most last": "even", "recompute": "none"}
     kept = [n for n, head in enumerate(headers) if any(row[n] not in (plain.get(head, ""), "-") for row in rows)]
     return [headers[n] for n in kept], [[row[n] for n in kept] for row in rows]
+
+
+def _degrees(layout: Layout) -> list[str]:
+    """Tensor, pipeline, data, context, expert, and what shares an expert: TP, or a number of its own."""
+    numbers = (layout.tensor, layout.pipeline, layout.data, layout.context, layout.expert)
+    return [*map(str, numbers), str(layout.expert_tensor or "TP")]
 
 
 def _again(layout: Layout) -> str:
@@ -287,6 +295,7 @@ def scaling(rows: list[Scaled]) -> tuple[list[str], list[list[str]]]:
         "DP",
         "CP",
         "EP",
+        "ETP",
         "chunks",
         "mbs",
         "m",
@@ -308,7 +317,8 @@ def scaling(rows: list[Scaled]) -> tuple[list[str], list[list[str]]]:
         layout = row.plan.layout
         body.append(
             [
-                *map(str, (row.gpus, layout.tensor, layout.pipeline, layout.data, layout.context, layout.expert)),
+                str(row.gpus),
+                *_degrees(layout),
                 *map(str, (layout.chunks, layout.micro_batch, layout.microbatches)),
                 layout.schedule,
                 _again(layout),
