@@ -1,11 +1,14 @@
 """Time of a layer: laws that hold for any sizes, the floor of small ones, and what odd heads cost."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from debubble.estimate.constants import CONSTANTS
+from debubble.estimate.factors import GENERIC, Factor
 from debubble.estimate.hardware import cluster_of
 from debubble.estimate.layer import Setting, layer_time
 from debubble.estimate.model import Model
@@ -122,3 +125,18 @@ def test_products_cut_in_three_hide_a_part_of_their_collectives_and_take_three_c
     assert again.tensor.backward < cut.tensor.backward
     slow, slower = (timed(model, **small, pieces=pieces).total.forward for pieces in (1, 3))
     assert slower - slow == pytest.approx(8 * CONSTANTS.issue * (1 + 7 * CONSTANTS.jitter), rel=0.1)
+
+
+def test_a_stalling_cluster_costs_pipelines_across_nodes_alone_by_the_members_of_their_tensor_groups():
+    model, factors = read_model("llama3-8b"), replace(GENERIC, stall=Factor(5.0))
+
+    def longer(**given):
+        layout = columns([Layout(sequence=512, **given)], model.layers)
+        plain, stalled = (
+            layer_time(Setting(model, A100, layout, factors=f)).total.forward[0] for f in (GENERIC, factors)
+        )
+        return stalled / plain
+
+    assert longer(tensor=8, pipeline=4) == pytest.approx(5, rel=0.02)
+    assert longer(tensor=4, pipeline=4) == pytest.approx(3, rel=0.02)
+    assert [longer(tensor=8, data=4), longer(pipeline=4, data=4), longer(tensor=2, pipeline=4)] == [1, 1, 1]

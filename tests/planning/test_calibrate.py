@@ -74,3 +74,28 @@ def test_memory_has_one_factor_of_its_own():
 def test_rows_without_a_step_time_are_refused():
     with pytest.raises(InputError, match="step time"):
         calibrate([replace(row, seconds=0.0) for row in rows_of(GENERIC)])
+
+
+SMALL = {"sequence": 512, "microbatches": 16}
+ACROSS = [
+    Layout(tensor=8, pipeline=4, data=2, **SMALL),
+    Layout(tensor=4, pipeline=4, data=4, **SMALL),
+    Layout(tensor=8, data=8, **SMALL),
+    Layout(tensor=4, data=16, **SMALL),
+    Layout(pipeline=8, data=8, **SMALL),
+]
+
+
+def test_hosts_that_wait_where_a_pipeline_spans_nodes_are_told_from_slow_hosts(monkeypatch):
+    monkeypatch.setattr(f"{__name__}.LAYOUTS", ACROSS)
+    waits, slow = (calibrate(rows_of(replace(GENERIC, **{name: Factor(2.5)}))) for name in ("stall", "floor"))
+    assert waits.stall.value == pytest.approx(2.5, rel=0.15)
+    assert waits.floor.value == pytest.approx(1, abs=0.1)
+    assert slow.floor.value > 1.8
+    assert slow.stall.value == pytest.approx(1, abs=0.35)
+
+
+def test_where_no_pipeline_spans_nodes_nothing_is_said_of_it():
+    alone = [row for row in rows_of(GENERIC) if row.layout.pipeline == 1]
+    found = calibrate(alone)
+    assert (found.stall.value, found.stall.error) == (pytest.approx(1), pytest.approx(PRIOR["stall"], rel=1e-3))

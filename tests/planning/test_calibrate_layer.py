@@ -51,7 +51,7 @@ def test_noise_of_the_clock_is_an_error_of_the_factor():
 
 def test_what_one_layer_does_not_tell_keeps_its_prior():
     found = calibrate_layer(timed(read_model("llama3-8b"), kernels=1.5), "one layer")
-    assert untold(found) == ("tensor", "data", "transfer", "memory")
+    assert untold(found) == ("tensor", "data", "transfer", "stall", "memory")
     assert found.tensor.error == PRIOR["tensor"]
     assert (found.source, found.band) == ("one layer", GENERIC.band)
 

@@ -64,7 +64,7 @@ def test_slow_replicas_are_told_by_what_lies_outside_the_pipeline():
 
 
 def test_a_slow_host_shows_in_small_forwards_alone():
-    small = Layout(tensor=8, pipeline=4, microbatches=8, sequence=512)
+    small = Layout(tensor=2, pipeline=4, microbatches=8, sequence=512)
     found = calibrate_stages([run_of(small, floor=1.5)])
     assert found.floor.value == pytest.approx(1.5, rel=0.1)
     assert found.floor.error < PRIOR["floor"] / 3

@@ -32,6 +32,7 @@ class Calibration:
         data: on data-parallel traffic.
         transfer: on hops between ranks.
         floor: on the shortest time that a layer takes.
+        stall: on that time where tensor groups of 8 wait for a pipeline that spans nodes; of others in proportion.
         memory: on peak bytes.
         rows: how many rows it was fitted on.
         source: what they were.
@@ -43,6 +44,7 @@ class Calibration:
     data: Factor = Factor()
     transfer: Factor = Factor()
     floor: Factor = Factor()
+    stall: Factor = Factor()
     memory: Factor = Factor()
     rows: int = 0
     source: str = ""

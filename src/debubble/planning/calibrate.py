@@ -22,6 +22,8 @@ from .rows import Row
 
 Column = NDArray[np.float64]
 
+STALLED = 4.0  # hosts that wait, where any do: a second place to look from
+
 
 def calibrate(rows: Sequence[Row], source: str = "") -> Calibration:
     """Fit the factors to measured steps, and one factor to measured memory where rows have it.
@@ -41,7 +43,11 @@ def calibrate(rows: Sequence[Row], source: str = "") -> Calibration:
     alike = np.zeros(len(PRIOR))
     alike[0] = np.median(seconds - steps(alike[None])[0])  # a machine that is slower throughout is no row of outliers
     noise = np.full(len(timed), NOISE)
-    fit = posterior(steps, (seconds, noise), np.array(list(PRIOR.values())), alike, tails=TAILS)
+    stalled = alike + np.log(STALLED) * (np.array(list(PRIOR)) == "stall")  # of which the slope at 1 says nothing
+    fit = min(
+        (posterior(steps, (seconds, noise), np.array(list(PRIOR.values())), at, tails=TAILS) for at in (alike, stalled)),
+        key=lambda found: found.lost,
+    )
     found, band = corrected(fit.at, fit.errors), band_of(fit, fit.off, fit.slope)
     return replace(found, memory=memory_of(rows), rows=len(timed), source=source, band=band)
 

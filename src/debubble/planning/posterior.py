@@ -35,12 +35,14 @@ class Posterior:
         covariance: of them, float64[factors, factors].
         off: log of predicted over measured, float64[measurements].
         slope: change of the log of each prediction with the log of each factor, float64[measurements, factors].
+        lost: the sum that they minimise.
     """
 
     at: Column
     covariance: Column
     off: Column
     slope: Column
+    lost: float
 
     @property
     def errors(self) -> Column:
@@ -56,7 +58,7 @@ def posterior(
     start: Column | None = None,
     *,
     robust: bool = True,
-    tails: Column | float = np.inf,
+    tails: Column | float = 1e9,
 ) -> Posterior:
     """Fit log factors.
 
@@ -68,8 +70,7 @@ def posterior(
         start: logs of the factors where most measurements lie, so that what is off alike is not taken for outliers;
             None for 0.
         robust: whether one measurement may have gone wrong; else all are believed, as with infinite freedom.
-        tails: degrees of freedom of each prior, or of all: few where a factor may lie far off, infinite for a normal
-            one.
+        tails: degrees of freedom of each prior, or of all: few where a factor may lie far off, 1e9 for a normal one.
     """
     target, noise = measured
     at = np.zeros(len(prior)) if start is None else start
@@ -93,7 +94,10 @@ def posterior(
             break
     here, slope = linear(predict, at)
     off = here - target
-    return Posterior(at, np.linalg.inv(_curve(slope, pull(off), hold(at))).astype(np.float64), off, slope)
+    misfit = (FREEDOM + 1) * np.log1p((off / noise) ** 2 / FREEDOM) if robust else (off / noise) ** 2
+    odd = tails * np.log1p((at / prior) ** 2 / tails)
+    lost = float(misfit.sum() + odd.sum())
+    return Posterior(at, np.linalg.inv(_curve(slope, pull(off), hold(at))).astype(np.float64), off, slope, lost)
 
 
 def one_by_one(predict: Callable[[Column], Column]) -> Callable[[Column], Column]:
