@@ -17,14 +17,17 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ...op import Kind
+from ..coincidence import Crowd, crowd_of, most_together
 from ..matching import TOGETHER, match, only
 from ..rank_ops import Bare, RankOps, Transfers, Undirected
 from .names import UNKNOWN
 from .straight import straight
 
 _MOST = 0.9  # of a rank's transfers must have their other side: a few may be lost
+_MOST_NAMED = 8  # ranks that are spelled out
 _NEXT, _BEFORE, _NOBODY = 1, 0, -1
 Mask = NDArray[np.bool_]
+Crowds = tuple[Crowd, Crowd]  # of receives, of sends
 
 
 def directed(ranks: Sequence[Bare]) -> tuple[list[RankOps], list[str]]:
@@ -32,9 +35,10 @@ def directed(ranks: Sequence[Bare]) -> tuple[list[RankOps], list[str]]:
     devices: list[RankOps] = []
     remarks = [f"rank {one.rank}: {one.doubt}; it was left out" for one in ranks if one.doubt]
     ranks = [one for one in ranks if not one.doubt]
+    crowds = _crowds(ranks)
     used: set[int] = set()
     for first in (i for i, one in enumerate(ranks) if _begins(one.runs)):
-        chain, sides, fault = _chain(ranks, first, used)
+        chain, sides, fault = _chain(ranks, crowds, first, used)
         used |= set(chain)
         fault = fault or next(
             (why for i, side in zip(chain, sides, strict=True) if (why := _unclear(ranks[i], side))), ""
@@ -59,7 +63,9 @@ def directed(ranks: Sequence[Bare]) -> tuple[list[RankOps], list[str]]:
 
 
 def _numbers(ranks: Iterable[int]) -> str:
-    return ", ".join(map(str, sorted(ranks)))
+    some = sorted(ranks)
+    more = f" and {len(some) - _MOST_NAMED} more" if len(some) > _MOST_NAMED else ""
+    return ", ".join(map(str, some[:_MOST_NAMED])) + more
 
 
 def _begins(runs: Undirected) -> bool:
@@ -68,14 +74,22 @@ def _begins(runs: Undirected) -> bool:
     return bool(len(first)) and float(runs.transfers.send[first].mean()) > 0.5
 
 
-def _chain(ranks: Sequence[Bare], first: int, used: set[int]) -> tuple[list[int], list[NDArray[np.int8]], str]:
+def _crowds(ranks: Sequence[Bare]) -> Crowds:
+    """Ends of all receives and of all sends."""
+    moves = [one.runs.transfers for one in ranks]
+    receives, sends = (crowd_of([move.end[move.send == way] for move in moves]) for way in (False, True))
+    return receives, sends
+
+
+def _chain(
+    ranks: Sequence[Bare], crowds: Crowds, first: int, used: set[int]
+) -> tuple[list[int], list[NDArray[np.int8]], str]:
     """Ranks from a first one to the last, for each transfer which neighbour it is with, and why the chain is torn."""
     chain, sides = [first], [np.full(len(ranks[first].runs.transfers), _NEXT, np.int8)]
     free = np.ones(len(sides[0]), np.bool_)
     while free.mean() > 1 - _MOST:
-        others = [i for i in range(len(ranks)) if i not in used and i not in chain and _may(ranks[chain[-1]], ranks[i])]
-        here = ranks[chain[-1]].runs.transfers
-        found, share = _partners(only(here, free), [(i, ranks[i].runs.transfers) for i in others])
+        others = _possible(ranks, chain[-1], used | set(chain))
+        found, share = _partners(only(ranks[chain[-1]].runs.transfers, free), others, crowds)
         if share[0] < _MOST:
             return chain, sides, _torn(ranks[chain[-1]])
         if share[1] >= (1 if share[0] == 1 else share[0] / 2):
@@ -97,24 +111,34 @@ def _chain(ranks: Sequence[Bare], first: int, used: set[int]) -> tuple[list[int]
 
 
 def _partners(
-    mine: Transfers, others: Sequence[tuple[int, Transfers]]
+    mine: Transfers, others: Sequence[tuple[int, Transfers]], crowds: Crowds
 ) -> tuple[list[tuple[int, NDArray[np.intp], NDArray[np.intp]]], list[float]]:
     """Rows that end together with each other rank's, the most first, and what share they are; clocks may drift."""
     reach = int(np.median(mine.end - mine.start)) // 4 + TOGETHER
-    found = [(i, *_pairs(mine, theirs, reach)) for i, theirs in others]
-    if max((len(rows) for _, rows, _ in found), default=0) < _MOST * len(mine):
+    ways = [(mine.end[mine.send], crowds[0]), (mine.end[~mine.send], crowds[1])]
+    most = most_together(ways, reach) / len(mine)
+    found = [(i, *_pairs(mine, theirs, reach)) for i, theirs in others if most[i] >= _MOST]
+    best = max((len(rows) for _, rows, _ in found), default=0) / len(mine)
+    if best < _MOST:
         straightened = [(i, straight(mine, theirs, reach)) for i, theirs in others]
         found = [(i, *_pairs(mine, theirs, reach)) for i, theirs in straightened if theirs is not None]
+    elif best < 1:  # then half of that at a second rank is doubt
+        found += [(i, *_pairs(mine, theirs, reach)) for i, theirs in others if best / 2 <= most[i] < _MOST]
     found.sort(key=lambda one: -len(one[1]))
     return found, [len(rows) / len(mine) for _, rows, _ in found] + [0.0, 0.0]
 
 
-def _may(one: Bare, other: Bare) -> bool:
-    """Whether two ranks may be neighbours by the peers that their transfers name and the replicas that headers do."""
-    peers = one.runs.transfers.peer
-    named = bool((peers != UNKNOWN).any())
-    apart = one.replica is not None and other.replica is not None and one.replica != other.replica
-    return not apart and (not named or other.rank in peers)
+def _possible(ranks: Sequence[Bare], mine: int, taken: set[int]) -> list[tuple[int, Transfers]]:
+    """Transfers of the ranks that peers and replicas, where they are named, leave as neighbours of one, by index."""
+    peers = set(np.unique(ranks[mine].runs.transfers.peer).tolist()) - {UNKNOWN}
+    replica = ranks[mine].replica
+    return [
+        (i, other.runs.transfers)
+        for i, other in enumerate(ranks)
+        if i not in taken
+        and (not peers or other.rank in peers)
+        and (replica is None or other.replica in (None, replica))
+    ]
 
 
 def _torn(one: Bare) -> str:

@@ -16,6 +16,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 from numpy.typing import NDArray
 
+from ..coincidence import crowd_of, most_together
 from ..matching import TOGETHER, match, only
 from ..rank_ops import Transfers
 from .undirected import NONE, Untold
@@ -77,9 +78,11 @@ def _streams(owner: int, work: Untold) -> list[_Stream]:
 def _partners(streams: Sequence[_Stream]) -> dict[int, int]:
     """The stream that ends together with each, by index, where two are each other's only one."""
     near: list[list[int]] = [[] for _ in streams]
+    crowd = crowd_of([stream.moves.end for stream in streams])
     for a, one in enumerate(streams):
-        for b, other in enumerate(streams[:a]):
-            if one.owner != other.owner and _together(one.moves, other.moves):
+        most = most_together([(one.moves.end, crowd)], TOGETHER)[:a]
+        for b in np.flatnonzero(most >= _MOST * len(one.moves)).tolist():
+            if one.owner != streams[b].owner and _together(one.moves, streams[b].moves):
                 near[a].append(b)
                 near[b].append(a)
     return {a: found[0] for a, found in enumerate(near) if len(found) == 1 and near[found[0]] == [a]}

@@ -57,7 +57,10 @@ def _led(seen: list[tuple[float, float]], moment: float) -> float:
 
 def _offset(here: Transfers, there: Transfers, reach: int) -> float | None:
     """By how much the ends of one step differ at the second rank; None where both ways do not agree on it."""
-    found = [match(only(here, here.send == way), only(there, there.send != way), reach) for way in (True, False)]
-    if not all(each.pairs.size for each in found) or abs(found[0].offset - found[1].offset) > TOGETHER:
-        return None
-    return (found[0].offset + found[1].offset) / 2
+    offsets: list[int] = []
+    for way in (True, False):
+        found = match(only(here, here.send == way), only(there, there.send != way), reach)
+        if not found.pairs.size:
+            return None
+        offsets.append(found.offset)
+    return sum(offsets) / 2 if abs(offsets[0] - offsets[1]) <= TOGETHER else None

@@ -1,0 +1,53 @@
+"""Forward told from backward by transfers alone: 1,024 ranks whose files name no op, peer or group take 3 s of CPU.
+
+Every rank used to be matched with every other: 23 s for 256 of them, and sixteen times as much for four times as many.
+"""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "tests"))
+
+from debubble.costs import MILLISECOND, Rates, costs_of
+from debubble.formats.kineto.directions import directed
+from debubble.formats.kineto.read import read_traces
+from debubble.formats.rank_ops import Bare
+from debubble.schedule import Shape
+from debubble.schedules.catalog import build
+from pour import Style, pour_rank, run_of, write
+
+RANKS, MICROBATCHES, STEPS = 16, 16, 3
+UNEVEN = 0.2  # by which stages of replicas differ at most
+
+
+def bare_of(folder: Path, replicas: int) -> tuple[Bare, ...]:
+    """The ranks of some replicas, poured and read again."""
+    random = np.random.default_rng(20)
+    schedule = build("1f1b", Shape(RANKS, MICROBATCHES))
+    style = Style(kernels=1, labels=False)
+    paths: list[Path] = []
+    for replica in range(replicas):
+        scale = tuple((1 + UNEVEN * random.random(RANKS)).tolist())
+        rates = Rates(3 * MILLISECOND, 7 * MILLISECOND, transfer=0.3 * MILLISECOND, stage_scale=scale)
+        runs = run_of(schedule, costs_of(rates, schedule), STEPS)
+        poured = {RANKS * replica + rank: pour_rank(runs, rank, style) for rank in range(RANKS)}
+        paths += write(folder, {rank: list(filter(_silent, rows)) for rank, rows in poured.items()}, packed=False)
+    return read_traces(paths).bare
+
+
+def _silent(row: dict[str, Any]) -> bool:
+    """Whether it tells no direction: the calls of the autograd engine do."""
+    return row["cat"] != "cpu_op" or row["name"] == "record_param_comms"
+
+
+@pytest.mark.parametrize("replicas", [16, 64])
+def test_directions(benchmark: Any, tmp_path: Path, replicas: int) -> None:
+    ranks = bare_of(tmp_path, replicas)
+    devices, remarks = benchmark.pedantic(directed, args=(ranks,), rounds=1)
+    print(f"\n  {len(ranks)} ranks, {len(devices)} told", *remarks[1:], sep="\n  ")
