@@ -26,7 +26,7 @@ MEGATRONS = ("tensor", "context", *EXPERTS, "recompute", "recompute_layers", "ze
 WORDS = {
     "megatron": (*MEGATRONS, "sequence", "tensor_overlap", "sequence_parallel"),
     "nemo": (*MEGATRONS, "sequence", "tensor_overlap", "sequence_parallel"),
-    "torchtitan": ("tensor", "context", *EXPERTS),
+    "torchtitan": ("tensor", "context", "zero", *EXPERTS),
     "torch": ("tensor", "context", *EXPERTS),
     "deepspeed": ("recompute", "zero"),
     "nanotron": ("tensor", "context", *EXPERTS, "recompute", "zero", "sequence"),
@@ -110,6 +110,17 @@ def test_what_is_emitted_is_legal_and_read_back_as_the_same_layout(tmp_path, nam
     assert [str(fault) for fault in check(backend, setup).faults] == []
     again = laid_out(backend, setup)
     assert comparable(backend, replace(again, layers=again.split(sizes.layers))) == comparable(backend, layout)
+
+
+@pytest.mark.parametrize("zero", [1, 2, 3])
+def test_what_replicas_share_out_without_a_pipeline_is_emitted_for_torchtitan_and_read_back(tmp_path, zero):
+    layout, sizes = Layout(data=8, micro_batch=1, microbatches=4, zero=zero, overlap_gather=True), Sizes(32, 8192)
+    told = unsaid(BACKENDS["torchtitan"], layout, sizes)
+    again = laid_out(BACKENDS["torchtitan"], read_back(BACKENDS["torchtitan"], layout, sizes, tmp_path))
+    if zero == 1:
+        assert told == ("torchtitan shares a model out as ZeRO-3 or ZeRO-2 does, not as ZeRO-1",)
+    else:
+        assert (told, again.zero) == ((), zero)
 
 
 @pytest.mark.parametrize("name", ["deepspeed", "nanotron"])

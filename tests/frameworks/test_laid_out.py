@@ -49,6 +49,22 @@ def test_experts_of_which_nothing_is_said_are_shared_as_each_framework_does():
     assert laid_out(MEGATRON, replace(said, expert_tensor=4)) == laid_out(MEGATRON, said)
 
 
+@pytest.mark.parametrize(
+    ("said", "ranks", "zero", "beside"),
+    [("default", 1, 3, True), ("always", 1, 3, True), ("never", 1, 2, True), ("default", 4, 1, False)],
+)
+def test_torchtitans_replicas_share_out_what_fsdp_does(said, ranks, zero, beside):
+    """Weights by micro-batch without a pipeline; in one both stay whole until PyTorch reduces, after the backwards."""
+    pairs = [("fsdp_reshard_after_forward", said), ("pipeline_parallel_degree", ranks)]
+    found = laid_out(TORCHTITAN, read_setup(TORCHTITAN, pairs).setup)
+    assert (found.zero, found.overlap) == (zero, beside)
+
+
+def test_a_policy_that_torchtitan_lacks_is_refused():
+    (breach,) = TORCHTITAN.rules(Setup(reshard="sometimes"))
+    assert (breach.fields, breach.rule) == (("reshard",), "the policies are default, always, never")
+
+
 def test_micro_batches_that_are_not_said_are_as_many_as_ranks():
     assert laid_out(MEGATRON, Setup(pipeline=4)).microbatches == 4
     assert laid_out(MEGATRON, Setup(pipeline=4, microbatches=3)).microbatches == 3

@@ -192,6 +192,7 @@ def _choice(said: dict[str, Any], gpus: int, backend: Backend | None) -> Choice:
         backend=backend,
         data=(said["data"],) if said["data"] else (),
         base=_launched(said, backend),
+        zero=(said["zero"],) if said["zero"] is not None else (),
         **{name: said[name] or () for name in lists},
     )
 
@@ -217,7 +218,9 @@ def _cures(said: dict[str, Any], backend: Backend | None) -> str:
     """What would make room, of what was not asked for already."""
     zero = _base(said).zero
     shared = (
-        "--zero 3, " if zero < 3 and not (backend and ("zero" in backend.lacks or backend.name == "deepspeed")) else ""
+        "--zero 3, "
+        if zero < 3 and not (backend and ("zero" in backend.lacks or backend.zeros or backend.name == "deepspeed"))
+        else ""
     )
     return f"give more devices, {shared}or a shorter --sequence"
 

@@ -31,6 +31,7 @@ def laid_out(backend: Backend, setup: Setup, base: Layout | None = None) -> Layo
     switched = {name: flag in full.switches for name, flag in backend.switches.items()}
     shared = switched.pop("zero", base.zero)
     zero = shared if full.zero is None else full.zero
+    own = dict(backend.habits) | (dict(backend.in_pipelines) if full.ranks > 1 else {})
     return replace(
         base,
         tensor=full.tensor or 1,
@@ -48,5 +49,5 @@ def laid_out(backend: Backend, setup: Setup, base: Layout | None = None) -> Layo
         schedule=backend.schedule(full) or "1f1b",
         layers=backend.split(full) or (),
         zero=int(zero),
-        **(switched | dict(backend.habits)),  # type: ignore[arg-type]  # names of fields and what they are
+        **(switched | own),  # type: ignore[arg-type]  # names of fields and what they are
     )

@@ -11,7 +11,7 @@ from ..errors import Fault, InputError
 from .flags import Pairs
 from .setup import NUMBERS, Backend, Setup
 
-_WORDS = ("split", "partition", "layout", "pattern", "rampup", "schedule", "recompute", "recompute_method")
+_WORDS = ("split", "partition", "layout", "pattern", "rampup", "schedule", "recompute", "recompute_method", "reshard")
 _OURS = {name: name for name in (*NUMBERS, *_WORDS)}
 _OURS |= {"ranks": "pipeline", "stage_layers": "split", "batch": "local_batch", "num_layers": "layers"}
 _OURS |= {"model_layers": "layers", "vpp": "chunks", "pp": "pipeline", "tp": "tensor", "dp": "data", "cp": "context"}

@@ -42,6 +42,7 @@ class Setup:
         recompute: ``none``, ``selective`` or ``full``.
         recompute_method: Megatron-Core's, ``uniform`` or ``block``, with its ``recompute_layers``.
         zero: what data-parallel ranks share out, 0 to 3.
+        reshard: torchtitan's word for when weights that were gathered are let go of.
         switches: further flags that are on, by the framework's own name.
     """
 
@@ -82,6 +83,7 @@ class Setup:
     recompute_method: str | None = None
     recompute_layers: int | None = None
     zero: int | None = None
+    reshard: str | None = None
     switches: frozenset[str] = frozenset()
 
     @property
@@ -189,6 +191,10 @@ class Backend:
         schedules: names of ours that it can run.
         switches: its flag for each part of a ``Layout`` that is on or off; off where the flag is not given.
         habits: parts of a ``Layout`` that are always so with it.
+        in_pipelines: parts of a ``Layout`` that are so in a pipeline of 2 ranks or more.
+        zeros: what its replicas can share out (0 to 3) in a pipeline of so many ranks, its own choice first; None where
+            that is for the layout to say.
+        remark: what a plan should say of how it runs there, as a sentence; None where there is nothing to say.
         names: its own name of each of our schedules, where it has names.
         deals: the only splits of a model over so many stages that it can be told; None where it takes any.
         lacks: what it cannot be told of a layout: ``context``, ``expert``, ``expert tensor`` (an expert on several
@@ -209,6 +215,9 @@ class Backend:
     schedules: tuple[str, ...]
     switches: Mapping[str, str] = dataclass_field(default_factory=dict)
     habits: Mapping[str, bool | float] = dataclass_field(default_factory=dict)
+    in_pipelines: Mapping[str, bool] = dataclass_field(default_factory=dict)
+    zeros: Callable[[int], tuple[int, ...]] | None = None
+    remark: Callable[[Layout], str] | None = None
     names: Mapping[str, str] = dataclass_field(default_factory=dict)
     deals: Callable[[Sizes, int], tuple[tuple[int, ...], ...]] | None = None
     lacks: frozenset[str] = frozenset()

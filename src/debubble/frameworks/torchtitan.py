@@ -36,8 +36,10 @@ KEYS = {
     "global_batch": "global_batch_size",
     "schedule": "pipeline_parallel_schedule",
     "recompute": "activation_checkpoint.mode",
+    "reshard": "fsdp_reshard_after_forward",
 }
 ALIASES = {"training.batch_size": "local_batch", "module_fqns_per_model_part": "split"}
+RESHARD = ("default", "always", "never")
 
 
 def schedule(setup: Setup) -> str | None:
@@ -45,8 +47,30 @@ def schedule(setup: Setup) -> str | None:
     return our_name(setup.schedule or "1F1B")
 
 
+def zeros(ranks: int) -> tuple[int, ...]:
+    """What FSDP shares out in a pipeline of so many ranks, by default and with ``fsdp_reshard_after_forward`` never.
+
+    Alone it lets go of weights after each forward and reduces each micro-batch's gradients: ZeRO-3; never: ZeRO-2.
+    In a pipeline, weights once gathered stay until the step ends, and gradients add up whole until PyTorch reduces them
+    after the last micro-batch: ZeRO-1. Read in pytorch/torchtitan@01e1814 ``distributed/fsdp.py``, and in torch 2.13.0
+    ``pipelining/stage.py``, backward_maybe_with_nosync and perform_reduce_grad.
+    """
+    return (3, 2) if ranks == 1 else (1,)
+
+
+def remark(layout: Layout) -> str:
+    """How FSDP runs a layout."""
+    if layout.zero >= 2:
+        kept = "lets go of them after each forward" if layout.zero == 3 else "keeps them until the backward"
+        return f"torchtitan's FSDP shares out weights and {kept}: planned as ZeRO-{layout.zero}"
+    return (
+        "torchtitan's FSDP in a pipeline keeps weights and gradients whole until the step ends, then reduces them with "
+        "nothing beside: planned as ZeRO-1"
+    )
+
+
 def settled(setup: Setup) -> Setup:
-    """With torchtitan's defaults: ends that count as a layer each, 1 or 2 stages a rank, micro-batches of 1."""
+    """With torchtitan's defaults: ends that count as a layer each, 1 or 2 stages a rank, micro-batches of 1, FSDP."""
     ends = (1 if value is None else value for value in (setup.embedding_layers, setup.loss_layers))
     embedding, loss = ends
     many = SCHEDULES.get(schedule(setup) or "", ("", 1))[1] != 1
@@ -57,25 +81,31 @@ def settled(setup: Setup) -> Setup:
         chunks = ceil(ceil((setup.layers + embedding + loss) / setup.chunk_layers) / setup.ranks)
     size = setup.micro_batch if setup.micro_batch or setup.microbatches else 1
     one = setup.expert_tensor or 1  # expert groups borrow devices of data, context and tensor groups
-    return replace(
-        setup, embedding_layers=embedding, loss_layers=loss, chunks=chunks, micro_batch=size, expert_tensor=one
-    )
+    able = zeros(setup.ranks)
+    zero = setup.zero if setup.zero is not None else able[-1] if setup.reshard == "never" else able[0]
+    full = replace(setup, chunks=chunks, micro_batch=size, expert_tensor=one, zero=zero)
+    return replace(full, embedding_layers=embedding, loss_layers=loss)
 
 
 def rules(setup: Setup) -> Iterator[Breach]:
     """Everything in a setup that torchtitan, or PyTorch below it, refuses."""
     full = settled(setup)
     if setup.ranks == 1:
-        for rule in COMMON:
+        for rule in (*COMMON, _reshard):
             yield from rule(replace(setup, expert_tensor=full.expert_tensor))
         return
-    for rule in (*COMMON, local_batch, _stages, _dealt, schedule_rules):
+    for rule in (*COMMON, _reshard, local_batch, _stages, _dealt, schedule_rules):
         yield from (breach for breach in rule(full) if not _of_an_end(full, breach))
 
 
 def _of_an_end(setup: Setup, breach: Breach) -> bool:
     """Whether a stage without a layer is an end, which holds the embedding or the head."""
     return breach.law == "empty stage" and setup.split is not None and 0 not in setup.split[1:-1]
+
+
+def _reshard(setup: Setup) -> Iterator[Breach]:
+    if setup.reshard is not None and setup.reshard not in RESHARD:
+        yield Breach("reshard", ("reshard",), f"the policies are {', '.join(RESHARD)}", "give default")
 
 
 def _stages(setup: Setup) -> Iterator[Breach]:
@@ -129,6 +159,7 @@ def emit(layout: Layout, sizes: Sizes) -> str:
         "num_pp_microbatches": layout.microbatches,
     }
     lines = [f"    {key}={value}," for key, value in fields.items()]
+    lines.append(f"    {KEYS['reshard']}={'never' if layout.zero == 2 else 'default'!r},")
     if layout.pipeline > 1 and name:
         lines.append(f"    pipeline_parallel_schedule={name!r},")
     elif layout.pipeline > 1:
@@ -169,5 +200,9 @@ TORCHTITAN = Backend(
     emit,
     tuple(SCHEDULES),
     names={ours: theirs for ours, (theirs, _) in SCHEDULES.items()},
+    habits={"overlap": True, "overlap_gather": True},
+    in_pipelines={"overlap": False},
+    zeros=zeros,
+    remark=remark,
     lacks=frozenset({"some layers", "expert tensor"}),
 )

@@ -20,6 +20,9 @@ def unsaid(backend: Backend, layout: Layout, sizes: Sizes) -> tuple[str, ...]:
         found.append(f"{backend.title} leaves each expert whole, on one device, not on {layout.expert_shards}")
     if layout.recompute_layers is not None and "some layers" in backend.lacks:
         found.append(f"{backend.title} recomputes every layer of a stage or none")
+    if backend.zeros and layout.zero not in (able := backend.zeros(layout.pipeline)):
+        what = " or ".join(f"ZeRO-{zero}" for zero in able)
+        found.append(f"{backend.title} shares a model out as {what} does, not as ZeRO-{layout.zero}")
     if layout.zero > 1 and "zero" in backend.lacks:
         found.append(f"{backend.title} shares out the optimizer alone, not ZeRO-{layout.zero}")
     split = layout.split(sizes.layers)

@@ -147,6 +147,11 @@ def _laid(setup: Setup) -> dict[str, Any] | None:
 
 def _warnings(backend: Backend, setup: Setup) -> Iterator[str]:
     many, ranks, chunks = setup.flush, setup.ranks, setup.chunks or 1
+    if setup.reshard == "always" and ranks > 1:
+        yield (
+            f"{backend.key('reshard')} always gathers weights again for each micro-batch, and saves no memory: "
+            "in a pipeline they stay after the first backward"
+        )
     if many is not None and many < ranks:
         yield f"m < p: {many} micro-batches cannot keep {ranks} ranks busy at the same moment"
     idle = idle_of(backend, setup)

@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 from ..estimate.factors import GENERIC, Calibration
 from ..estimate.hardware import Cluster
 from ..estimate.model import Model
+from ..frameworks.setup import Backend
 from ..plan import Layouts, Plan
 from .judge import judge_all
 from .rejected import Rejected
@@ -71,6 +72,7 @@ def search(
     memory = cluster.device.memory
     chosen = promising(legal, seen, memory, simulated)
     judged = judge_all(model, cluster, [legal.layout(row) for row in chosen], calibration)
+    judged = [_remarked(plan, choice.backend) for plan in judged]
     fitting = sorted((plan for plan in judged if plan.fits), key=lambda plan: (plan.step, plan.layout.context))
     plans = without_twins(fitting)
     refused = [*legal.rejected, *_ruled_out(seen, chosen, memory, (len(judged), len(fitting), len(plans)))]
@@ -108,6 +110,13 @@ def _ruled_out(
         ("twin", "the same work as another: so many samples a device, in a context group or without", fitting - plans),
     )
     yield from (Rejected(cause, reason, {}, count) for cause, reason, count in reasons if count)
+
+
+def _remarked(plan: Plan, backend: Backend | None) -> Plan:
+    """With what the framework that is to launch it does by itself."""
+    if backend is None or backend.remark is None:
+        return plan
+    return replace(plan, reasons=(*plan.reasons, backend.remark(plan.layout)))
 
 
 def _screened(model: Model, cluster: Cluster, legal: Space, calibration: Calibration | None) -> Screened:

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, fields, replace
+from itertools import product
 from math import gcd
 
 import numpy as np
@@ -38,6 +39,7 @@ class Choice:
         global_batch: samples of all replicas in a step.
         tensor: to try; likewise ``pipeline``, ``data``, ``context``, ``expert``, ``expert_tensor``, ``chunks``,
             ``micro_batch``.
+        zero: what replicas share out, to try, where the framework decides by itself: else that of ``base``.
         schedules: names of the catalog.
         backend: the framework that is to launch it; None for any.
         base: everything else of a layout: sequence, precision, ZeRO, what is overlapped.
@@ -53,6 +55,7 @@ class Choice:
     expert_tensor: tuple[int, ...] = ()
     chunks: tuple[int, ...] = ()
     micro_batch: tuple[int, ...] = ()
+    zero: tuple[int, ...] = ()
     schedules: tuple[str, ...] = USUAL
     backend: Backend | None = None
     base: Layout = field(default_factory=Layout)
@@ -68,6 +71,7 @@ class Space:
         split: which of ``splits`` each row has, int64[n].
         splits: layers of each stage.
         base: what all share.
+        in_pipelines: what else all of 2 ranks or more share.
         rejected: why others fell out, and how many.
     """
 
@@ -76,6 +80,7 @@ class Space:
     split: NDArray[np.int64]
     splits: tuple[tuple[int, ...], ...]
     base: Layout
+    in_pipelines: Mapping[str, bool]
     rejected: tuple[Rejected, ...]
 
     def __len__(self) -> int:
@@ -87,8 +92,9 @@ class Space:
         if numbers["expert_tensor"] == numbers["tensor"]:
             numbers["expert_tensor"] = self.base.expert_tensor
         limit = float(self.layouts.recompute_layers[row])
+        base = replace(self.base, **self.in_pipelines) if numbers["pipeline"] > 1 else self.base  # type: ignore[arg-type]
         return replace(
-            self.base,
+            base,
             **numbers,  # type: ignore[arg-type]  # the whole numbers of a layout
             schedule=SCHEDULES[int(self.layouts.schedule[row])],
             recompute=RECOMPUTE[int(self.layouts.recompute[row])],
@@ -99,7 +105,7 @@ class Space:
 
 _WORDS = ("schedule", "recompute", "recompute_layers")
 _DEGREES = ("tensor", "pipeline", "data", "context", "expert", "expert_tensor")
-_VARIED = (*_DEGREES, "chunks", "micro_batch", "microbatches", *_WORDS)
+_VARIED = (*_DEGREES, "zero", "chunks", "micro_batch", "microbatches", *_WORDS)
 Row = tuple[float, ...]
 
 
@@ -118,9 +124,11 @@ def space(model: Model, cluster: Cluster, choice: Choice) -> Space:
     ends = np.array([_ends(split, ranks) for split, ranks in builder.splits], np.float64).reshape(-1, 3)
     filled = {f.name: np.full(len(rows), getattr(one, f.name)[0]) for f in fields(Layouts)}
     filled |= {name: table[:, column] for column, name in enumerate(_VARIED)}
+    piped = dict(choice.backend.in_pipelines) if choice.backend else {}
+    filled |= {name: np.where(filled["pipeline"] > 1, value, filled[name]) for name, value in piped.items()}
     filled |= {name: ends[number, column] for column, name in enumerate(("first", "most", "last"))}
     rejected = tuple(Rejected(cause, reason, {}, count) for (cause, reason), count in builder.refused.items())
-    return Space(Layouts(**filled), table[:, -2].astype(np.int64), number, splits, choice.base, rejected)
+    return Space(Layouts(**filled), table[:, -2].astype(np.int64), number, splits, choice.base, piped, rejected)
 
 
 def _ends(split: tuple[int, ...], ranks: int) -> tuple[float, float, float]:
@@ -164,12 +172,26 @@ class _Builder:
                 family += 1
 
     def _degrees(self) -> Iterator[tuple[int, ...]]:
-        """``_DEGREES``, micro-batch, micro-batches."""
+        """``_DEGREES``, what replicas share out, micro-batch, micro-batches."""
         for t, c, p in self._replicas():
             d = self.choice.gpus // (t * c * p)
-            for e, shards in self._experts(t, c * d):
+            for (e, shards), zero in product(self._experts(t, c * d), tuple(self._zeros(p))):
                 for b in self._sizes(d):
-                    yield t, p, d, c, e, shards, b, self.choice.global_batch // (d * b)
+                    yield t, p, d, c, e, shards, zero, b, self.choice.global_batch // (d * b)
+
+    def _zeros(self, ranks: int) -> Iterator[int]:
+        """What replicas share out: as the framework does by itself, or of that what was asked for."""
+        backend = self.choice.backend
+        if backend is None or backend.zeros is None:
+            yield self.choice.base.zero
+            return
+        able = backend.zeros(ranks)
+        for zero in self.choice.zero or able[:1]:
+            if zero in able:
+                yield zero
+            else:
+                what = " or ".join(map(str, able))
+                self._refuse("framework", f"{backend.title} shares a model out as ZeRO-{what} does on {ranks} ranks")
 
     def _replicas(self) -> Iterator[tuple[int, int, int]]:
         """Tensor, context and pipeline, where they leave the replicas that were asked for."""
