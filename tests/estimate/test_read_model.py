@@ -5,7 +5,7 @@ import json
 import pytest
 
 from debubble.errors import InputError
-from debubble.estimate.count import active_parameters, parameters
+from debubble.estimate.count import active_parameters, dense_products, parameters
 from debubble.estimate.read_model import model_of_config, read_model
 
 LLAMA = {
@@ -82,6 +82,35 @@ def test_an_unknown_model_type_is_planned_from_generic_fields_with_a_warning(tmp
     model = read_model(written(tmp_path, {**LLAMA, "model_type": "novel"}))
     assert model.layers == 32
     assert "novel" in model.warnings[0]
+
+
+@pytest.mark.parametrize(
+    ("said", "gated"),
+    [
+        ({"hidden_act": "silu"}, True),
+        ({"hidden_act": "swiglu"}, True),
+        ({"hidden_act": "gelu"}, False),
+        ({"activation_function": "gelu_new"}, False),
+        ({"hidden_act": "relu2"}, False),
+        ({"feed_forward_proj": "gated-gelu"}, True),
+        ({"hidden_act": "gelu", "is_gated_act": True}, True),
+        ({"hidden_act": "gelu_pytorch_tanh", "model_type": "gemma2"}, True),
+        ({"hidden_activation": "gelu_pytorch_tanh", "model_type": "recurrent_gemma"}, True),
+        ({"hidden_act": "silu", "model_type": "gpt_neox"}, False),
+        ({}, True),
+    ],
+    ids=str,
+)
+def test_a_gate_is_what_the_type_is_known_for_or_else_what_the_activation_says(said, gated):
+    model = model_of_config({**LLAMA, "model_type": "novel", **said}, "m", "m")
+    assert model.gated == gated
+    up_and_down = (3 if gated else 2) * 4096 * 14336
+    assert sum(p.weights for p in dense_products(model)) == up_and_down
+
+
+def test_the_field_that_tells_the_gate_of_an_unknown_type_is_named():
+    model = model_of_config({**LLAMA, "model_type": "novel", "hidden_act": "gelu"}, "m", "m")
+    assert "feed-forward without a gate (hidden_act = 'gelu')" in model.warnings[0]
 
 
 def test_a_model_of_several_towers_is_read_from_its_text_config(tmp_path):

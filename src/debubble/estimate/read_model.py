@@ -119,6 +119,9 @@ _PLAIN = {
     "starcoder2",
     "gpt_bigcode",
 }
+# Fields that name the activation, and types that gate one which elsewhere comes without a gate.
+_ACTIVATIONS = ("hidden_act", "hidden_activation", "mlp_hidden_act", "activation_function", "feed_forward_proj")
+_GATES = {"gemma3", "gemma3n_text", "recurrent_gemma", "modernbert-decoder", "bitnet"}
 _LEARNED = {"gpt2", "gpt_bigcode", "opt"}
 _KNOWN = _PLAIN | {
     *("llama", "mistral", "mixtral", "qwen2", "qwen2_moe", "qwen3", "qwen3_moe", "gemma", "gemma2", "gemma3_text"),
@@ -137,8 +140,10 @@ def model_of_config(config: dict[str, Any], name: str, where: str) -> Model:
         warnings.append("a model of several towers: only its text_config is planned")
         config = {**config, **config["text_config"]}
     kind = str(config.get("model_type", ""))
+    gated, why = _gated(config, kind)
     if kind not in _KNOWN:
-        warnings.append(f"model_type {kind!r} is not known here: read from its generic fields, feed-forward gated")
+        form = "gated" if gated else "without a gate"
+        warnings.append(f"model_type {kind!r} is not known here: read from generic fields, feed-forward {form}{why}")
     sizes: dict[str, Any] = {}
     faults: list[Fault] = []
     for mine, theirs in _SIZES.items():
@@ -155,7 +160,7 @@ def model_of_config(config: dict[str, Any], name: str, where: str) -> Model:
         ffn=int(ffn),
         kv_heads=int(_first(config, _OPTIONAL["kv_heads"]) or (1 if config.get("multi_query") else sizes["heads"])),
         head_size=config.get("head_dim"),
-        gated=kind not in _PLAIN,
+        gated=gated,
         tied=bool(config.get("tie_word_embeddings", kind not in _KNOWN - _PLAIN)),
         positions=int(config.get("n_positions") or config.get("max_position_embeddings") or 0)
         if kind in _LEARNED
@@ -167,6 +172,22 @@ def model_of_config(config: dict[str, Any], name: str, where: str) -> Model:
         warnings=tuple(warnings),
         **sizes,
     )
+
+
+def _gated(config: dict[str, Any], kind: str) -> tuple[bool, str]:
+    """Whether the feed-forward has a gate, and which field says so where the type is not known.
+
+    SiLU comes with a gate in every published decoder; GELU and ReLU come without one unless the type is known for it.
+    """
+    if kind in _KNOWN | _GATES:
+        return kind not in _PLAIN, ""
+    if isinstance(config.get("is_gated_act"), bool):
+        return config["is_gated_act"], f" (is_gated_act = {config['is_gated_act']})"
+    name = next((n for n in _ACTIVATIONS if config.get(n)), None)
+    if name is None:
+        return True, " (no field says otherwise)"
+    text = str(config[name])[:40]
+    return any(word in text.lower() for word in ("glu", "gated", "silu", "swish")), f" ({name} = {text!r})"
 
 
 def _size(config: dict[str, Any], names: tuple[str, ...], where: str, faults: list[Fault]) -> int:
