@@ -20,7 +20,7 @@ from debubble.formats.kineto.read import read_traces
 from debubble.formats.rank_ops import Bare
 from debubble.schedule import Shape
 from debubble.schedules.catalog import build
-from pour import Style, pour_rank, run_of, write
+from pour import Style, pour_rank, run_of, untold, write
 
 RANKS, MICROBATCHES, STEPS = 16, 16, 3
 UNEVEN = 0.2  # by which stages of replicas differ at most
@@ -36,14 +36,9 @@ def bare_of(folder: Path, replicas: int) -> tuple[Bare, ...]:
         scale = tuple((1 + UNEVEN * random.random(RANKS)).tolist())
         rates = Rates(3 * MILLISECOND, 7 * MILLISECOND, transfer=0.3 * MILLISECOND, stage_scale=scale)
         runs = run_of(schedule, costs_of(rates, schedule), STEPS)
-        poured = {RANKS * replica + rank: pour_rank(runs, rank, style) for rank in range(RANKS)}
-        paths += write(folder, {rank: list(filter(_silent, rows)) for rank, rows in poured.items()}, packed=False)
+        poured = {RANKS * replica + rank: untold(pour_rank(runs, rank, style)) for rank in range(RANKS)}
+        paths += write(folder, poured, packed=False)
     return read_traces(paths).bare
-
-
-def _silent(row: dict[str, Any]) -> bool:
-    """Whether it tells no direction: the calls of the autograd engine do."""
-    return row["cat"] != "cpu_op" or row["name"] == "record_param_comms"
 
 
 @pytest.mark.parametrize("replicas", [16, 64])

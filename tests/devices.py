@@ -98,9 +98,7 @@ def as_chunks(device: RankOps, ranks: int) -> RankOps:
 
 def skewed(device: RankOps, by: int) -> RankOps:
     """A device whose clock is off."""
-    moves = device.transfers and replace(
-        device.transfers, start=device.transfers.start + by, end=device.transfers.end + by
-    )
+    moves = device.transfers and device.transfers.later(by)
     return replace(device, start=device.start + by, end=device.end + by, transfers=moves)
 
 

@@ -73,6 +73,11 @@ def pour_rank(timelines: list[Timeline], rank: int, style: Style = Style()) -> l
     return list(_Rank(rank, style).events(timelines))
 
 
+def untold(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Events without the calls on the CPU, those of the autograd engine among them: then only transfers tell."""
+    return [row for row in rows if row["cat"] != "cpu_op" or row["name"] == "record_param_comms"]
+
+
 def write(folder: Path, events: dict[int, list[dict[str, Any]]], *, packed: bool = True, **header: Any) -> list[Path]:
     """One file a rank, as ``rankN_trace.json.gz``."""
     paths = []

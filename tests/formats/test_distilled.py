@@ -12,7 +12,7 @@ from debubble.formats.distilled import distil, read_distilled
 from debubble.formats.source import gather, read
 from debubble.schedule import Shape
 from debubble.schedules.catalog import build
-from pour import Style, pour, run_of, write
+from pour import Style, pour, run_of, untold, write
 
 
 @pytest.fixture
@@ -60,33 +60,33 @@ def test_ranks_distilled_host_by_host_are_one_run(traces, tmp_path):
 
 
 @pytest.fixture
-def untold(tmp_path):
+def hosts(tmp_path):
     """Four ranks whose kernels name no direction, as the files of two hosts."""
     folder = tmp_path / "run"
     folder.mkdir()
     schedule = build("1f1b", Shape(4, 6))
     runs = run_of(schedule, costs_of(Rates(transfer=0.3 * MILLISECOND), schedule), 2)
     for rank, events in pour(runs, Style(kernels=2, labels=False)).items():
-        write(folder, {rank: [e for e in events if e["cat"] != "cpu_op" or e["name"] == "record_param_comms"]})
+        write(folder, {rank: untold(events)})
     files = sorted(folder.iterdir())
     return files[:2], files[2:]
 
 
-def test_work_that_only_all_ranks_together_tell_is_told_when_hosts_are_merged(untold, tmp_path):
+def test_work_that_only_all_ranks_together_tell_is_told_when_hosts_are_merged(hosts, tmp_path):
     """Neither host alone holds a whole pipeline; the folder of both says what all traces say."""
-    for host in untold:
+    for host in hosts:
         distil(gather(host), tmp_path / "small")
         with pytest.raises(Refusal, match="nothing tells its forward work"):
             read(host)
-    one, other = read([tmp_path / "small"]), read([file for host in untold for file in host])
+    one, other = read([tmp_path / "small"]), read([file for host in hosts for file in host])
     assert all(same(a.timeline.start, b.timeline.start) for a, b in zip(one.windows, other.windows, strict=True))
     assert one.windows[0].timeline.program.schedule.same_order(build("1f1b", Shape(4, 6)))
     assert (one.matched_share, one.links, one.clock_uncertainty_ns) == (1.0, other.links, other.clock_uncertainty_ns)
     assert not any("ranks are here" in remark for remark in one.remarks)
 
 
-def test_a_host_without_directions_is_recorded_and_says_that_the_others_are_needed(untold, tmp_path, cli):
-    for host in untold:
+def test_a_host_without_directions_is_recorded_and_says_that_the_others_are_needed(hosts, tmp_path, cli):
+    for host in hosts:
         there = cli("diagnose", *host, "--record", tmp_path / "small")
         assert (there.status, there.out) == (0, "")
         assert "recorded; alone these ranks cannot be diagnosed" in there.err
@@ -94,8 +94,8 @@ def test_a_host_without_directions_is_recorded_and_says_that_the_others_are_need
 
 
 @pytest.mark.parametrize("column", ["run", "first_end"])
-def test_columns_of_work_that_do_not_fit_are_refused(untold, tmp_path, column):
-    (file, *_) = distil(gather(untold[0]), tmp_path / "small")
+def test_columns_of_work_that_do_not_fit_are_refused(hosts, tmp_path, column):
+    (file, *_) = distil(gather(hosts[0]), tmp_path / "small")
     raw = msgspec.msgpack.decode(file.read_bytes())
     held = raw if column == "run" else raw["runs"]
     held[column] = np.full(len(held[column]) // 8 - (column != "run"), 99, "<i8").tobytes()

@@ -34,7 +34,7 @@ def drifting(folder, ppm, *, name="1f1b", microbatches=6, steps=8, apart=10, sty
         events = pour.pour(runs, style)
     for rank, rows in events.items():
         if style is UNTOLD:
-            rows[:] = [e for e in rows if e["cat"] != "cpu_op" or e["name"] == "record_param_comms"]
+            rows[:] = pour.untold(rows)
         for event in rows:
             event["ts"] += (event["ts"] - pour.EPOCH / 1000) * ppm[rank] / 1e6
             event["dur"] = event.get("dur", 0) * (1 + ppm[rank] / 1e6)

@@ -17,7 +17,7 @@ from debubble.formats.ranks import observe
 from debubble.op import Kind
 from debubble.schedule import Shape
 from debubble.schedules.catalog import build
-from pour import BASE, EPOCH, HOST, Style, pour, run_of, write
+from pour import BASE, EPOCH, HOST, Style, pour, run_of, untold, write
 
 RATES = Rates(forward=3 * MILLISECOND, backward=7 * MILLISECOND, transfer=0.3 * MILLISECOND)
 
@@ -357,11 +357,10 @@ def test_a_run_on_a_device_without_kernels_is_not_read_from_the_cpu(tmp_path):
     assert sum("no kernel is in the file" in remark for remark in reading.remarks) == 2
 
 
-def merged(tmp_path, runs, style, rename):
+def merged(tmp_path, runs, style, rename, keep=list):
     """One file of all ranks, whose ids collide; processes are renamed by rank and pid."""
-    rows = [
-        {**event, "pid": rename(rank, event["pid"])} for rank, events in pour(runs, style).items() for event in events
-    ]
+    kept = {rank: keep(events) for rank, events in pour(runs, style).items()}
+    rows = [{**event, "pid": rename(rank, event["pid"])} for rank, events in kept.items() for event in events]
     return write(tmp_path, {0: rows})
 
 
@@ -391,9 +390,8 @@ def test_merged_ranks_on_a_cpu_are_their_processes(tmp_path, style):
 
 
 def test_merged_ranks_without_directions_are_told_by_their_transfers(tmp_path):
-    (path,) = merged(tmp_path, simulated(), Style(kernels=2, labels=False), MERGED["offset by rank"])
-    without(path, lambda e: e["cat"] == "cpu_op" and e["name"] != "record_param_comms")
-    window = observe(read_traces([path])).windows[0].timeline
+    paths = merged(tmp_path, simulated(), Style(kernels=2, labels=False), MERGED["offset by rank"], untold)
+    window = observe(read_traces(paths)).windows[0].timeline
     assert window.program.schedule.same_order(simulated()[0].program.schedule)
 
 
@@ -424,61 +422,6 @@ def test_ranks_of_the_job_that_are_not_here_are_counted(tmp_path):
         rewrite(path, lambda d, rank=rank: {**d, "distributedInfo": {"rank": rank, "world_size": 4}})
     assert observe(read_traces(paths)).remarks == ()
     assert any("3 of 4 ranks are here" in remark for remark in observe(read_traces(paths[:3])).remarks)
-
-
-def test_work_without_a_direction_is_refused_with_the_reason(tmp_path):
-    paths = poured(tmp_path, simulated(), Style(kernels=2, labels=False, engine=False))
-    with pytest.raises(Refusal, match="nothing tells its forward work from its backward"):
-        observe(read_traces(paths))
-
-
-def untold(tmp_path, runs, **style):
-    """Traces whose kernels and ranges name no direction, and without the calls of the autograd engine."""
-    paths = poured(tmp_path, runs, Style(kernels=2, labels=False, **style))
-    for path in paths:
-        without(path, lambda e: e["cat"] == "cpu_op" and e["name"] != "record_param_comms")
-    return paths
-
-
-@pytest.mark.parametrize("p2p", ["cuda", "rocm", "batch"])
-@pytest.mark.parametrize("name", ["1f1b", "gpipe"])
-def test_transfers_tell_forward_from_backward_where_no_name_does(tmp_path, name, p2p):
-    runs = simulated(name)
-    observation = observe(read_traces(untold(tmp_path, runs, p2p=p2p)))
-    window = observation.windows[0].timeline
-    assert window.program.schedule.same_order(runs[0].program.schedule)
-    assert window.makespan == pytest.approx(runs[0].makespan - HOST, abs=4)
-    assert any("transfers matched between neighbours told them apart" in remark for remark in observation.remarks)
-
-
-@given(
-    st.sampled_from(["gpipe", "1f1b"]), st.integers(2, 5), st.integers(1, 12), st.lists(st.floats(0.5, 2), min_size=5)
-)
-@settings(max_examples=25, deadline=None)
-def test_directions_by_transfers_are_those_of_random_runs(tmp_path_factory, name, ranks, microbatches, scale):
-    runs = simulated(name, ranks, microbatches, rates=replace(RATES, stage_scale=tuple(scale[:ranks])))
-    window = observe(read_traces(untold(tmp_path_factory.mktemp("untold"), runs))).windows[0]
-    assert window.timeline.program.schedule.same_order(runs[0].program.schedule)
-
-
-def test_a_forward_and_its_backward_that_nothing_parts_are_refused_with_the_rank(tmp_path):
-    """Of the last rank: one thread launches both, no transfer lies between, and neither ever stands alone."""
-    paths = poured(tmp_path, simulated(), Style(kernels=3, labels=False, engine=False))
-    with pytest.raises(Refusal, match="rank 3: 12 of 12 runs of work hold a forward and a backward") as refused:
-        observe(read_traces(paths))
-    assert "profile CPU activities too" in str(refused.value)
-
-
-@pytest.mark.parametrize("missing", range(4))
-def test_directions_are_not_guessed_where_a_rank_is_missing(tmp_path, missing):
-    paths = untold(tmp_path, simulated())
-    with pytest.raises(Refusal, match="rank"):
-        observe(read_traces([path for path in paths if f"rank{missing}_" not in path.name]))
-
-
-def test_chunks_that_loop_are_refused_where_nothing_names_a_direction(tmp_path):
-    with pytest.raises(Refusal, match="ranks hold several chunks"):
-        observe(read_traces(untold(tmp_path, simulated("interleaved", chunks=2, microbatches=8))))
 
 
 def test_a_replica_that_lacks_a_rank_is_left_out_the_other_answers(tmp_path):

@@ -1,4 +1,4 @@
-"""What ``plan`` asks of its options: those that a question needs, and those that it would pass over."""
+"""What a verb asks of its options: those that a question needs, and those that it would pass over."""
 
 from __future__ import annotations
 
