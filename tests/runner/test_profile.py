@@ -38,7 +38,15 @@ def test_embedding_and_head_are_timed_where_there_is_room():
     assert time_ends(LayerSizes(16, 2, 1, 8, 32, 10**12), Shape(1, 8, 3), "cpu") is None
 
 
-@pytest.mark.parametrize(("says", "error"), [("CUDA out of memory", Refusal), ("shapes differ", RuntimeError)])
+@pytest.mark.parametrize(
+    ("says", "error"),
+    [
+        ("CUDA out of memory", Refusal),
+        ("DefaultCPUAllocator: can't allocate memory", Refusal),
+        ("CUDA error: an illegal memory access was encountered", RuntimeError),
+        ("shapes differ", RuntimeError),
+    ],
+)
 def test_a_device_without_room_is_an_answer_and_a_bug_is_a_bug(monkeypatch, says, error):
     def fail(sizes):
         raise RuntimeError(says)

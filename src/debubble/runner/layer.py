@@ -71,7 +71,7 @@ class Layer(nn.Module):
 
     def __init__(self, sizes: LayerSizes) -> None:
         super().__init__()
-        self.mix: nn.Module = _Latent(sizes) if sizes.latent else _Grouped(sizes)
+        self.mix: nn.Module = _Latent(sizes, sizes.latent) if sizes.latent else _Grouped(sizes)
         self.feed: nn.Module = _Mixture(sizes, sizes.experts) if sizes.experts else _FeedForward(sizes, sizes.ffn)
         self.norms = nn.ModuleList([norm(sizes), norm(sizes)])
 
@@ -125,9 +125,8 @@ class _Grouped(nn.Module):
 class _Latent(nn.Module):
     """Attention whose keys and values pass through a narrow layer (https://arxiv.org/abs/2405.04434, section 2.1)."""
 
-    def __init__(self, sizes: LayerSizes) -> None:
+    def __init__(self, sizes: LayerSizes, latent: Latent) -> None:
         super().__init__()
-        latent = sizes.latent or Latent(1, 0, 0, 1)
         self.sizes, self.latent = sizes, latent
         narrow = latent.query or sizes.hidden
         self.down_q = nn.Linear(sizes.hidden, narrow, bias=False) if latent.query else nn.Identity()

@@ -22,6 +22,7 @@ USUAL = 1.48  # standard deviation over the median distance from the median
 ROOM = 0.25  # of the memory that is free, which logits may take up
 LOGIT = 16  # bytes of a logit in 16 bits, in 32, its gradient and the softmax
 SEED = 20
+_FULL = ("out of memory", "allocate memory")  # what torch says of a GPU, and of a CPU
 
 
 @dataclass(frozen=True, slots=True)
@@ -158,13 +159,16 @@ class _Events:
 def _free(device: str) -> float:
     if device == "cuda":
         return float(torch.cuda.mem_get_info()[0])
-    return float(os.sysconf("SC_AVPHYS_PAGES") * os.sysconf("SC_PAGE_SIZE"))
+    pages = (
+        "SC_AVPHYS_PAGES" if "SC_AVPHYS_PAGES" in os.sysconf_names else "SC_PHYS_PAGES"
+    )  # macOS has the latter alone
+    return float(os.sysconf(pages) * os.sysconf("SC_PAGE_SIZE"))
 
 
 def _guarded(work: Callable[[], Any]) -> Any:
     try:
         return work()
-    except RuntimeError as error:  # torch says so of memory, on every device
-        if "memory" not in str(error):
+    except RuntimeError as error:
+        if not any(words in str(error) for words in _FULL):
             raise
         raise Refusal("the device has no room for one layer: give --tensor, or a smaller --micro-batch") from error
