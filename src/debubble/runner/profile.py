@@ -159,9 +159,8 @@ class _Events:
 def _free(device: str) -> float:
     if device == "cuda":
         return float(torch.cuda.mem_get_info()[0])
-    pages = (
-        "SC_AVPHYS_PAGES" if "SC_AVPHYS_PAGES" in os.sysconf_names else "SC_PHYS_PAGES"
-    )  # macOS has the latter alone
+    # macOS does not say what is free, only what there is.
+    pages = "SC_AVPHYS_PAGES" if "SC_AVPHYS_PAGES" in os.sysconf_names else "SC_PHYS_PAGES"
     return float(os.sysconf(pages) * os.sysconf("SC_PAGE_SIZE"))
 
 
