@@ -57,3 +57,10 @@ def test_a_figure_that_is_none_is_refused(tmp_path):
     with pytest.raises(InputError) as caught:
         read_hardware(str(path))
     assert len(caught.value.faults) == 4
+
+
+def test_a_file_that_nests_too_deeply_is_refused_as_any_that_is_no_toml(tmp_path):
+    path = tmp_path / "deep.toml"
+    path.write_text("a = " + "[" * 20_000)
+    with pytest.raises(InputError, match="it cannot be read"):
+        read_hardware(str(path))

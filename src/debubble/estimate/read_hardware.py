@@ -56,7 +56,7 @@ def _names() -> dict[str, str]:
 def _load(path: Path) -> dict[str, Any]:
     try:
         return tomllib.loads(path.read_text(encoding="utf-8"))
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise InputError(Fault(str(path), f"it cannot be read: {error}", "give a TOML file")) from None
 
 
