@@ -68,6 +68,9 @@ def test_the_uneven_ends_that_a_fault_offers_are_legal(layers, p, v):
         ({"kv_heads": 6, "tensor": 4}, "key-value heads"),
         ({"experts": 60, "expert": 8}, "experts"),
         ({"gpus": 12, "expert": 8, "experts": 64}, "expert devices"),
+        ({"gpus": 24, "tensor": 2, "expert_tensor": 5, "experts": 8}, "expert devices"),
+        ({"tensor": 2, "experts": 8}, "experts with sequence parallelism"),
+        ({"tensor": 2, "expert": 2}, "experts with sequence parallelism"),
         ({"sequence": 4100, "context": 4}, "context"),
         ({"data": 8, "micro_batch": 2, "rampup": (24, 16, 1000)}, "growth by whole micro-batches"),
         ({"data": 8, "micro_batch": 2, "rampup": (32, 32, 1000), "global_batch": 144}, "growth arrives"),
@@ -131,3 +134,12 @@ def test_a_layout_that_would_not_end_is_refused_by_its_length():
 
 def test_a_strange_letter_is_named():
     assert "no layout has x" in next(b.rule for b in rules(Setup(layout="Ex|tL", pipeline=2)))
+
+
+@pytest.mark.parametrize("said", [{"tensor": 1, "experts": 8}, {"tensor": 2}, {"tensor": 2, "experts": 1}])
+def test_a_tensor_group_or_experts_alone_need_no_sequence_parallelism(said):
+    assert not laws(**said)
+
+
+def test_experts_on_a_tensor_group_are_legal_once_its_sequence_parallelism_is_on():
+    assert not laws(tensor=2, experts=8, expert=2, gpus=8, switches=frozenset({"--sequence-parallel"}))

@@ -45,6 +45,7 @@ def setup_of(layout: Layout, model) -> Setup:
         sequence=layout.sequence,
         micro_batch=layout.micro_batch,
         global_batch=layout.global_batch,
+        switches=frozenset({"--sequence-parallel"} if layout.sequence_parallel else ()),
     )
 
 

@@ -107,7 +107,7 @@ def rules(setup: Setup) -> Iterator[Breach]:
     chunks = settled(setup).chunks
     for rule in COMMON:
         yield from rule(setup)
-    own = (_ways_to_split, _layout, _pattern, _ends, _even, _interleaving, _attention)
+    own = (_ways_to_split, _layout, _pattern, _ends, _even, _interleaving, _attention, _experts)
     for check in (*own, _recomputation, _batch_growth, _switches):
         yield from check(replace(setup, chunks=chunks) if check is _interleaving else setup)
 
@@ -269,6 +269,16 @@ def _attention(setup: Setup) -> Iterator[Breach]:
     if setup.sequence and context > 1 and setup.sequence % (2 * context):
         rule = f"{setup.sequence} tokens are cut into 2 x {context} pieces"
         yield Breach("context", ("context", "sequence"), rule)
+
+
+def _experts(setup: Setup) -> Iterator[Breach]:
+    """A layer of experts stops in its first forward of training where a tensor group has no sequence parallelism."""
+    many = max(setup.experts or 1, setup.expert or 1) > 1
+    if many and (setup.tensor or 1) > 1 and SWITCHES["sequence_parallel"] not in setup.switches:
+        rule = "with experts a tensor group trains with sequence parallelism alone, which is off"
+        remedy = "turn it on: --sequence-parallel, or sequence_parallel = True"
+        fields = ("tensor", *_set(setup, "expert", "experts"))
+        yield Breach("experts with sequence parallelism", fields, rule, remedy)
 
 
 def _recomputation(setup: Setup) -> Iterator[Breach]:
