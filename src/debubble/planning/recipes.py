@@ -36,7 +36,8 @@ _RECIPE = {"tensor_overlap": True, "overlap": True, "overlap_gather": True}
 def dgxc(cells: Cells) -> Row | None:
     """Pre-training recipes of NVIDIA's dgxc-benchmarking; fine-tuning is left out."""
     name = next((model for word, model in _DGXC.items() if word in cells["model_title"].lower()), None)
-    layout = layout_of(cells, precision=cells["precision"].lower(), **_RECIPE)
+    shards = whole(cells, "etp", 0)  # where nothing is said, Megatron-Core's own: the tensor group
+    layout = layout_of(cells, precision=cells["precision"].lower(), expert_tensor=shards, **_RECIPE)
     if name is None or layout is None or cells["consistent"] != "yes" or cells["task"] != "pretrain":
         return None
     model = replace(_named(name), layers=whole(cells, "n_layers", _named(name).layers), next_heads=0)
@@ -45,7 +46,8 @@ def dgxc(cells: Cells) -> Row | None:
 
 def _recipe_row(cells: Cells, model: Model, layout: Layout, seconds: float) -> Row | None:
     device = read_hardware(re.sub(r"^DGX-|-SXM$", "", cells["hardware"]))
-    if layout.expert > layout.data * layout.context or layout.stages > model.layers or seconds <= 0:
+    devices, spread = layout.tensor * layout.data * layout.context, layout.expert * layout.expert_shards
+    if spread > devices or layout.stages > model.layers or seconds <= 0:
         return None
     if layout.pipeline == 1:
         layout = replace(layout, chunks=1, schedule="1f1b")
