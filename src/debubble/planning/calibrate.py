@@ -44,10 +44,9 @@ def calibrate(rows: Sequence[Row], source: str = "") -> Calibration:
     alike[0] = np.median(seconds - steps(alike[None])[0])  # a machine that is slower throughout is no row of outliers
     noise = np.full(len(timed), NOISE)
     stalled = alike + np.log(STALLED) * (np.array(list(PRIOR)) == "stall")  # of which the slope at 1 says nothing
-    fit = min(
-        (posterior(steps, (seconds, noise), np.array(list(PRIOR.values())), at, tails=TAILS) for at in (alike, stalled)),
-        key=lambda found: found.lost,
-    )
+    prior, measured = np.array(list(PRIOR.values())), (seconds, noise)
+    fits = [posterior(steps, measured, prior, start, tails=TAILS) for start in (alike, stalled)]
+    fit = min(fits, key=lambda one: one.lost)
     found, band = corrected(fit.at, fit.errors), band_of(fit, fit.off, fit.slope)
     return replace(found, memory=memory_of(rows), rows=len(timed), source=source, band=band)
 
