@@ -60,6 +60,24 @@ def test_torchtitans_replicas_share_out_what_fsdp_does(said, ranks, zero, beside
     assert (found.zero, found.overlap) == (zero, beside)
 
 
+@pytest.mark.parametrize(
+    ("sharded", "copies", "context", "data", "zero"),
+    [(8, 1, 1, 8, 3), (-1, 1, 1, 8, 3), (1, 8, 1, 8, 0), (-1, 8, 1, 8, 0), (4, 2, 1, 8, 3), (1, 4, 2, 4, 3)],
+)
+def test_torchtitans_replicas_are_copies_times_those_that_share_one_out(sharded, copies, context, data, zero):
+    """Copies alone are DDP; a context group is always sharded over (torchtitan folds it into its FSDP mesh)."""
+    degrees = {"data_parallel_shard_degree": sharded, "data_parallel_replicate_degree": copies}
+    pairs = [*degrees.items(), ("context_parallel_degree", context), ("world_size", 8)]
+    found = laid_out(TORCHTITAN, read_setup(TORCHTITAN, pairs).setup)
+    assert (found.data, found.zero, found.gpus) == (data, zero, 8)
+
+
+def test_degrees_of_replicas_that_do_not_make_up_the_devices_are_refused():
+    pairs = [("data_parallel_shard_degree", 4), ("data_parallel_replicate_degree", 4), ("world_size", 32)]
+    setup = read_setup(TORCHTITAN, [*pairs, ("pipeline_parallel_degree", 4)]).setup
+    assert "x data 16 = 64 is another number" in next(iter(TORCHTITAN.rules(setup))).rule
+
+
 def test_a_policy_that_torchtitan_lacks_is_refused():
     (breach,) = TORCHTITAN.rules(Setup(reshard="sometimes"))
     assert (breach.fields, breach.rule) == (("reshard",), "the policies are default, always, never")

@@ -79,7 +79,7 @@ def _unsettled(field: str, key: str, value: object) -> list[str]:
 
 def _read(field: str, key: str, value: object) -> dict[str, Any]:
     """The field with its value; nothing where there is none to read, or what it leaves to the framework."""
-    if value == -1 and field in ("data", "global_batch"):
+    if value == -1 and field in ("data", "sharded", "global_batch"):
         return {}
     if value is None or value == "auto" or (isinstance(value, str) and "$" in value):
         return {}

@@ -21,6 +21,7 @@ class Setup:
         expert_tensor: devices that share each expert; None for what the framework takes by itself.
         pipeline: ranks of one pipeline, p.
         data: data-parallel replicas.
+        sharded: replicas that share a model out among them, where there are several such groups; ``copies`` of them.
         layers: transformer layers of the model; likewise ``heads``, ``kv_heads``, ``experts``, ``sequence``.
         next_layers: layers that predict further tokens.
         hidden: width of the residual; likewise ``ffn`` of the feed-forward part and ``vocab`` of the head.
@@ -50,6 +51,8 @@ class Setup:
     tensor: int | None = None
     pipeline: int | None = None
     data: int | None = None
+    sharded: int | None = None
+    copies: int | None = None
     context: int | None = None
     expert: int | None = None
     expert_tensor: int | None = None

@@ -18,6 +18,8 @@ KEYS = {
     "tensor": "tensor_parallel_degree",
     "pipeline": "pipeline_parallel_degree",
     "data": "data_parallel_degree",
+    "sharded": "data_parallel_shard_degree",
+    "copies": "data_parallel_replicate_degree",
     "context": "context_parallel_degree",
     "expert": "expert_parallel_degree",
     "expert_tensor": "expert_tensor_parallel_degree",
@@ -81,10 +83,19 @@ def settled(setup: Setup) -> Setup:
         chunks = ceil(ceil((setup.layers + embedding + loss) / setup.chunk_layers) / setup.ranks)
     size = setup.micro_batch if setup.micro_batch or setup.microbatches else 1
     one = setup.expert_tensor or 1  # expert groups borrow devices of data, context and tensor groups
-    able = zeros(setup.ranks)
-    zero = setup.zero if setup.zero is not None else able[-1] if setup.reshard == "never" else able[0]
-    full = replace(setup, chunks=chunks, micro_batch=size, expert_tensor=one, zero=zero)
+    full = replace(_replicated(setup), chunks=chunks, micro_batch=size, expert_tensor=one)
     return replace(full, embedding_layers=embedding, loss_layers=loss)
+
+
+def _replicated(setup: Setup) -> Setup:
+    """With its replicas, and what they share out: nothing where each is a copy by itself (DDP)."""
+    if setup.data is None and setup.sharded:
+        setup = replace(setup, data=setup.sharded * (setup.copies or 1))
+    able = zeros(setup.ranks)
+    zero = able[-1] if setup.reshard == "never" else able[0]
+    if setup.copies and setup.copies > 1 and setup.copies == setup.replicas and (setup.context or 1) == 1:
+        zero = 0
+    return setup if setup.zero is not None else replace(setup, zero=zero)
 
 
 def rules(setup: Setup) -> Iterator[Breach]:
@@ -92,7 +103,7 @@ def rules(setup: Setup) -> Iterator[Breach]:
     full = settled(setup)
     if setup.ranks == 1:
         for rule in (*COMMON, _reshard):
-            yield from rule(replace(setup, expert_tensor=full.expert_tensor))
+            yield from rule(replace(setup, expert_tensor=full.expert_tensor, data=full.data))
         return
     for rule in (*COMMON, _reshard, local_batch, _stages, _dealt, schedule_rules):
         yield from (breach for breach in rule(full) if not _of_an_end(full, breach))
