@@ -90,7 +90,7 @@ class Space:
         """One row as a layout."""
         numbers = {name: int(getattr(self.layouts, name)[row]) for name in _VARIED if name not in _WORDS}
         if numbers["expert_tensor"] == numbers["tensor"]:
-            numbers["expert_tensor"] = self.base.expert_tensor
+            numbers["expert_tensor"] = 0  # as a layout says it that means the tensor group
         limit = float(self.layouts.recompute_layers[row])
         base = replace(self.base, **self.in_pipelines) if numbers["pipeline"] > 1 else self.base  # type: ignore[arg-type]
         return replace(
