@@ -15,14 +15,14 @@ from numpy.typing import NDArray
 
 from ..errors import Fault, InputError
 from ..estimate.factors import Calibration, Factor
-from .posterior import Posterior, posterior
+from .posterior import NORMAL, Posterior, posterior
 from .predict import predict
 from .priors import MEMORY_PRIOR, NOISE, PRIOR, TAILS, corrected
 from .rows import Row
 
 Column = NDArray[np.float64]
 
-STALLED = 4.0  # hosts that wait, where any do: a second place to look from
+STALLED = 4.0  # times longer, where any do
 
 
 def calibrate(rows: Sequence[Row], source: str = "") -> Calibration:
@@ -43,12 +43,31 @@ def calibrate(rows: Sequence[Row], source: str = "") -> Calibration:
     alike = np.zeros(len(PRIOR))
     alike[0] = np.median(seconds - steps(alike[None])[0])  # a machine that is slower throughout is no row of outliers
     noise = np.full(len(timed), NOISE)
-    stalled = alike + np.log(STALLED) * (np.array(list(PRIOR)) == "stall")  # of which the slope at 1 says nothing
-    prior, measured = np.array(list(PRIOR.values())), (seconds, noise)
-    fits = [posterior(steps, measured, prior, start, tails=TAILS) for start in (alike, stalled)]
-    fit = min(fits, key=lambda one: one.lost)
+    fit = likeliest(steps, (seconds, noise), np.array(list(PRIOR.values())), alike, tails=TAILS)
     found, band = corrected(fit.at, fit.errors), band_of(fit, fit.off, fit.slope)
     return replace(found, memory=memory_of(rows), rows=len(timed), source=source, band=band)
+
+
+def likeliest(
+    predict: Callable[[Column], Column],
+    measured: tuple[Column, Column],
+    prior: Column,
+    start: Column,
+    *,
+    tails: Column | float = NORMAL,
+) -> Posterior:
+    """The better of two fits: from a start, and from there with hosts that stall, of which the slope at 1 says nothing.
+
+    Args:
+        predict: see ``posterior``, as all others.
+        measured: logs and their noise.
+        prior: of the factors in the order of ``PRIOR``.
+        start: logs of the factors.
+        tails: of the priors.
+    """
+    stalled = start + np.log(STALLED) * (np.array(list(PRIOR)) == "stall")
+    fits = [posterior(predict, measured, prior, one, tails=tails) for one in (start, stalled)]
+    return min(fits, key=lambda fit: fit.lost)
 
 
 def steps_of(rows: Sequence[Row]) -> Callable[[Column], Column]:

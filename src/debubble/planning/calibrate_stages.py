@@ -26,9 +26,9 @@ from ..estimate.hardware import Cluster
 from ..estimate.model import Model
 from ..op import Kind
 from ..plan import Layout
-from .calibrate import band_of, memory_of, steps_of
+from .calibrate import band_of, likeliest, memory_of, steps_of
 from .judge import SECOND, judge, simulated
-from .posterior import linear, one_by_one, posterior
+from .posterior import linear, one_by_one
 from .predict import predict
 from .priors import NOISE, PRIOR, corrected
 from .rows import Row
@@ -118,7 +118,7 @@ def calibrate_stages(runs: Sequence[StageRun], rows: Sequence[Row] = (), source:
 
     start, prior, kernels = _start(held), np.array(list(PRIOR.values())), NAMES.index("kernels")
     prior[kernels] = max(prior[kernels], abs(start[kernels]))  # a device that is off as a whole is so in them first
-    found = posterior(one_by_one(predicted), (target, noise), prior, start)
+    found = likeliest(one_by_one(predicted), (target, noise), prior, start)
     whole = np.concatenate([*(one.part == 0 for one in held), np.ones(len(timed), np.bool_)])  # slots, and steps
     like = [*timed, *(Row(run.model, run.cluster, run.layout, (), run.source) for run in runs)]
     band = band_of(found, found.off[whole], linear(steps_of(like), found.at)[1])

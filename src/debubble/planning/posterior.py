@@ -20,6 +20,7 @@ from numpy.typing import NDArray
 Column = NDArray[np.float64]
 
 FREEDOM = 1  # of Student's t for measurements
+NORMAL = 1e9  # as good as infinite
 STEPS = 12
 LONGEST = 0.5  # of a step, in e-folds
 CLOSE = 1e-3
@@ -58,7 +59,7 @@ def posterior(
     start: Column | None = None,
     *,
     robust: bool = True,
-    tails: Column | float = 1e9,
+    tails: Column | float = NORMAL,
 ) -> Posterior:
     """Fit log factors.
 
@@ -70,7 +71,7 @@ def posterior(
         start: logs of the factors where most measurements lie, so that what is off alike is not taken for outliers;
             None for 0.
         robust: whether one measurement may have gone wrong; else all are believed, as with infinite freedom.
-        tails: degrees of freedom of each prior, or of all: few where a factor may lie far off, 1e9 for a normal one.
+        tails: degrees of freedom of each prior, or of all: few where a factor may lie far off, ``NORMAL`` where not.
     """
     target, noise = measured
     at = np.zeros(len(prior)) if start is None else start

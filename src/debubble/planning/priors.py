@@ -9,6 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..estimate.factors import GENERIC, Calibration, Factor
+from .posterior import NORMAL
 
 Column = NDArray[np.float64]
 
@@ -18,7 +19,7 @@ PRIOR = {"kernels": 0.08, "tensor": 0.45, "data": 0.7, "transfer": 0.5, "floor":
 MEMORY_PRIOR = 0.3
 # A device may be throttled, or its file wrong, by far more, and few clusters stall, but those much: degrees of freedom
 # of each prior.
-TAILS = np.array([4.0 if name in ("kernels", "stall") else 1e9 for name in PRIOR])
+TAILS = np.array([4.0 if name in ("kernels", "stall") else NORMAL for name in PRIOR])
 NOISE = 0.06  # of a step, in e-folds
 NOTHING = 0.95  # of a prior's error that is left where a source says next to nothing
 
