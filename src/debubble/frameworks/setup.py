@@ -21,7 +21,7 @@ class Setup:
         expert_tensor: devices that share each expert; None for what the framework takes by itself.
         pipeline: ranks of one pipeline, p.
         data: data-parallel replicas.
-        sharded: replicas that share one model out among them; with ``copies`` of such a group, ``data`` is their product.
+        sharded: replicas that share one model out among them; ``copies`` of such groups make up ``data``.
         layers: transformer layers of the model; likewise ``heads``, ``kv_heads``, ``experts``, ``sequence``.
         next_layers: layers that predict further tokens.
         hidden: width of the residual; likewise ``ffn`` of the feed-forward part and ``vocab`` of the head.
