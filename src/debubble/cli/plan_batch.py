@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING, Any
 
 from ..errors import Fault, InputError
 from .console import say
+from .needs import needed, unused
 from .plan_growth import mean_idle, sizes_of_growth
-from .plan_needs import needed, unused
 from .report import emit, layout_row
 
 if TYPE_CHECKING:

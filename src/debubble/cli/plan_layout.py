@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any
 
 from ..errors import Fault, InputError, Refusal, nearest
 from .console import say, warn, wrote
+from .needs import needed, unused
 from .options import together
-from .plan_needs import needed, unused
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from ..errors import Fault, InputError
 from .console import say
-from .plan_needs import needed, unused
+from .needs import needed, unused
 
 if TYPE_CHECKING:
     from ..planning.uneven import Split

@@ -17,9 +17,9 @@ from ..errors import Fault, InputError, Refusal
 from ..units import nanoseconds
 from .console import Look, say, warn
 from .given import Memory, Sizes, memory_options, schedule_of, size_options
+from .needs import needed
 from .options import COUNT, DURATION, Parsed, Verb, json_option, look_options, together
 from .pictures import picture_options
-from .plan_needs import needed
 from .report import MILLISECOND, emit
 from .run_profile import profile, profile_options, refuse_layer
 

@@ -12,8 +12,8 @@ import click
 
 from ..errors import Fault, InputError
 from .console import say, warn, wrote
+from .needs import needed, unused
 from .options import COUNT, together
-from .plan_needs import needed, unused
 
 if TYPE_CHECKING:
     from ..estimate.factors import Calibration
