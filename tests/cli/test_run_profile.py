@@ -4,9 +4,12 @@ from importlib.util import find_spec
 
 import pytest
 
-from debubble.cli.run_profile import _refuse_other
+from debubble.cli.run_profile import _refuse_other, layer_sizes
 from debubble.errors import InputError
+from debubble.estimate.count import layer_parameters
 from debubble.estimate.read_hardware import read_hardware
+from debubble.estimate.read_model import model_of_sizes, read_model
+from debubble.plan import Layout
 
 pytestmark = pytest.mark.skipif(find_spec("torch") is None, reason="no torch")
 MODEL = "layers = 4\nhidden = 256\nffn = 688\nheads = 4\nkv_heads = 2\nvocab = 1000\n"
@@ -91,3 +94,35 @@ def test_a_device_of_that_name_passes_and_one_without_a_telling_name_is_warned_o
     _refuse_other(read_hardware(asked), asked, name)
     err = capsys.readouterr().err
     assert says in err if says else not err
+
+
+def parameters_of(model, layout):
+    """Those of one device's share of a layer, which take no memory."""
+    import torch
+
+    from debubble.runner.layer import Layer
+
+    with torch.device("meta"):
+        return list(Layer(layer_sizes(model, layout)).parameters())
+
+
+@pytest.mark.parametrize("name", ["llama3-8b", "gpt-3.6b", "mixtral-8x7b", "deepseek-v3"])
+def test_a_layer_has_as_many_parameters_as_the_planner_counts(name):
+    model = read_model(name)
+    has = model.has_experts(model.layers - 1)
+    counted = layer_parameters(model, experts=has)
+    assert sum(p.numel() for p in parameters_of(model, Layout())) == pytest.approx(counted, rel=1e-4)
+
+
+@pytest.mark.parametrize("name", ["llama3-8b", "mixtral-8x7b"])
+def test_each_of_four_devices_holds_a_quarter_of_the_matrices(name):
+    model = read_model(name)
+    held = [parameters_of(model, Layout(tensor=tensor)) for tensor in (1, 4)]
+    whole, share = (sum(p.numel() for p in parameters if p.dim() > 1) for parameters in held)
+    assert share == pytest.approx(whole / 4, rel=1e-3)  # a router is on each
+
+
+def test_sizes_that_a_group_cannot_share_out_are_all_named():
+    table = {"layers": 2, "hidden": 64, "ffn": 100, "heads": 4, "vocab": 50}
+    with pytest.raises(InputError, match=r"(?s)heads 4.*ffn 100.*no experts"):
+        layer_sizes(model_of_sizes(table, "odd"), Layout(tensor=8, expert=2))
