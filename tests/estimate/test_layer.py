@@ -95,9 +95,7 @@ def test_a_large_product_nears_the_achievable_rate_and_a_small_one_does_not():
     device, one = read_hardware("A100-80GB"), np.ones(1)
 
     def reached(n):
-        return (
-            2 * n**3 / product_time(device, CONSTANTS, n * one, (n * one, n * one), device.peak("bf16") * one, one)[0]
-        )
+        return 2 * n**3 / product_time(device, CONSTANTS, (n * one,) * 3, device.peak("bf16") * one, one)[0]
 
     best = device.peak("bf16") * device.achievable * device.sustained
     assert 0.95 * best < reached(16384) <= best

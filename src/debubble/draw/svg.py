@@ -183,15 +183,21 @@ def _stacks(panel: _Panel) -> Iterator[str]:
     columns = max(1, round(wide / BIN))
     filled, bar, step = shares(panel.laid, columns), panel.bar, wide / columns
     for rank, by_kind in enumerate(filled):
-        floor = np.zeros(len(by_kind))
-        for kind in (Kind.F, Kind.B, Kind.I, Kind.W):
-            top = floor + by_kind[:, kind]
-            if by_kind[:, kind].any():
-                outline = _outline(floor, top, (_TOP + rank * panel.row + bar, bar, step))
-                yield f'<path class="{kind.name}" d="{outline}"/>'
-                if kind in _HATCH:
-                    yield f'<path fill="url(#h{kind.name})" opacity=".4" d="{outline}"/>'
-            floor = top
+        for kind, floor, top in _piled(by_kind):
+            outline = _outline(floor, top, (_TOP + rank * panel.row + bar, bar, step))
+            yield f'<path class="{kind.name}" d="{outline}"/>'
+            if kind in _HATCH:
+                yield f'<path fill="url(#h{kind.name})" opacity=".4" d="{outline}"/>'
+
+
+def _piled(by_kind: NDArray[np.float64]) -> Iterator[tuple[Kind, NDArray[np.float64], NDArray[np.float64]]]:
+    """Each kind that a rank has, and where its shares begin and end in each column."""
+    floor = np.zeros(len(by_kind))
+    for kind in (Kind.F, Kind.B, Kind.I, Kind.W):
+        top = floor + by_kind[:, kind]
+        if by_kind[:, kind].any():
+            yield kind, floor, top
+        floor = top
 
 
 def _outline(floor: NDArray[np.float64], top: NDArray[np.float64], place: tuple[int, int, float]) -> str:

@@ -26,9 +26,9 @@ def head_time(at: Setting) -> tuple[Pass, Pass]:
     heads = 1 + at.model.next_heads
     hidden, outer = np.full_like(tensor, at.model.hidden), at.model.vocab / tensor
     one = np.ones_like(tensor)
-    forward = product_time(device, constants, at.tokens, (hidden, outer), at.rate16, one)
-    inputs = product_time(device, constants, at.tokens, (outer, hidden), at.rate16, one)
-    weight = product_time(device, constants, hidden, (at.tokens, outer), at.rate16, one)
+    forward = product_time(device, constants, (at.tokens, hidden, outer), at.rate16, one)
+    inputs = product_time(device, constants, (at.tokens, outer, hidden), at.rate16, one)
+    weight = product_time(device, constants, (hidden, at.tokens, outer), at.rate16, one)
     logits = at.tokens * outer
     loss = stream_time(device, constants, 36 * logits, 8)  # cast, largest, difference, exponential, sum, quotient
     summed = accumulated_bytes(at, hidden * outer)

@@ -163,10 +163,8 @@ def _products(at: Setting, products: tuple[Product, ...]) -> list[Column]:
         outer = p.outer / (shards if p.split == "outer" else 1.0) + 0 * tensor
         held = np.maximum(p.held / at.layouts.expert, 1.0) if p.held > 1 else np.ones_like(tensor)
         rows = at.tokens * p.copies / held * (shards / tensor)
-        for position, (m, widths) in enumerate(
-            ((rows, (inner, outer)), (rows, (outer, inner)), (inner, (rows, outer)))
-        ):
-            sums[position] = sums[position] + product_time(device, constants, m, widths, at.rate, held)
+        for position, sides in enumerate(((rows, inner, outer), (rows, outer, inner), (inner, rows, outer))):
+            sums[position] = sums[position] + product_time(device, constants, sides, at.rate, held)
     return sums
 
 
@@ -193,8 +191,8 @@ def _plain_core(at: Setting) -> Pass:
     rows, length = at.layouts.sequence / at.layouts.context, at.layouts.sequence
     width = np.full_like(rows, model.head_width)
     rate = at.rate16 if model.head_width % ALIGNED == 0 else np.full_like(rows, device.vector)
-    scores = product_time(device, constants, rows, (width, length), rate, heads)
-    values = product_time(device, constants, rows, (length, width), rate, heads)
+    scores = product_time(device, constants, (rows, width, length), rate, heads)
+    values = product_time(device, constants, (rows, length, width), rate, heads)
     element = heads * rows * length
     forward = scores + values + stream_time(device, constants, element * (9 if model.dropout else 4), 2)
     backward = 2 * (scores + values) + stream_time(device, constants, element * (11 if model.dropout else 6), 2)

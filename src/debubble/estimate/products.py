@@ -14,7 +14,7 @@ ALIGNED = 8  # elements of 2 bytes in 16: widths that are no multiple of it leav
 
 
 def product_time(
-    device: Hardware, constants: Constants, rows: Column, widths: tuple[Column, Column], rate: Column, count: Column
+    device: Hardware, constants: Constants, sides: tuple[Column, Column, Column], rate: Column, count: Column
 ) -> Column:
     """Seconds of ``count`` products of [rows, inner] by [inner, outer] that run as one batch, on one device.
 
@@ -24,12 +24,11 @@ def product_time(
     Args:
         device: on what.
         constants: of the generic model.
-        rows: of each product.
-        widths: inner (summed over) and outer.
+        sides: rows, inner (summed over) and outer of each product.
         rate: peak FLOP/s of the precision.
         count: products in the batch.
     """
-    inner, outer = widths
+    rows, inner, outer = sides
     waves = np.ceil(rows / TILE) * np.ceil(outer / TILE) * count / device.units
     full = waves / (waves + constants.half_units)
     deep = inner / (inner + constants.half_inner)

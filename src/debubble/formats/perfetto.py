@@ -102,7 +102,7 @@ def _lanes(timeline: Timeline) -> Iterator[list[str]]:
         times = (timeline.start[ops + rows] - begin, timeline.end[ops + rows] - begin, program.producer[rows])
         columns = zip(*(column.tolist() for column in times), strict=True)
         yield from _batches(
-            _slice(thread, start, end, "transfer", _text(schedule, producer), {}) for start, end, producer in columns
+            _slice(thread, start, end, "transfer", _text(schedule, producer)) for start, end, producer in columns
         )
 
 
@@ -136,7 +136,7 @@ def _slices(timeline: Timeline, rank: int, start: Times, end: Times) -> Iterator
     columns = (rows, start[rows], end[rows], blame, made)
     for row, begins, ends, cause, when in zip(*(column.tolist() for column in columns), strict=True):
         if begins > free and row == first:
-            yield _slice(rank, free, begins, "warm-up", "warm-up", _reason(schedule, cause))
+            yield _slice(rank, free, begins, "warm-up", "warm-up", **_reason(schedule, cause))
         elif begins > free:
             yield from _gap(schedule, rank, (free, min(max(when, free), begins), begins), cause)
         yield _work(schedule, rank, row, begins, ends)
@@ -144,7 +144,7 @@ def _slices(timeline: Timeline, rank: int, start: Times, end: Times) -> Iterator
     window = timeline.makespan
     if window > free:
         name = "cool-down" if last > first else "warm-up"
-        yield _slice(rank, free, window, name, name, {})
+        yield _slice(rank, free, window, name, name)
 
 
 def _made(timeline: Timeline, rows: NDArray[np.int64]) -> tuple[NDArray[np.int32], Times]:
@@ -163,11 +163,12 @@ def _made(timeline: Timeline, rows: NDArray[np.int64]) -> tuple[NDArray[np.int32
 def _gap(schedule: Schedule, rank: int, times: tuple[int, int, int], cause: int) -> Iterator[str]:
     """Waiting until the input is made, then its transfer; without an input the host was late."""
     free, made, begins = times
+    reason = _reason(schedule, cause)
     if made > free:
         name = f"waiting for {_text(schedule, cause)}" if cause >= 0 else "waiting for the host"
-        yield _slice(rank, free, made, "waiting", name, _reason(schedule, cause))
+        yield _slice(rank, free, made, "waiting", name, **reason)
     if begins > made:
-        yield _slice(rank, made, begins, "transfer", f"transfer of {_text(schedule, cause)}", _reason(schedule, cause))
+        yield _slice(rank, made, begins, "transfer", f"transfer of {_text(schedule, cause)}", **reason)
 
 
 def _reason(schedule: Schedule, cause: int) -> dict[str, str]:
@@ -186,11 +187,11 @@ def _work(schedule: Schedule, rank: int, row: int, start: int, end: int) -> str:
     args = {"stage": int(schedule.stage[row]), "microbatch": int(schedule.unit[row]) // schedule.slices}
     if schedule.joined is not None and row + 1 < len(schedule) and schedule.joined[row + 1]:
         name = f"({_text(schedule, row)};{_text(schedule, row + 1)})"
-        return _slice(rank, start, end, "overlapped", name, args)
-    return _slice(rank, start, end, WORDS[kind], _text(schedule, row), args)
+        return _slice(rank, start, end, "overlapped", name, **args)
+    return _slice(rank, start, end, WORDS[kind], _text(schedule, row), **args)
 
 
-def _slice(rank: int, start: int, end: int, category: str, name: str, args: dict[str, Any]) -> str:
+def _slice(rank: int, start: int, end: int, category: str, name: str, **args: str | int) -> str:
     times = f'"ts":{_us(start)},"dur":{_us(end - start)}'
     return f'{{"ph":"X","pid":0,"tid":{rank},{times},"cat":"{category}","name":"{name}","args":{json.dumps(args)}}}'
 

@@ -174,14 +174,11 @@ def _table(path: Path) -> _Table:
     offsets, faults = [0], 0
     spelled: list[Fault] = []
     for row, cells in enumerate(_rows(path), 1):
-        for column, cell in enumerate(cells, 1):
-            found = _read_cell(cell.strip(), column)
-            if found is not None:
-                lines.extend(found)
-            else:
-                faults += 1
-                if faults <= _MOST_FAULTS:
-                    spelled.append(Fault(f"{path} row {row} column {column} = {cell[:40]!r}", "this is no cell", _FORM))
+        none = _read_row(cells, lines)
+        faults += len(none)
+        for column in none[: _MOST_FAULTS - len(spelled)]:
+            place = f"{path} row {row} column {column} = {cells[column - 1][:40]!r}"
+            spelled.append(Fault(place, "this is no cell", _FORM))
         offsets.append(len(lines) // 6)
     if faults > _MOST_FAULTS:
         spelled.append(Fault(str(path), f"{faults - _MOST_FAULTS} more cells are none", "see the rows above"))
@@ -200,6 +197,18 @@ def _rows(path: Path) -> Iterator[list[str]]:
     except (OSError, csv.Error) as error:
         reason = error.strerror if isinstance(error, OSError) else error
         raise InputError(Fault(str(path), f"it cannot be read: {reason}", "give a CSV file, one row a rank")) from error
+
+
+def _read_row(cells: list[str], lines: array[int]) -> list[int]:
+    """Append the lines of a row; the columns that hold no cell."""
+    none = []
+    for column, cell in enumerate(cells, 1):
+        found = _read_cell(cell.strip(), column)
+        if found is None:
+            none.append(column)
+        else:
+            lines.extend(found)
+    return none
 
 
 def _read_cell(cell: str, column: int) -> tuple[int, ...] | None:

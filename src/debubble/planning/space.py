@@ -201,17 +201,20 @@ class _Builder:
             self._refuse("devices", f"{d} replicas do not divide {gpus} GPUs; {_nearest(gpus, d)}")
         if self.choice.data and not data:
             return
+        for t, c, p in self._replica():
+            d = gpus // (t * c * p)
+            if not data or d in data:
+                yield t, c, p
+            else:
+                asked = " or ".join(map(str, data))
+                self._refuse("devices", f"tensor {t} x context {c} x pipeline {p} leaves {d} replicas, not {asked}")
+
+    def _replica(self) -> Iterator[tuple[int, int, int]]:
+        """Tensor, context and pipeline of one replica, however many there are."""
         for t in self._tensors():
-            for c in self._contexts(gpus // t):
-                for p in self._ranks(gpus // (t * c)):
-                    d = gpus // (t * c * p)
-                    if not data or d in data:
-                        yield t, c, p
-                    else:
-                        asked = " or ".join(map(str, data))
-                        self._refuse(
-                            "devices", f"tensor {t} x context {c} x pipeline {p} leaves {d} replicas, not {asked}"
-                        )
+            for c in self._contexts(self.choice.gpus // t):
+                for p in self._ranks(self.choice.gpus // (t * c)):
+                    yield t, c, p
 
     def _refuse(self, cause: str, reason: str) -> None:
         self.refused[cause, reason] += 1

@@ -145,15 +145,20 @@ def _fill(ranks: Ranks) -> None:
 
 def _align(ranks: Ranks) -> None:
     """(2)."""
-    p, m = ranks.task.shape.ranks, ranks.task.shape.microbatches
     chunk = 0
-    for rank in range(1, p):
+    for rank in range(1, ranks.task.shape.ranks):
         while _lags(ranks, rank):
-            for behind in reversed(range(rank, p)):
-                stage = 2 * p - 1 - behind if chunk else behind
-                if ranks.done(Kind.F, stage) < m:
-                    _place_f(ranks, stage)
+            _place_behind(ranks, rank, chunk)
             chunk = 1 - chunk
+
+
+def _place_behind(ranks: Ranks, first: int, chunk: int) -> None:
+    """One F of a chunk on each rank from this one on, the last rank first, where any is left."""
+    p, m = ranks.task.shape.ranks, ranks.task.shape.microbatches
+    for rank in reversed(range(first, p)):
+        stage = 2 * p - 1 - rank if chunk else rank
+        if ranks.done(Kind.F, stage) < m:
+            _place_f(ranks, stage)
 
 
 def _lags(ranks: Ranks, rank: int) -> bool:
