@@ -62,7 +62,8 @@ def fast_sweep(program: Program, durations: NDArray[np.int64], transfers: NDArra
         ImportError: the extra ``fast`` is not installed.
     """
     start, end = np.empty(len(program), np.int64), np.empty(len(program), np.int64)
-    _compiled()(program.order, program.before, program.needs, program.key, durations, transfers, start, end)
+    rows = (program.order, program.before, program.needs, program.key)
+    _compiled()(rows, (durations, transfers), (start, end))
     return start, end
 
 
@@ -71,7 +72,8 @@ def _compiled() -> Callable[..., Any]:
     import numba  # a second to import, several to compile the first time: only where asked for
 
     @numba.njit(cache=True)
-    def loop(order, before, needs, key, durations, transfers, start, end):  # type: ignore[no-untyped-def]
+    def loop(rows, costs, times):  # type: ignore[no-untyped-def]
+        (order, before, needs, key), (durations, transfers), (start, end) = rows, costs, times
         for row in range(order.size):
             begin = np.int64(0)
             for line in range(before.shape[0]):
