@@ -1,8 +1,9 @@
-"""The house rules: who may import whom, frozen nouns, no assert for input, no print outside the command line."""
+"""The house rules: who may import whom, frozen nouns, functions of a size to read, no assert and no print."""
 
 from __future__ import annotations
 
 import ast
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -39,6 +40,8 @@ MAY = {
     "planning": GROUND | VERBS | {"estimate", "schedules", "synth", "frameworks", "planning"},
     "runner": GROUND | {"laws", "lower", "exchange", "formats", "runner"},
 }
+BLOCKS = (ast.For, ast.AsyncFor, ast.While, ast.If, ast.With, ast.AsyncWith, ast.Try, ast.TryStar, ast.Match)
+SCOPES = (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef, ast.Lambda)
 ORDER = ["picture", "errors", "op", "schedule", "program", "costs", "timeline"]  # nouns import downward only
 
 
@@ -78,6 +81,35 @@ def files_imported(file: Path) -> set[Path]:
             named = [base / alias.name for alias in node.names]
             found |= {path.with_suffix(".py") for path in [base, *named] if path.with_suffix(".py").is_file()}
     return found
+
+
+def functions_of(file: Path) -> Iterator[ast.FunctionDef | ast.AsyncFunctionDef]:
+    """Every function and method of a file, those inside others too."""
+    for node in ast.walk(ast.parse(file.read_text())):
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
+            yield node
+
+
+def depth(node: ast.AST) -> int:
+    """Blocks inside each other below a node; an ``elif`` is as deep as its ``if``, inner functions are apart."""
+    below = (child for child in ast.iter_child_nodes(node) if not isinstance(child, SCOPES))
+    return max((depth(child) + (isinstance(child, BLOCKS) and not is_elif(node, child)) for child in below), default=0)
+
+
+def is_elif(node: ast.AST, child: ast.AST) -> bool:
+    """Also for the one ``if`` inside an ``else``, which ``ast`` does not tell apart."""
+    return isinstance(node, ast.If) and isinstance(child, ast.If) and node.orelse == [child]
+
+
+def positional(function: ast.FunctionDef | ast.AsyncFunctionDef) -> list[str]:
+    """Parameters that may be given by position, without the object or class that a method is of."""
+    taken = [argument.arg for argument in (*function.args.posonlyargs, *function.args.args)]
+    return [name for name in taken if name not in ("self", "cls")]
+
+
+def is_command(function: ast.FunctionDef | ast.AsyncFunctionDef) -> bool:
+    """Whether click calls it, by name, with as many parameters as the verb has options."""
+    return any(ast.unparse(each).startswith("click.command(") for each in function.decorator_list)
 
 
 def room_of(file: Path) -> str:
@@ -151,6 +183,28 @@ def test_no_assert_and_no_print_in_the_library():
             assert not isinstance(node, ast.Assert), file
             is_print = isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id == "print"
             assert not is_print or room_of(file) == "cli", file
+
+
+@pytest.mark.parametrize("file", FILES, ids=lambda f: str(f.relative_to(SOURCE)))
+def test_no_function_is_longer_than_60_lines_deeper_than_3_blocks_or_takes_more_than_5_by_position(file):
+    for function in functions_of(file):
+        assert function.end_lineno - function.lineno < 60, function.name
+        assert depth(function) <= 3, function.name
+        assert len(positional(function)) <= 5 or is_command(function), function.name
+
+
+@pytest.mark.parametrize(
+    ("text", "deep"),
+    [
+        ("pass", 0),
+        ("if a:\n  pass\nelif b:\n  pass\nelif c:\n  pass", 1),
+        ("for a in b:\n  with c:\n    try:\n      pass\n    except d:\n      if e:\n        pass", 4),
+        ("while a:\n  def inner():\n    if b:\n      pass", 1),
+        ("if a:\n  pass\nelse:\n  for b in c:\n    pass", 2),
+    ],
+)
+def test_blocks_are_counted_as_they_are_read(text, deep):
+    assert depth(ast.parse(text)) == deep
 
 
 @pytest.mark.parametrize("file", sorted((SOURCE / "schedules").glob("*.py")), ids=lambda f: f.stem)
