@@ -11,6 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from debubble.errors import InputError
+from debubble.formats import chrome
 from debubble.formats.chrome import Words, arguments, read_events
 from debubble.formats.stream import blocks, first_bytes
 
@@ -186,6 +187,18 @@ def test_torn_gzip_is_said(tmp_path):
     remarks = []
     b"".join(blocks(path, remarks))
     assert "torn" in remarks[0]
+
+
+def test_past_the_most_that_are_told_apart_names_and_lanes_share_one_number(monkeypatch):
+    """A file of ids in place of names or threads must not fill memory."""
+    monkeypatch.setattr(chrome, "_MOST", 3)
+    words, taken = Words(), []
+    rows = (*range(6), 0)
+    read_events([trace(*(event(f"k{i}", tid=i) for i in rows))], taken.append, words)
+    (columns,) = taken
+    assert columns.word.tolist() == columns.lane.tolist() == [0, 1, 2, 3, 3, 3, 0]
+    assert list(words.known)[3:] == [("", "")]
+    assert list(words.lanes)[3:] == [(None, None)]
 
 
 def test_memory_is_bounded_by_a_chunk_not_by_the_file():

@@ -25,7 +25,7 @@ Lane = tuple[int | str | None, int | str | None]
 Worth = Callable[[], NDArray[np.bool_]]
 _MOST_HEADER = 8 << 20  # bytes before the first event; the largest seen holds 11 groups of 300 ranks in 30 kB
 _PATIENCE = 3 << 20  # bytes to wait for the end of an event: past it a quote is missing, or this is no trace
-_MOST_NAMES = 1_000_000
+_MOST = 1_000_000  # names, and lanes, that are told apart: a file of ids instead of either must not fill memory
 _RETRIES = 6
 _GAP = b", \r\n\t"
 _FAR = 4e18  # nanoseconds; times beyond it are nonsense, and must not overflow on their way to being set aside
@@ -78,9 +78,14 @@ class Events:
 
 
 class _Numbers(dict[Any, int]):
-    """Numbers that are given out as keys come up."""
+    """Numbers that are given out as keys come up; past a million of them all others share the number of ``rest``."""
+
+    def __init__(self, rest: object) -> None:
+        self._rest = rest
 
     def __missing__(self, key: object) -> int:
+        if len(self) >= _MOST and key != self._rest:
+            return self[self._rest]
         self[key] = number = len(self)
         return number
 
@@ -100,14 +105,8 @@ class Words:
     """Numbers for the names and lanes of one file, given out as they come up."""
 
     def __init__(self) -> None:
-        self.known: dict[tuple[str, str], int] = _Numbers()
-        self.lanes: dict[Lane, int] = _Numbers()
-
-    def word(self, pair: tuple[str, str]) -> int:
-        """The number of a category and name; past a million of them all share the number of an empty name."""
-        if len(self.known) >= _MOST_NAMES and pair not in self.known:
-            pair = ("", "")
-        return self.known[pair]
+        self.known: dict[tuple[str, str], int] = _Numbers(("", ""))
+        self.lanes: dict[Lane, int] = _Numbers((None, None))
 
 
 @dataclass(frozen=True, slots=True)
@@ -366,7 +365,7 @@ def _keys(inside: bytes) -> dict[str, Any]:
 
 def _columns(events: list[Event], words: Words, worth: Worth | None) -> Events:
     """Columns of the events that are worth any; a name that comes again in the chunk costs two lookups."""
-    word_of = _Seen(lambda category: _Seen(lambda name: words.word((category, name))))
+    word_of = _Seen(lambda category: _Seen(lambda name: words.known[category, name]))
     word = np.fromiter([word_of[event.cat][event.name] for event in events], np.int32, len(events))
     if worth is not None:
         kept = worth()[word]

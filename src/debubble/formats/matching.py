@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 from .rank_ops import Transfers
 
 TOGETHER = 200_000  # nanoseconds within which both sides of a transfer end
+_MOST_PAIRS = 1 << 22  # that are looked at: 300 MB, far beyond what transfers have within reach of true clocks
 _ENOUGH = 0.3  # of the transfers of the quieter side; a middle rank shares half of its own with each neighbour
 
 
@@ -49,12 +50,11 @@ def match(first: Transfers, second: Transfers, reach: int) -> Match:
         first: of one device.
         second: of another.
         reach: nanoseconds by which their clocks may differ; less than half an op, or the schedule's own period matches.
+            Where millions of pairs lie within it, each transfer meets the ends next to its own alone.
     """
     mine, theirs = _by_step(first, second, 2 * reach + 1)
     order = np.argsort(theirs, kind="stable")
-    low = np.searchsorted(theirs[order], mine - reach)
-    high = np.searchsorted(theirs[order], mine + reach, side="right")
-    count = high - low
+    low, count = _within(theirs[order], mine, reach)
     a = np.repeat(np.arange(len(mine)), count)
     b = order[np.arange(len(a)) - np.repeat(np.cumsum(count) - count, count) + np.repeat(low, count)]
     fits = opposite(first, second, a, b)
@@ -92,6 +92,16 @@ def only(moves: Transfers, rows: NDArray[Any]) -> Transfers:
     return Transfers(**{field.name: getattr(moves, field.name)[rows] for field in fields(Transfers)})
 
 
+def _within(ends: NDArray[np.int64], mine: NDArray[np.int64], reach: int) -> tuple[NDArray[np.intp], NDArray[np.intp]]:
+    """For each of mine the first of the ends within reach, and how many there are; half of the most on either side."""
+    low, high = np.searchsorted(ends, mine - reach), np.searchsorted(ends, mine + reach, side="right")
+    if (high - low).sum() > _MOST_PAIRS:
+        each = max(_MOST_PAIRS // len(mine), 1)
+        first = np.searchsorted(ends, mine) - each // 2
+        low, high = np.maximum(low, first), np.minimum(high, first + each)
+    return low, high - low
+
+
 def _by_step(first: Transfers, second: Transfers, apart: int) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
     """Ends of both, steps pulled apart so that transfers of different steps never meet (each may begin at 0)."""
     steps, index = np.unique(np.concatenate([first.step, second.step]), return_inverse=True)
@@ -104,9 +114,9 @@ def _by_step(first: Transfers, second: Transfers, apart: int) -> tuple[NDArray[n
 
 def _fullest(difference: NDArray[np.int64]) -> float:
     """The middle of the two adjacent bins that hold the most differences."""
-    low = int(difference.min())
-    counts = np.bincount((difference - low) // TOGETHER)
-    pairs = counts + np.append(counts[1:], 0)
-    best = int(pairs.argmax())
-    inside = difference[np.isin((difference - low) // TOGETHER, [best, best + 1])]
+    bins = (difference - difference.min()) // TOGETHER
+    filled, counts = np.unique(bins, return_counts=True)  # a count for each bin of hours would fill memory
+    beside = np.append(np.where(np.diff(filled) == 1, counts[1:], 0), 0)
+    best = int(filled[(counts + beside).argmax()])
+    inside = difference[(bins == best) | (bins == best + 1)]
     return float(np.median(inside))

@@ -119,8 +119,8 @@ class Export:
             collector.take(
                 Events(
                     phase=np.full(len(chunk), ord("X"), np.uint8),
-                    word=np.array([words.word(row[:2]) for row in chunk], np.int32),
-                    lane=np.array([words.lanes.setdefault((0, row[2]), len(words.lanes)) for row in chunk], np.int32),
+                    word=np.array([words.known[row[:2]] for row in chunk], np.int32),
+                    lane=np.array([words.lanes[0, row[2]] for row in chunk], np.int32),
                     start=times[:, 0],
                     duration=times[:, 1],
                     link=np.zeros(len(chunk), np.int64),
