@@ -22,6 +22,7 @@ class Measured:
         mfu: model FLOP utilisation, 0 to 1.
         step: duration of one step, nanoseconds.
         peak_memory: most that a device held, bytes.
+        evidence: ``stated`` by the user, or ``measured``, where the run's own log says it.
     """
 
     utilisation: float | None = None
@@ -31,6 +32,7 @@ class Measured:
     mfu: float | None = None
     step: float | None = None
     peak_memory: int | None = None
+    evidence: str = "stated"
 
 
 @dataclass(frozen=True, slots=True)

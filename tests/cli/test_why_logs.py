@@ -80,3 +80,59 @@ def test_a_trace_is_compared_with_a_recording(cli, shared):
     found = cli("why", shared / "traces" / "bytedance-st" / "st-kineto", recording, "--json").json
     assert found["unit"] == "micro-batches per second"
     assert len(found["causes"]) == 6
+
+
+ARGUMENTS = "------------------------ arguments ------------------------\n"
+
+
+@pytest.fixture
+def whole_log(tmp_path):
+    """A log of Megatron-LM from its first line on: its arguments, 100 kB of other output, then its steps."""
+
+    def write(name, ranks, batch, ms, **more):
+        said = {"world_size": 2 * ranks, "pipeline_model_parallel_size": ranks, "tensor_model_parallel_size": 1}
+        said |= {"micro_batch_size": 2, "global_batch_size": batch, "seq_length": 2048, **more}
+        head = "".join(f"  {key} {'.' * (48 - len(key))} {value}\n" for key, value in said.items())
+        steps = "".join(MEGATRON.format(n=n, ms=ms, batch=batch) for n in range(1, 6))
+        (tmp_path / name).write_text(ARGUMENTS + head + "NCCL INFO a line\n" * 6000 + steps)
+        return tmp_path / name
+
+    return write
+
+
+def test_logs_that_begin_with_their_arguments_answer_the_founding_case_without_options(cli, whole_log):
+    """4 GPUs (PP=2, m=8), then 8 (PP=4, m=4), tokens per second x 0.82: the bubble alone gives 9 / 7."""
+    found = cli("why", whole_log("four.log", 2, 32, 4000.0), whole_log("eight.log", 4, 16, 2439.0), "--json").json
+    assert found["throughput_ratio"] == pytest.approx(0.82, rel=1e-3)
+    assert (found["unit"], found["evidence"]) == ("tokens per second", "measured")
+    assert found["factors"]["gpus"] == 2
+    assert found["bubble_explains_ratio"] == pytest.approx(9 / 7)
+    assert not found["missing"]
+
+
+def test_options_serve_only_logs_without_arguments(cli, whole_log):
+    paths = whole_log("a.log", 2, 32, 1000.0), whole_log("b.log", 4, 16, 1000.0)
+    found = cli("why", *paths, "--ranks", 8, "--data", 1, "--micro-batch", 1, "--json").json
+    assert [found[side]["pipeline"] for side in "ab"] == [2, 4]
+
+
+def test_a_full_recomputation_in_a_log_is_told_from_its_arguments(cli, whole_log):
+    more = {"recompute_granularity": "full", "recompute_method": "uniform", "recompute_num_layers": 1}
+    paths = whole_log("a.log", 4, 16, 750.0), whole_log("b.log", 4, 16, 1000.0, **more)
+    assert any("Full recomputation in b.log" in line for line in cli("why", *paths, "--json").json["verdict"])
+
+
+def test_fit_needs_no_options_for_such_a_log_and_refuses_those_that_contradict_it(cli, whole_log):
+    path = whole_log("a.log", 4, 16, 700.0)
+    found = cli("fit", path, "--json").json
+    assert (found["ranks"], found["slot_ms"]) == (4, pytest.approx(100))  # 4 micro-batches and 3 slots of bubble
+    ran = cli("fit", path, "--ranks", 8)
+    assert ran.status == 2
+    assert "--ranks 8: " in ran.err
+    assert "says 4 of itself" in ran.err
+
+
+def test_fit_of_a_log_without_arguments_asks_for_the_ranks(cli, log):
+    ran = cli("fit", log("a.log", 0.1, 0.2, [8]))
+    assert ran.status == 2
+    assert "give --ranks" in ran.err

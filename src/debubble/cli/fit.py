@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 @click.command(cls=Verb)
 @click.argument("file", type=PLACE)
-@click.option("-p", "--ranks", type=COUNT, required=True, help="Ranks of the pipeline.")
+@click.option("-p", "--ranks", type=COUNT, help="Ranks of the pipeline, where the log does not begin with them.")
 @click.option("--data", type=COUNT, help="Data-parallel replicas: with --micro-batch turns batches into micro-batches.")
 @click.option("--micro-batch", type=COUNT, help="Samples in one micro-batch.")
 @click.option("--constant-batch", is_flag=True, help="All rows share one batch; micro-batches cut it finer.")
@@ -30,17 +30,42 @@ if TYPE_CHECKING:
 def fit(file: Path, *, as_json: bool, **given: Any) -> None:
     """Fit step times of FILE: a log of Megatron-LM or DeepSpeed, or a CSV of batch or microbatches, and seconds.
 
-    step = fixed + (m + p - 1) x slot. A column gb (peak memory) is fitted to the micro-batches in flight.
+    step = fixed + (m + p - 1) x slot. A column gb (peak memory) is fitted to the micro-batches in flight. A log of
+    Megatron-LM that begins with its arguments needs no options.
     """
     from ..formats.steplog import read_steps
     from .fit_text import show_fit
     from .report import emit
 
+    given |= _told(file, given)
     found = fitted(read_steps(file), Asked(constant=given.pop("constant_batch"), **given))
     if as_json:
         emit(document_of(found))
     else:
         show_fit(found, document_of(found))
+
+
+def _told(file: Path, given: dict[str, Any]) -> dict[str, int | None]:
+    """Ranks, replicas and samples of a micro-batch, as the log begins with them or as the options say.
+
+    Raises:
+        InputError: nothing says how many ranks there are, or an option contradicts the log.
+    """
+    from .log_head import setup_of_log
+
+    setup = setup_of_log(file)
+    own = {"ranks": setup.pipeline, "data": setup.replicas, "micro_batch": setup.micro_batch}
+    faults = [
+        Fault(f"--{name.replace('_', '-')} {given[name]}", f"{file} says {value} of itself", "leave it out")
+        for name, value in own.items()
+        if value and given[name] and value != given[name]
+    ]
+    if not own["ranks"] and not given["ranks"]:
+        rule = "nothing says how many ranks its pipeline has"
+        faults.append(Fault(str(file), rule, "give --ranks, or a log from its first line on"))
+    if faults:
+        raise InputError(*faults)
+    return {name: given[name] or value for name, value in own.items()}
 
 
 def fitted(log: StepLog, asked: Asked) -> Fitted:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -10,6 +11,7 @@ from .fit_document import Asked, Fitted
 if TYPE_CHECKING:
     from ..formats.places import Said
     from ..formats.steplog import StepLog
+    from ..frameworks.setup import Setup
     from ..job import Job
 
 SLOW = 1.5  # steps longer than this times the median are no measurement of a job
@@ -20,27 +22,51 @@ def job_of_log(path: Path, said: Said, micro_batch: int | None) -> tuple[Job, Fi
 
     Args:
         path: of the log, or of a table of step times.
-        said: ranks of a pipeline, replicas and chunks, which logs do not tell.
+        said: ranks of a pipeline, replicas and chunks, where the log does not begin with its arguments.
         micro_batch: samples in one; None where unknown.
 
     Raises:
         InputError: no step time stands in it, or the sizes do not fit its batches.
     """
     from ..formats.steplog import read_steps
+    from .log_head import setup_of_log
 
-    log = read_steps(path)
-    job = _job(log, path.name, said, micro_batch)
-    if said.ranks is None or job.microbatches is None:
+    log, setup = read_steps(path), setup_of_log(path)
+    job = _job(log, _sizes(path.name, setup, said, micro_batch))
+    if job.pipeline is None or job.microbatches is None:
         return job, None
     from .fit import fitted
 
-    return job, fitted(log, Asked(said.ranks, said.data, micro_batch, constant=False, forecast=(), capacity=None))
+    asked = Asked(job.pipeline, job.data, job.micro_batch, constant=False, forecast=(), capacity=None)
+    return job, fitted(log, asked)
 
 
-def _job(log: StepLog, name: str, said: Said, micro_batch: int | None) -> Job:
+def _sizes(name: str, setup: Setup, said: Said, micro_batch: int | None) -> Job:
+    """The job as its log begins with it, and as the options say where it does not."""
+    from ..frameworks.megatron import MEGATRON
+    from ..job import Job
+
+    return Job(
+        name=name,
+        gpus=setup.gpus,
+        pipeline=setup.pipeline or said.ranks,
+        tensor=setup.tensor,
+        context=setup.context,
+        data=setup.replicas or said.data,
+        micro_batch=setup.micro_batch or micro_batch,
+        global_batch=setup.global_batch,
+        sequence=setup.sequence,
+        chunks=setup.chunks or said.chunks or 1,
+        schedule=(MEGATRON.schedule(setup) if setup.pipeline else None) or "1f1b",
+        recompute=setup.recompute or "none",
+    )
+
+
+def _job(log: StepLog, sizes: Job) -> Job:
+    """With the batch and the step of the setting that most steps have."""
     import numpy as np
 
-    from ..job import Job, Measured, settled
+    from ..job import Measured, settled
 
     timed = np.flatnonzero(np.isfinite(log.seconds))
     setting = np.nan_to_num(np.stack([log.batch, log.microbatches])[:, timed], nan=-1.0)
@@ -49,15 +75,6 @@ def _job(log: StepLog, name: str, said: Said, micro_batch: int | None) -> Job:
     seconds = log.seconds[timed][index.reshape(-1) == most]
     seconds = seconds[seconds <= SLOW * np.median(seconds)]
     batch, microbatches = (int(value) if value > 0 else None for value in settings[:, most])
-    return settled(
-        Job(
-            name=name,
-            pipeline=said.ranks,
-            data=said.data,
-            microbatches=microbatches,
-            micro_batch=micro_batch,
-            global_batch=batch,
-            chunks=said.chunks or 1,
-            measured=Measured(step=float(np.median(seconds)) * 1e9),
-        )
-    )
+    measured = Measured(step=float(np.median(seconds)) * 1e9, evidence="measured")
+    batch = batch or (None if microbatches else sizes.global_batch)
+    return settled(replace(sizes, microbatches=microbatches, global_batch=batch, measured=measured))

@@ -17,7 +17,6 @@ if TYPE_CHECKING:
     from ..planning.calibrate_stages import StageRun
     from ..planning.measured import Row
 
-HEAD = 4_000_000  # bytes of a log in which its arguments stand
 WARM_UP = 1  # first steps that are left out
 FAR = 2.0  # times the estimate; beyond it a run is hardly of this model, layout and device
 
@@ -106,9 +105,10 @@ def _of_trace(path: Path, said: dict[str, Any], model: Model, cluster: Cluster, 
 
 def _is_log(path: Path) -> bool:
     from ..formats.steplog import is_log
+    from ..formats.stream import first_bytes
+    from .log_head import HEAD
 
-    with path.open("rb") as stream:
-        return path.suffix.lower() != ".csv" and is_log(stream.read(HEAD))
+    return path.suffix.lower() != ".csv" and is_log(first_bytes(path, HEAD))
 
 
 def _of_log(path: Path, model: Model, cluster: Cluster, base: Layout) -> Row:
@@ -116,17 +116,13 @@ def _of_log(path: Path, model: Model, cluster: Cluster, base: Layout) -> Row:
     import numpy as np
 
     from ..formats.steplog import read_steps
-    from ..frameworks.flags import dump_pairs
     from ..frameworks.laid_out import laid_out
     from ..frameworks.megatron import MEGATRON
-    from ..frameworks.read import read_setup
     from ..planning.measured import Row
+    from .log_head import setup_of_log
     from .plan_launched import refuse_other_model
 
-    steps = read_steps(path).seconds
-    with path.open("rb") as stream:
-        text = stream.read(HEAD).decode("utf-8", errors="replace")
-    setup = MEGATRON.settled(read_setup(MEGATRON, dump_pairs(text)).setup)
+    steps, setup = read_steps(path).seconds, setup_of_log(path)
     missing = [MEGATRON.key(name) for name in ("pipeline", "tensor", "micro_batch") if getattr(setup, name) is None]
     missing += [] if setup.flush else [MEGATRON.key("global_batch")]
     if missing:

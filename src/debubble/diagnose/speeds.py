@@ -26,8 +26,8 @@ class Figure:
 
 
 def stated_speeds(job: Job) -> dict[str, Figure]:
-    """Throughput as stated, and what follows from it: of the whole run, or per GPU for the units in ``PER_GPU``."""
-    return {unit: Figure(value, "stated") for unit, value in _stated(job)}
+    """Throughput as stated or logged, and what follows: of the whole run, or per GPU for the units in ``PER_GPU``."""
+    return {unit: Figure(value, job.measured.evidence) for unit, value in _stated(job)}
 
 
 def speeds_of_step(job: Job, step_ns: float, evidence: str, tokens: float | None = None) -> dict[str, Figure]:

@@ -28,6 +28,7 @@ _NUMBER = r"([-+]?(?:\d+\.?\d*|\.\d+)(?:[eE][-+]?\d+)?)"
 _ELAPSED = re.compile(rf"elapsed time per iteration \((ms|s)\):\s*{_NUMBER}")
 _ITERATION = re.compile(r"iteration\s+(\d+)\s*/")
 _BATCH = re.compile(r"global batch size:\s*(\d+)")
+_ARGUMENTS = re.compile(r"using world size: \d+|-{4,} arguments -{4,}")  # long before its first step
 # DeepSpeed's pipeline engine: steps: 10 loss: 3.1416 iter time (s): 3.210 samples/sec: 39.875
 _DEEPSPEED = re.compile(rf"steps: (\d+) loss: .*? iter time \(s\): {_NUMBER} samples/sec: {_NUMBER}")
 # Timers. Megatron-LM names are padded with dots; older ones and DeepSpeed's stand in one line behind "time (ms)".
@@ -97,7 +98,7 @@ class StepLog:
 def is_log(head: bytes) -> bool:
     """Whether a file that begins like this is a log of steps, of a kind that is known."""
     text = head.decode("utf-8", "replace")
-    return any(pattern.search(text) for pattern in (_ELAPSED, _DEEPSPEED, _LINE_OF_TIMERS, _HEADING))
+    return any(pattern.search(text) for pattern in (_ELAPSED, _DEEPSPEED, _LINE_OF_TIMERS, _HEADING, _ARGUMENTS))
 
 
 def is_step_table(head: bytes) -> bool:
