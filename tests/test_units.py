@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from debubble.errors import InputError
-from debubble.units import count_bytes, nanoseconds
+from debubble.units import count_bytes, nanoseconds, percent
 
 
 @pytest.mark.parametrize(
@@ -42,3 +42,12 @@ def test_any_text_is_a_finite_duration_or_an_input_error(text):
     except InputError:
         return
     assert 0 <= value < float("inf")
+
+
+def test_a_share_of_no_work_is_said_in_words():
+    assert [percent(share) for share in (3 / 11, 0, float("inf"), float("nan"))] == [
+        "27.3 %",
+        "0.0 %",
+        "none: no work",
+        "none: no work",
+    ]

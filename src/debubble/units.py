@@ -1,4 +1,4 @@
-"""Quantities as people write them: ``20ms`` becomes nanoseconds, ``16GiB`` becomes bytes."""
+"""Quantities as people write them, ``20ms`` and ``16GiB``, and shares as they read them, ``27.3 %``."""
 
 from __future__ import annotations
 
@@ -48,6 +48,11 @@ def count_bytes(text: str, name: str = "size") -> int:
         rule = "a size is a number, not below 0, with kB, MB, GB, TB or KiB, MiB, GiB, TiB behind it"
         raise InputError(Fault(f"{name} = {text}", rule, "write it as in 80GB"))
     return round(value)
+
+
+def percent(share: float) -> str:
+    """A share with one digit behind the point; in words where there is no work of which it could be one."""
+    return f"{100 * share:.1f} %" if math.isfinite(share) else "none: no work"
 
 
 def _quantity(text: str, units: dict[str, float] | dict[str, int]) -> float | None:

@@ -128,4 +128,6 @@ def test_a_million_ops_become_bins_of_a_few_hundred_kilobytes():
 def test_a_run_without_any_work_is_drawn():
     schedule = build("1f1b", Shape(2, 2))
     timeline = simulate(lower(schedule), costs_of(Rates(forward=0, backward=0), schedule))
-    assert '"window":0' in html(page_of(named(timeline, "nothing")))
+    page = html(page_of(named(timeline, "nothing")))
+    assert '"window":0' in page
+    assert "idle share 100.0 %, bubble ratio none: no work" in page

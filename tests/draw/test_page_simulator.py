@@ -20,6 +20,7 @@ from debubble.op import KINDS
 from debubble.schedule import Shape
 from debubble.schedules.catalog import CATALOG, build
 from debubble.simulate import simulate
+from debubble.units import percent
 from node import ask
 
 NAMES = ("gpipe", "1f1b", "eager-1f1b", "interleaved", "looped-bfs", "interleaved-zb", "zb-h1", "zb-h2")
@@ -123,6 +124,25 @@ def test_more_microbatches_on_more_ranks_with_chunks_equal_the_python_at_the_sam
     assert speedup == pytest.approx(before / 8 / (expected[0] / 24))
     assert per_gpu == pytest.approx(speedup / 2)
     assert memory == pytest.approx(expected[3] / 4 / 2)  # half as many layers on a rank
+
+
+@pytest.mark.parametrize(
+    ("hop", "says"),
+    [
+        (0, "No time passes, so samples per second cannot be compared"),
+        (1_000_000, "1.00 times the samples per second of a GPU"),
+    ],
+)
+def test_a_change_without_any_work_is_said_in_words(hop, says):
+    base = {"schedule": "1f1b", "ranks": 2, "microbatches": 4, "table": [[0, 0]] * 4, "transfer": hop}
+    script = "const now = whatIf(q), c = compare(q, q, now, now); return [now.window, now.idleShare, sentence(c)];"
+    [(window, idle, sentence)] = ask(script, [base])
+    schedule = build("1f1b", Shape(2, 4))
+    spent = account(simulate(lower(schedule), costs_of(Rates(0, 0, transfer=hop), schedule)))
+    assert (window, idle) == (spent.window, spent.idle_share)
+    assert sentence.startswith(says)
+    assert sentence.endswith(f"idle share 100.0 %, bubble ratio {percent(spent.bubble_ratio)}.")
+    assert "none: no work" in sentence
 
 
 @settings(max_examples=20, deadline=None)

@@ -9,6 +9,7 @@ from ..diagnose.evidence.replicas import Replica
 from ..diagnose.replay import WhatIf
 from ..diagnose.report import Diagnosis
 from ..draw.tables import duration
+from ..units import percent
 from .answers import granted, legend, letters, memory
 from .blocks import Block, Picture, Sentences, Table
 from .console import Look
@@ -68,9 +69,9 @@ def _numbers(d: Diagnosis) -> Table:
     ratios = [each.bubble_ratio for each in d.summary.accounts]
     rows = [
         ["pipeline window", duration(d.summary.makespan_ns), duration(min(lengths)), duration(max(lengths)), "median"],
-        ["idle share, idle / all", *map(_percent, (d.summary.idle_share, min(shares), max(shares))), "mean"],
-        ["bubble ratio, idle / busy", *map(_percent, (d.summary.bubble_ratio, min(ratios), max(ratios))), "mean"],
-        ["idle share if only the schedule idled", _percent(1 - d.causes.most_busy), "", "", "simulated"],
+        ["idle share, idle / all", *map(percent, (d.summary.idle_share, min(shares), max(shares))), "mean"],
+        ["bubble ratio, idle / busy", *map(percent, (d.summary.bubble_ratio, min(ratios), max(ratios))), "mean"],
+        ["idle share if only the schedule idled", percent(1 - d.causes.most_busy), "", "", "simulated"],
     ]
     if d.summary.step_ns is not None and d.summary.outside_ns is not None:
         rows.append(["whole step", duration(d.summary.step_ns), "", "", "median"])
@@ -84,7 +85,7 @@ def _numbers(d: Diagnosis) -> Table:
 
 def _why(d: Diagnosis) -> Table:
     window = d.causes.window
-    rows = [[name, _ms(cost), _percent(cost / window if window else 0), WHAT[name]] for name, cost in d.causes]
+    rows = [[name, _ms(cost), percent(cost / window if window else 0), WHAT[name]] for name, cost in d.causes]
     rows.append(["window", _ms(window), "100.0 %", f"simulated again it takes {d.causes.resim_ratio:.3f} of that"])
     return Table("Why (by re-simulation, one change at a time)", ["", "ms", "of window", ""], _padded(rows))
 
@@ -102,7 +103,7 @@ def _when(d: Diagnosis) -> Table:
         [
             f"rank {rank}",
             *(_ms(int(getattr(account, part)[rank])) for part in PARTS),
-            _percent(int(account.compute[rank]) / account.window if account.window else 0),
+            percent(int(account.compute[rank]) / account.window if account.window else 0),
         ]
         for rank in range(len(account.compute))
     ]
@@ -117,7 +118,7 @@ def _replicas(d: Diagnosis) -> Table:
     shown = [*first, middle, *ranked][:MOST_REPLICAS]
     stages = len(middle.stage_ns)
     rows = [
-        [f"replica {each.number}", _ms(round(each.makespan_ns)), _percent(each.idle_share), *_stages(each, middle)]
+        [f"replica {each.number}", _ms(round(each.makespan_ns)), percent(each.idle_share), *_stages(each, middle)]
         for each in shown
     ]
     columns = [f"s{stage}" for stage in range(stages)] if stages <= MOST_STAGES else ["departs most"]
@@ -143,12 +144,12 @@ def _transfers(d: Diagnosis) -> Table:
             str(each.receives),
             _ms(each.waiting_ns),
             _ms(each.transfer_ns),
-            _percent(each.waiting_ns / max(1, each.waiting_ns + each.transfer_ns)),
+            percent(each.waiting_ns / max(1, each.waiting_ns + each.transfer_ns)),
             f"{each.usual_ns / 1e6:.2f}",
         ]
         for each in longest
     ]
-    title = f"Receives split by their sends, ms (measured; {_percent(d.run.matched_share)} of transfers matched)"
+    title = f"Receives split by their sends, ms (measured; {percent(d.run.matched_share)} of transfers matched)"
     return Table(title, ["", "receives", "waiting", "transfer", "waiting", "one transfer"], rows)
 
 
@@ -164,7 +165,7 @@ def _what_if(d: Diagnosis) -> Iterator[Block]:
     letter = letters(shown)
     rows = [row for answer in shown for row in _change(answer, letter)]
     more = [f"{len(d.what_ifs) - len(shown)} more changes in --json"] if len(d.what_ifs) > len(shown) else []
-    title = f"What would help, per sample (simulated; the replay fits to {_percent(abs(1 - d.causes.resim_ratio))})"
+    title = f"What would help, per sample (simulated; the replay fits to {percent(abs(1 - d.causes.resim_ratio))})"
     yield Table(title, ["change", "m", "held", "memory", "step", "samples/s", "if"], rows)
     yield Sentences("", [*legend(letter), *more])
 
@@ -179,7 +180,3 @@ def _change(answer: WhatIf, letter: dict[str, str]) -> list[list[str]]:
 
 def _ms(nanoseconds: int) -> str:
     return f"{nanoseconds / 1e6:,.1f}"
-
-
-def _percent(share: float) -> str:
-    return f"{100 * share:.1f} %"

@@ -12,7 +12,6 @@ from ..costs import Rates, costs_of
 from ..diagnose.causes import Causes, causes
 from ..diagnose.fit import fitted
 from ..diagnose.report import REMEDIES, Diagnosis
-from ..diagnose.verdict import percent
 from ..diagnose.what_if import TRUSTED
 from ..draw.html import Page, Run
 from ..draw.tables import duration
@@ -20,6 +19,7 @@ from ..memory import peak_activations
 from ..observation import Window
 from ..op import Kind
 from ..timeline import Timeline
+from ..units import percent
 from .diagnose_blocks import WHAT
 from .page_measured import sections_of
 from .page_parts import (
@@ -88,10 +88,8 @@ def _dearest(found: Causes) -> tuple[str, int]:
 def _shown_verdict(shown: Shown, found: Causes) -> list[str]:
     spent, evidence = shown.account, "exact" if shown.closed else shown.account.evidence
     ranks = f"{shown.schedule.ranks} ranks" if shown.schedule.ranks > 1 else "1 rank"
-    lines = [
-        f"{ranks} idle for {percent(spent.idle_share)} of {duration(spent.window)} ({evidence}): "
-        f"a bubble ratio of {percent(spent.bubble_ratio)}."
-    ]
+    ratio = f"a bubble ratio of {percent(spent.bubble_ratio)}" if spent.compute.any() else "there is no work at all"
+    lines = [f"{ranks} idle for {percent(spent.idle_share)} of {duration(spent.window)} ({evidence}): {ratio}."]
     name, cost = _dearest(found)
     if cost > 0:
         lines.append(f"The largest part is {name}, {duration(cost)}: {WHAT[name]}. Remedy: {REMEDIES[name]}.")

@@ -14,13 +14,13 @@ from ..diagnose.fit import fitted, present, stage_means
 from ..diagnose.own import closed_form
 from ..diagnose.recognise import recognise
 from ..diagnose.report import REMEDIES
-from ..diagnose.verdict import percent
 from ..diagnose.what_if import TRUSTED
 from ..draw.html import MOST_BOXES, Run
 from ..lower import needs_of
 from ..op import KINDS, Kind
 from ..schedule import Schedule, Shape
 from ..timeline import Timeline
+from ..units import percent
 from .diagnose_blocks import WHAT
 from .report import per_rank
 

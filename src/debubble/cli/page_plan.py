@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Any
 
 from ..account import Account, account
 from ..diagnose.causes import causes
-from ..diagnose.verdict import percent
 from ..draw.html import Page
 from ..draw.tables import duration
 from ..errors import DebubbleError
@@ -16,6 +15,7 @@ from ..frameworks.backends import BACKENDS
 from ..memory import peak_activations
 from ..planning.judge import simulated
 from ..planning.verdict import scaled
+from ..units import percent
 from .page_parts import Tile, bubble_tile, promise_tile, run_of, tile, what_if
 from .plan_text import MILLISECOND, PARTS, Planned, ranked, ruled_out, scaling
 from .take import Item, launch_item, take

@@ -10,7 +10,7 @@ from typing import Any
 from ..account import account
 from ..diagnose.own import rates
 from ..diagnose.sides import Side
-from ..diagnose.verdict import percent, verdict
+from ..diagnose.verdict import verdict
 from ..diagnose.what_if import TRUSTED
 from ..diagnose.why import Comparison
 from ..draw.html import Page
@@ -18,6 +18,7 @@ from ..lower import lower
 from ..memory import peak_activations
 from ..simulate import simulate
 from ..timeline import Timeline
+from ..units import percent
 from .page_parts import Tile, bubble_tile, causes_of, fit_tile, run_of, tile, what_if_measured
 from .take import document_item, launch_item, show_command, take
 

@@ -175,6 +175,7 @@ def _side(run: Side) -> dict[str, Any]:
         "ceiling_ratio": run.ceiling_ratio,
         "ceiling_barrier_ratio": run.ceiling_barrier_ratio,
         "causes": [{"cause": name, "cost_ms": cost / MILLISECOND} for name, cost in run.causes or ()],
+        "remarks": run.remarks,
     }
 
 

@@ -7,9 +7,10 @@ from pathlib import PurePath
 
 from ..diagnose.frontier import frontier
 from ..diagnose.sides import Side
-from ..diagnose.verdict import checks, percent, times, verdict
+from ..diagnose.verdict import checks, times, verdict
 from ..diagnose.why import Comparison
 from ..draw.tables import duration
+from ..units import percent
 from .answers import granted, legend, letters, memory
 from .blocks import Block, Picture, Sentences, Table
 from .console import Look
@@ -35,6 +36,8 @@ def blocks(comparison: Comparison, look: Look) -> list[Block]:
         found += _ways_out(comparison)
     if comparison.asks:
         found.append(Sentences("To know more, state", _asked(comparison)))
+    if remarks := [f"{run.name}: {each}" for run in (comparison.a, comparison.b) for each in run.remarks]:
+        found.append(Sentences("Remarks", remarks))
     return found
 
 

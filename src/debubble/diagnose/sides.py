@@ -26,6 +26,7 @@ from .own import Own, halved, own, rates, shape
 from .recognise import recognise
 from .replay import MOST_OPS, Replay
 from .speeds import Figure, speeds_of_step, stated_speeds
+from .what_if import TRUSTED
 from .windows import Summary, summarise
 
 MOST_SIMULATED = 1_000_000  # ops of a job whose durations are stated
@@ -49,6 +50,7 @@ class Side:
         replay: what changes are tried on; None where the order is not known.
         outside_ns: what a step holds beside its pipeline window.
         summary: of all windows, where it was measured.
+        remarks: what was left out of a measurement or repaired, a sentence each.
     """
 
     name: str
@@ -63,6 +65,7 @@ class Side:
     replay: Replay | None = None
     outside_ns: float = 0
     summary: Summary | None = None
+    remarks: tuple[str, ...] = ()
 
     @property
     def gpus(self) -> int | None:
@@ -73,6 +76,11 @@ class Side:
     def measured(self) -> bool:
         """Whether it was measured op by op, not stated."""
         return self.summary is not None
+
+    @property
+    def replay_fits(self) -> bool:
+        """Whether changes may be tried on it: simulated again, its window is as long as it was, but for a tenth."""
+        return self.replay is not None and (self.causes is None or abs(self.causes.resim_ratio - 1) <= TRUSTED)
 
     @property
     def peak_activations(self) -> float | None:
@@ -161,24 +169,23 @@ def _of_observation(run: Observation) -> Side:
     summary = summarise(run)
     timeline = summary.window.timeline
     schedule = timeline.program.schedule
-    found = causes(timeline)
+    found = None if run.torn else causes(timeline)  # what missing ranks did is not known, nor what the order costs
     known = recognise(schedule)
     job = _sizes(run, summary, known.name)
-    idle = 1 - found.most_busy
-    outside = summary.outside_ns or 0
-    step = summary.makespan_ns + outside
+    step = summary.makespan_ns if summary.step_ns is None else summary.step_ns
     return Side(
         name=job.name,
         job=job,
-        own=Own(idle, idle, "simulated"),
+        own=None if found is None else Own(1 - found.most_busy, 1 - found.most_busy, "simulated"),
         speeds=speeds_of_step(job, step, "measured", run.tokens),
         busy=Figure(1 - summary.idle_share, "measured"),
-        window_share=summary.makespan_ns / step if summary.outside_ns is not None else None,
+        window_share=summary.makespan_ns / step if summary.step_ns is not None else None,
         timeline=timeline,
         causes=found,
-        replay=replay_of(run, summary, known.name),
-        outside_ns=outside,
+        replay=None if run.torn else replay_of(run, summary, known.name),
+        outside_ns=summary.outside_ns or 0,
         summary=summary,
+        remarks=run.remarks,
     )
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from ..units import percent
 from .sides import Side
 from .speeds import MICROBATCHES, STEPS
 from .why import Comparison
@@ -27,7 +28,7 @@ CHECKS = (
 )
 PARTS = {
     "outside": "time outside the pipeline",
-    "imbalance_and_transfer": "imbalance and transfers",
+    "imbalance_and_transfer": "imbalance, transfers and late hosts",
     "work_rate": "work in a busy second",
 }
 
@@ -43,6 +44,7 @@ def verdict(c: Comparison) -> list[str]:
         *_batch(c),
         *_tie(c),
         *_ceiling(c),
+        *_no_way_out(c.b),
     ]
 
 
@@ -61,11 +63,6 @@ def times(value: float) -> str:
     return f"{value:.2f}" if value < 10 else f"{value:.3g}"
 
 
-def percent(share: float) -> str:
-    """A share with one digit behind the point."""
-    return f"{100 * share:.1f} %"
-
-
 def _headline(c: Comparison) -> Iterator[str]:
     if c.ratio is None:
         yield "Neither throughput was stated, so only what the schedules themselves would do can be compared."
@@ -75,7 +72,7 @@ def _headline(c: Comparison) -> Iterator[str]:
     kind = f"{c.unit}, {c.ratio.evidence}"
     yield f"{c.b.name} has {times(c.ratio.value)} times the throughput of {c.a.name} ({kind}){each}."
     if c.unit == STEPS or (c.unit == MICROBATCHES and c.a.job.micro_batch is None):
-        yield f"That takes {'steps' if c.unit == STEPS else 'micro-batches'} of both to hold as many samples."
+        yield f"It holds if {'steps' if c.unit == STEPS else 'micro-batches'} of both have as many samples."
     step_a, step_b = (run.job.measured.step for run in (c.a, c.b))
     if step_a and step_b and step_b > step_a and c.ratio.value > 1:
         yield f"Its steps take {times(step_b / step_a)} times as long because they hold more: it is not slower."
@@ -108,7 +105,7 @@ def _bubble(c: Comparison) -> Iterator[str]:
         yield from _bounded_bubble(c, low)
         return
     whole = f"{c.b.name} {times(low)} times as fast as {c.a.name} ({_own_evidence(c)})"
-    if c.ratio is not None and low >= 1 > c.ratio.value:
+    if c.ratio is not None and low >= 1 > c.ratio.value + NOTICEABLE:
         yield f"The bubble did not make it slower: alone, it would still have made {whole}."
     else:
         yield f"The bubble alone would have made {whole}."
@@ -229,3 +226,14 @@ def _ceiling(c: Comparison) -> Iterator[str]:
         f"No schedule can make {c.b.name} more than {times(ceiling)} times as fast as it is; with the barrier that "
         f"ends a step, no order of this placement more than {times(barrier)} times ({evidence})."
     )
+
+
+def _no_way_out(run: Side) -> Iterator[str]:
+    """Why no change is tried on a run that was measured."""
+    if not run.measured or run.replay_fits:
+        return
+    if run.causes is None:
+        yield f"No way out of {run.name} is offered: ranks of it are missing."
+    else:
+        again = f"simulated again, its window takes {run.causes.resim_ratio:.2f} of what was measured"
+        yield f"No way out of {run.name} is offered: {again}."

@@ -128,7 +128,7 @@ def why(first: Job | Observation, second: Job | Observation, *, changes: bool = 
         factors=factors,
         busy_evidence=evidence,
         explains=explains,
-        next=tuple(ways_out(b.replay)) if changes and b.replay is not None else (),
+        next=tuple(ways_out(b.replay)) if changes and b.replay is not None and b.replay_fits else (),
         tie_hop_ns=_tie_hop(a, b),
         asks=asks,
     )

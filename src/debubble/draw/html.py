@@ -22,6 +22,7 @@ from numpy.typing import NDArray
 from ..account import Account
 from ..schedule import Schedule
 from ..timeline import Timeline
+from ..units import percent
 from .scene import Scene, chunk_of_stage, scene, shares
 
 MOST_BOXES = 200_000  # ops that a browser draws one by one; above, exact shares of equal bins
@@ -137,7 +138,7 @@ def _run(run: Run) -> dict[str, Any]:
         "slices": schedule.slices,
         "ops": len(schedule),
         "window": drawn.window,
-        "sentence": f"idle share {_percent(run.account.idle_share)}, bubble ratio {_percent(run.account.bubble_ratio)}",
+        "sentence": f"idle share {percent(run.account.idle_share)}, bubble ratio {percent(run.account.bubble_ratio)}",
         "per_rank": list(run.per_rank),
     }
     return head | (_boxes(drawn) if len(schedule) <= MOST_BOXES else _shares(drawn))
@@ -179,10 +180,6 @@ def _shares(drawn: Scene) -> dict[str, Any]:
     bins = max(1, min(BINS, MOST_SHARES // drawn.schedule.ranks))
     by_kind = np.moveaxis(shares(drawn, bins), 2, 0)
     return {"bins": bins, "offsets": [], "columns": _pack(np.ascontiguousarray(by_kind, "<f4").tobytes())}
-
-
-def _percent(share: float) -> str:
-    return f"{100 * share:.1f} %"
 
 
 def _pack(data: bytes) -> str:

@@ -15,6 +15,7 @@ from ..op import Kind
 from ..program import Program
 from ..schedule import Schedule
 from ..timeline import Timeline
+from ..units import percent
 from .html import Page, Run, html
 from .svg import svg
 from .tables import duration, table
@@ -100,7 +101,7 @@ def of_account(spent: Account) -> Bundle:
 
 
 def _shares(spent: Account) -> str:
-    return f"idle share {100 * spent.idle_share:.1f} %, bubble ratio {100 * spent.bubble_ratio:.1f} %"
+    return f"idle share {percent(spent.idle_share)}, bubble ratio {percent(spent.bubble_ratio)}"
 
 
 def _rows(spent: Account) -> Iterator[dict[str, float]]:

@@ -183,7 +183,7 @@ function explainBin(run, rank, time) {
     + (parts.length ? ` (${parts.map(([share, word]) => `${word} ${percent(share)}`).join(", ")}).` : ".");
 }
 
-const percent = share => Number.isFinite(share) ? `${(100 * share).toFixed(1).replace("-0.0", "0.0")} %` : "all";
+const percent = share => Number.isFinite(share) ? `${(100 * share).toFixed(1).replace("-0.0", "0.0")} %` : "none: no work"; // as in Python
 
 function duration(ns) {
   const [unit, size] = [["s", 1e9], ["ms", 1e6], ["us", 1e3], ["ns", 1]].find(([, n]) => Math.abs(ns) >= n) ?? ["ms", 1];
@@ -223,5 +223,5 @@ function zones(run) {
 
 if (typeof module !== "undefined") {
   Object.assign(globalThis, require("./simulate.js"));
-  module.exports = { duration, explain, gapBefore, gapsOf, inflate, leaves, needOf, opName, orderOf, rankOf, runOf, unpack, working, zones };
+  module.exports = { duration, explain, gapBefore, gapsOf, inflate, leaves, needOf, opName, orderOf, percent, rankOf, runOf, unpack, working, zones };
 }

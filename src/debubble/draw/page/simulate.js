@@ -102,8 +102,8 @@ function whatIf({ order, schedule, ranks, microbatches, chunks = 1, slices = 1, 
       most = Math.max(most, held);
     });
   });
-  const idle = window * ranks - busy;
-  return { order: rows, times, window, busy, idleShare: 1 - busy / (window * ranks), bubbleRatio: idle / busy, peak: most / (slices * chunks) };
+  const all = window * ranks, idleShare = all ? 1 - busy / all : 1, bubbleRatio = busy ? (all - busy) / busy : Infinity;
+  return { order: rows, times, window, busy, idleShare, bubbleRatio, peak: most / (slices * chunks) };
 }
 
 // Work along the depth of the model, cut anew into equal stages: `line` holds the work of as many equal stages as it is long.

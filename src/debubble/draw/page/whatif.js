@@ -103,18 +103,25 @@ class WhatIf {
 
   say(asked, then) {
     const { base, now } = this, before = compare(base, base, now, now);
-    const more = then.memory > 1.005 ? `, for ${then.memory.toFixed(2)} times the memory of activations` : then.memory < .995 ? `, with ${then.memory.toFixed(2)} times the memory of activations` : ", in the same memory";
-    this.answer.textContent = `${then.perGpu.toFixed(2)} times the samples per second of a GPU${more} (simulated): `
-      + `idle share ${percent(then.idleShare)}, bubble ratio ${percent(then.bubbleRatio)}.`;
+    this.answer.textContent = sentence(then);
     const line = (name, show) => [name, show(before), show(then)];
     this.table.replaceChildren();
     table(this.table, ["simulated", "as it is", "with the change"], [
       line("pipeline window", n => duration(n.window)), line("idle share = idle / all", n => percent(n.idleShare)),
       line("bubble ratio = idle / busy", n => percent(n.bubbleRatio)), line("time per micro-batch", n => duration(n.perSample)),
-      line("samples per second of a pipeline", n => `${n.speedup.toFixed(2)} x`), line("samples per second of a GPU", n => `${n.perGpu.toFixed(2)} x`),
+      line("samples per second of a pipeline", n => times(n.speedup)), line("samples per second of a GPU", n => times(n.perGpu)),
       line("activations in flight on the worst rank, in its micro-batches", n => String(+n.peak.toFixed(2))), line("memory of activations on the worst rank", n => `${n.memory.toFixed(2)} x`),
     ]);
   }
+}
+
+const times = ratio => Number.isFinite(ratio) ? `${ratio.toFixed(2)} x` : "no time passes";
+
+// The change in one sentence; where nothing takes any time there is no speed to compare.
+function sentence(then) {
+  const more = then.memory > 1.005 ? `, for ${then.memory.toFixed(2)} times the memory of activations` : then.memory < .995 ? `, with ${then.memory.toFixed(2)} times the memory of activations` : ", in the same memory";
+  const gain = Number.isFinite(then.perGpu) ? `${then.perGpu.toFixed(2)} times the samples per second of a GPU` : "No time passes, so samples per second cannot be compared";
+  return `${gain}${more} (simulated): idle share ${percent(then.idleShare)}, bubble ratio ${percent(then.bubbleRatio)}.`;
 }
 
 function refusal({ schedule, microbatches, ranks }) {
@@ -123,6 +130,6 @@ function refusal({ schedule, microbatches, ranks }) {
 }
 
 if (typeof module !== "undefined") {
-  Object.assign(globalThis, require("./simulate.js"));
-  module.exports = { OWN, ask, compare };
+  Object.assign(globalThis, require("./simulate.js"), require("./run.js"));
+  module.exports = { OWN, ask, compare, sentence };
 }
