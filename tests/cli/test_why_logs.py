@@ -136,3 +136,30 @@ def test_fit_of_a_log_without_arguments_asks_for_the_ranks(cli, log):
     ran = cli("fit", log("a.log", 0.1, 0.2, [8]))
     assert ran.status == 2
     assert "give --ranks" in ran.err
+
+
+def test_no_way_out_is_offered_where_simulating_again_misses_the_window_by_more_than_a_tenth(cli, shared):
+    paths = (shared / "traces" / "torch-cpu" / name for name in ("gpipe", "1f1b"))
+    found = cli("why", *paths, "--json").json
+    assert found["next"] == []
+    assert any("simulated again, its window takes 0.88" in line for line in found["verdict"])
+
+
+def test_what_was_left_out_of_either_run_is_said(cli, shared):
+    whole, torn = shared / "traces/bytedance-st/st-kineto", shared / "traces/broken/truncgz"
+    ran = cli("why", whole, torn)
+    assert "truncgz: " in ran.out[ran.out.index("Remarks") :]
+    assert any("cut off" in line for line in cli("why", whole, torn, "--json").json["b"]["remarks"])
+
+
+def test_ranks_that_are_missing_claim_no_bubble_and_no_way_out(cli, shared):
+    whole = shared / "traces/bytedance-st/st-kineto"
+    found = cli("why", whole, whole / "rank0_trace.json.gz", "--json").json
+    assert (found["b"]["idle_share"], found["bubble_explains_ratio"], found["next"]) == (None, None, [])
+
+
+def test_throughput_is_that_of_whole_steps_as_they_were_measured(cli, shared):
+    """ST idles for up to .47 s between its windows, so a step is not the median window and the median gap."""
+    trace = shared / "traces/bytedance-st/st-kineto"
+    found, step = cli("why", trace, trace, "--json").json, cli("diagnose", trace, "--json").json["step_ms"]
+    assert found["a"]["throughput"]["micro-batches per second"]["value"] == pytest.approx(8000 / step)
