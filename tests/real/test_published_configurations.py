@@ -27,6 +27,7 @@ def setup_of(row, nanotron: bool) -> Setup:
     experts = model.experts.count if model.experts else None
     chunks = layout.chunks if layout.chunks > 1 else None
     more = {"context": layout.context, "expert": layout.expert, "experts": experts, "chunks": chunks}
+    more["expert_tensor"] = layout.expert_tensor or None
     on = [flag for part, flag in BACKENDS["nemo"].switches.items() if getattr(layout, part)]
     return Setup(**said, **more, sequence=layout.sequence, global_batch=layout.global_batch, switches=frozenset(on))
 
