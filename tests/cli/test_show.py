@@ -273,3 +273,16 @@ def test_the_list_fits_a_terminal_of_80_columns_and_has_a_line_for_each_schedule
 def test_hints_stay_within_80_columns(cli, name):
     hints = cli("show", "-p", 16, "-m", 16, "--ascii", *name.split()).out.splitlines()[-2:]
     assert max(map(len, hints)) < 80
+
+
+@pytest.mark.parametrize("name", [name for name, entry in ENTRIES.items() if name != "forward-only"])
+def test_nothing_is_wider_than_the_terminal(cli, monkeypatch, name):
+    monkeypatch.setenv("COLUMNS", "80")
+    out = cli("show", name, "-p", "4", "-m", "8", "--rank-scale", "1,1,1,1.25", "--transfer", "100us").out
+    assert max(map(len, out.splitlines())) <= 80
+
+
+def test_only_options_that_were_not_given_are_offered(cli):
+    plain, given = (cli("show", "1f1b", "-p", "4", "-m", "8", *more).out for more in ((), ("--transfer", "100us")))
+    assert "--transfer 100us" in plain.splitlines()[-1]
+    assert "--transfer" not in given.splitlines()[-1]

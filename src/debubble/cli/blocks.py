@@ -58,13 +58,13 @@ def _text(block: Block, width: int) -> str:
         return "\n".join([*title, block.text])
     if isinstance(block, Table):
         return "\n".join([*title, indent(table(block.headers, block.rows, left=block.left), "  ")])
-    return "\n".join([*title, *chain.from_iterable(_wrapped(line, width) for line in block.lines)])
+    return "\n".join([*title, *chain.from_iterable(wrapped(line, width, "  - ", "    ") for line in block.lines)])
 
 
-def _wrapped(line: str, width: int) -> list[str]:
-    """A bullet; no line ends between a number and its unit."""
+def wrapped(line: str, width: int, first: str = "", rest: str = "  ") -> list[str]:
+    """Lines of at most ``width`` columns behind these indents; none ends between a number and its unit."""
     bound = _UNIT.sub("\\1\u00a0\\2", line)
-    lines = wrap(bound, width, initial_indent="  - ", subsequent_indent="    ")
+    lines = wrap(bound, width, initial_indent=first, subsequent_indent=rest)
     return [part.replace("\u00a0", " ") for part in lines]
 
 

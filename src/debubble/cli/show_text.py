@@ -15,6 +15,7 @@ from ..draw.terminal import timeline_text
 from ..op import Kind
 from ..program import Sends
 from ..synth.catalog import ENTRIES
+from .blocks import wrapped
 from .console import Look
 from .report import PARTS
 
@@ -28,7 +29,8 @@ MOST_RANKS = 32  # with a line of their own in the table
 def text(shown: Shown, look: Look) -> str:
     """Everything that ``show`` says about a schedule."""
     picture = timeline_text(shown.timeline, look.width, utf8=look.utf8, colour=look.colour)
-    blocks = [title(shown), picture, *_numbers(shown), "", _ranks(shown), "", *_hints(shown)]
+    head = [*wrapped(title(shown), look.width), picture, *_numbers(shown, look.width)]
+    blocks = [*head, "", _ranks(shown), "", *_hints(shown)]
     return "\n".join(blocks).rstrip()
 
 
@@ -100,7 +102,8 @@ def _factors(scale: tuple[float, ...]) -> str:
     return ",".join(shown) + (",.." if len(scale) > len(shown) else "")
 
 
-def _numbers(shown: Shown) -> list[str]:
+def _numbers(shown: Shown, columns: int) -> list[str]:
+    """The bubble by every name, with its formula and evidence; memory and bound beside, or below where that is wide."""
     spent, closed = shown.account, shown.closed
     evidence = "exact" if closed else spent.evidence
     rows = [
@@ -112,6 +115,8 @@ def _numbers(shown: Shown) -> list[str]:
     left = table([], [(name, f"{_percent(value)} = {how}", word) for name, value, how, word in rows], left=3)
     right = [f"peak activations  {_peaks(shown)}", f"lower bound       {duration(shown.lower_bound)}", ""]
     width = max(map(len, left.splitlines()))
+    if width + len(right[0]) + 6 > columns:
+        return [f" {line}" for line in (*left.splitlines(), *right[:2])]
     return [f" {one:<{width}}     {two}".rstrip() for one, two in zip(left.splitlines(), right, strict=False)]
 
 
@@ -137,7 +142,7 @@ def _ranks(shown: Shown) -> str:
         (f"{rank}", *(f"{time:,.{digits}f}" for time in line), f"{100 * busy[rank]:.1f} %", f"{shown.peak[rank]:.3g}")
         for rank, line in zip(chosen, times.tolist(), strict=True)
     ]
-    headers = ("rank", *(f"{part} {unit}".replace("_", "-") for part in PARTS), "busy", "peak")
+    headers = (f"{unit} of rank", *(part.replace("_", "-") for part in PARTS), "busy", "peak")
     lines = table(headers, rows, left=0)
     if len(chosen) < len(busy):
         lines += f"\n{len(chosen)} of {len(busy)} ranks, the busiest and the idlest among them; all with --json"
@@ -168,5 +173,6 @@ def _hints(shown: Shown) -> list[str]:
             hint += f"; as interleaved -v 2 it is {100 * (p - 1) / (2 * m + p - 1):.1f} %"
         lines.append(f" {hint}.")
     uneven = ",".join(["1"] * (min(schedule.stages, 8) - 1) + ["1.6"])
-    options = (f"--stage-scale {uneven}", "--transfer 100us", "--html F", "--json")
-    return [*lines, f" More: {'   '.join(options)}"]
+    options = [] if shown.rates.stage_scale else [f"--stage-scale {uneven}"]
+    options += [] if shown.rates.transfer or shown.rates.payload else ["--transfer 100us"]
+    return [*lines, f" More: {'   '.join([*options, '--html F', '--json'])}"]
