@@ -1,4 +1,4 @@
-"""Quantities as people write them, ``20ms`` and ``16GiB``, and shares as they read them, ``27.3 %``."""
+"""Quantities as people write them, ``20ms`` and ``16GiB``, and counts and shares as they read them, ``27.3 %``."""
 
 from __future__ import annotations
 
@@ -53,6 +53,12 @@ def count_bytes(text: str, name: str = "size") -> int:
 def percent(share: float) -> str:
     """A share with one digit behind the point; in words where there is no work of which it could be one."""
     return f"{100 * share:.1f} %" if math.isfinite(share) else "none: no work"
+
+
+def counted(number: float, noun: str) -> str:
+    """A number with its noun, in the plural but for one: ``4 ranks``, ``1 micro-batch``."""
+    plural = "" if number == 1 else "es" if noun.endswith("ch") else "s"
+    return f"{number:g} {noun}{plural}"
 
 
 def _quantity(text: str, units: dict[str, float] | dict[str, int]) -> float | None:

@@ -35,3 +35,16 @@ def test_ranks_are_read_by_processes_where_that_pays(shared, monkeypatch):
     together = read_traces(paths, each=parallel.in_processes)
     assert [d.rank for d in alone.devices] == [d.rank for d in together.devices]
     assert all((a.start == b.start).all() for a, b in zip(alone.devices, together.devices, strict=True))
+
+
+def test_receives_say_over_which_windows_and_every_table_fits_80_columns(cli, shared, monkeypatch):
+    monkeypatch.setenv("COLUMNS", "80")
+    out = cli("diagnose", shared / "traces/bytedance-st/st-kineto").out
+    assert "Receives split by their sends, ms of 16 windows (measured; 100.0 % matched)" in out
+    assert max(map(len, out.splitlines())) <= 80
+
+
+def test_a_trace_without_a_pipeline_says_what_would_name_one(cli, shared):
+    ran = cli("diagnose", shared / "traces/dlrm8")
+    assert (ran.status, ran.err.count("\n")) == (1, 1)
+    assert "name its ops with debubble.annotate" in ran.err

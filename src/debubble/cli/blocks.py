@@ -39,11 +39,12 @@ class Picture:
 
 Block = Table | Sentences | Picture
 
+MARGIN = "  "
 _UNIT = re.compile(r"(\d) (%|ms\b|us\b|s\b)")
 
 
 def text(blocks: Sequence[Block], width: int) -> str:
-    """Plain text; sentences are wrapped to ``width`` columns, tables are not."""
+    """Plain text; sentences are wrapped to ``width`` columns, tables that are wider stand closer."""
     return "\n\n".join(_text(block, width) for block in blocks)
 
 
@@ -57,7 +58,8 @@ def _text(block: Block, width: int) -> str:
     if isinstance(block, Picture):
         return "\n".join([*title, block.text])
     if isinstance(block, Table):
-        return "\n".join([*title, indent(table(block.headers, block.rows, left=block.left), "  ")])
+        lines = table(block.headers, block.rows, left=block.left, columns=width - len(MARGIN))
+        return "\n".join([*title, indent(lines, MARGIN)])
     return "\n".join([*title, *chain.from_iterable(wrapped(line, width, "  - ", "    ") for line in block.lines)])
 
 

@@ -9,7 +9,7 @@ from ..diagnose.evidence.replicas import Replica
 from ..diagnose.replay import WhatIf
 from ..diagnose.report import Diagnosis
 from ..draw.tables import duration
-from ..units import percent
+from ..units import counted, percent
 from .answers import granted, legend, letters, memory
 from .blocks import Block, Picture, Sentences, Table
 from .console import Look
@@ -51,8 +51,9 @@ def _title(d: Diagnosis) -> str:
     chunks = schedule.stages // schedule.ranks
     parts = f" x {chunks} chunks" if chunks > 1 else ""
     replicas = f", {d.summary.replicas} replicas" if d.summary.replicas > 1 else ""
-    shape = f"{schedule.ranks} ranks{parts} x {schedule.microbatches} micro-batches"
-    return f"{PurePath(d.run.source).name}: {d.order}, {shape}{replicas}, {d.summary.steps} steps"
+    ranks = counted(schedule.ranks, "rank")
+    shape = f"{ranks}{parts} x {counted(schedule.microbatches, 'micro-batch')}"
+    return f"{PurePath(d.run.source).name}: {d.order}, {shape}{replicas}, {counted(d.summary.steps, 'step')}"
 
 
 def _picture(d: Diagnosis, look: Look) -> Picture:
@@ -80,7 +81,7 @@ def _numbers(d: Diagnosis) -> Table:
         rows.append(["clocks of two ranks agree within", duration(d.run.clock_uncertainty_ns), "", "", "measured"])
     if d.run.predicted_ns is not None:
         rows.append(["window predicted before the run", duration(d.run.predicted_ns), "", "", "simulated"])
-    return Table(f"{len(lengths)} windows (measured)", ["", "", "least", "most", ""], rows)
+    return Table(f"{counted(len(lengths), 'window')} (measured)", ["", "", "least", "most", ""], rows)
 
 
 def _why(d: Diagnosis) -> Table:
@@ -149,14 +150,15 @@ def _transfers(d: Diagnosis) -> Table:
         ]
         for each in longest
     ]
-    title = f"Receives split by their sends, ms (measured; {percent(d.run.matched_share)} of transfers matched)"
+    windows = counted(len(d.summary.windows), "window")
+    title = f"Receives split by their sends, ms of {windows} (measured; {percent(d.run.matched_share)} matched)"
     return Table(title, ["", "receives", "waiting", "transfer", "waiting", "one transfer"], rows)
 
 
 def _finding_line(d: Diagnosis, index: int) -> str:
     found = d.findings[index]
     gain = f" ({found.gain_ratio:.2f} x with it, simulated)" if found.gain_ratio else ""
-    remedy = f"; {found.remedy}{gain}" if found.remedy else ""
+    remedy = f". What to do: {found.remedy}{gain}" if found.remedy else ""
     return f"{duration(found.cost_ns)} ({found.evidence}): {found.sentence}{remedy}"
 
 

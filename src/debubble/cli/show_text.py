@@ -15,6 +15,7 @@ from ..draw.terminal import timeline_text
 from ..op import Kind
 from ..program import Sends
 from ..synth.catalog import ENTRIES
+from ..units import counted
 from .blocks import wrapped
 from .console import Look
 from .report import PARTS
@@ -77,10 +78,10 @@ def title(shown: Shown) -> str:
     """What was simulated, in one line."""
     schedule, rates = shown.schedule, shown.rates
     chunks = schedule.stages / schedule.ranks
-    sizes = [_counted(schedule.ranks, "rank")]
-    sizes += [_counted(chunks, "chunk")] if chunks != 1 else []
-    sizes += [_counted(schedule.microbatches, "micro-batch")]
-    sizes += [_counted(schedule.slices, "slice")] if schedule.slices > 1 else []
+    sizes = [counted(schedule.ranks, "rank")]
+    sizes += [counted(chunks, "chunk")] if chunks != 1 else []
+    sizes += [counted(schedule.microbatches, "micro-batch")]
+    sizes += [counted(schedule.slices, "slice")] if schedule.slices > 1 else []
     spent = rates.by_kind()
     present = [kind for kind in (Kind.F, Kind.B, Kind.I, Kind.W) if (schedule.kind == kind).any()]
     parts = [schedule.name, " x ".join(sizes), *(f"{kind.name} {duration(spent[kind])}" for kind in present)]
@@ -90,11 +91,6 @@ def title(shown: Shown) -> str:
     for name in ("stage_scale", "microbatch_scale", "rank_scale"):
         parts += [f"{name.replace('_', ' ')} {_factors(scale)}"] if (scale := getattr(rates, name)) else []
     return f"{', '.join(parts)} ({shown.account.evidence})"
-
-
-def _counted(number: float, noun: str) -> str:
-    plural = "" if number == 1 else "es" if noun.endswith("ch") else "s"
-    return f"{number:g} {noun}{plural}"
 
 
 def _factors(scale: tuple[float, ...]) -> str:

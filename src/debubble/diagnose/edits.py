@@ -143,7 +143,7 @@ def cured_rank(run: Replay, rank: int) -> Replay | None:
     return replace(
         run,
         costs=_costs(run, durations, run.costs.transfers),
-        changes=(*run.changes, f"rank {rank} as fast as the mean of the others"),
+        changes=(*run.changes, f"rank {rank} as fast as the others' mean"),
         bound=True,
     )
 

@@ -4,13 +4,24 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+GAP, NARROW = 2, 1  # columns between two columns; where the table is too wide for the terminal
 
-def table(headers: Sequence[str], rows: Sequence[Sequence[str]], *, left: int = 1) -> str:
-    """Rows under headers, if any, columns padded to their widest cell; the first ``left`` columns lie to the left."""
+
+def table(headers: Sequence[str], rows: Sequence[Sequence[str]], *, left: int = 1, columns: int | None = None) -> str:
+    """Rows under headers, if any, each column padded to its widest cell.
+
+    Args:
+        headers: of the columns, or none.
+        rows: as many cells each.
+        left: so many columns, the first, lie to the left.
+        columns: of the terminal; a table that is wider stands closer.
+    """
     lines = [list(line) for line in (headers, *rows) if line]
     widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
+    whole = sum(widths) + GAP * (len(widths) - 1)
+    gap = " " * (GAP if columns is None or whole <= columns else NARROW)
     return "\n".join(
-        "  ".join(
+        gap.join(
             cell.ljust(width) if column < left else cell.rjust(width)
             for column, (cell, width) in enumerate(zip(line, widths, strict=True))
         ).rstrip()

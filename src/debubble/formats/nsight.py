@@ -96,7 +96,7 @@ def read_nsight(paths: Sequence[Path], source: str) -> Reading:
     if not devices and not bare:
         raise Refusal(
             f"{source}: there is no pipeline here: no range names a forward or backward of a micro-batch, "
-            "and no ranks hand results on to each other"
+            "and no ranks hand results on to each other; if one ran, name its ops with debubble.annotate"
         )
     lost = [f"{fault.value}: {fault.rule}; it was left out" for fault in faults]
     said = [remark for file in files for remark in file.remarks]

@@ -74,7 +74,8 @@ def _devices(reading: Reading) -> tuple[list[RankOps], list[str]]:
     if not devices and reading.bare:
         raise Refusal(f"there is no pipeline to be seen here; {reading.bare[0].why}; nor do transfers: {how[0]}")
     if not devices:
-        raise Refusal(f"{reading.source}: there is no pipeline here: no forward and no backward of a micro-batch")
+        rule = "there is no pipeline here: no forward and no backward of a micro-batch"
+        raise Refusal(f"{reading.source}: {rule}; if one ran, name its ops with debubble.annotate")
     if not told:
         how = [f"{one.why}; it was left out" for one in reading.bare] + how
     if reading.world is not None and reading.world > len(devices):

@@ -242,7 +242,8 @@ def _no_pipeline(files: Sequence[TraceFile]) -> Refusal:
     names = f"{files[0].path}" if len(files) == 1 else f"{len(files)} files, {files[0].path.name} and others"
     return Refusal(
         f"{names}: there is no pipeline here: no range names a forward or backward of a stage and micro-batch, "
-        "and no rank sends to or receives from another (an all-to-all is no pipeline transfer)"
+        "and no rank sends to or receives from another (an all-to-all is no pipeline transfer); if one ran, name its "
+        "ops with debubble.annotate"
     )
 
 
