@@ -9,11 +9,14 @@ from hypothesis import strategies as st
 
 from debubble.estimate.count import expert_products, layer_parameters, parameters, routed_parameters
 from debubble.estimate.hardware import cluster_of
-from debubble.estimate.layer import Setting, _products, layer_time, parameters_on_device
+from debubble.estimate.held import parameters_on_device
+from debubble.estimate.kernels import products_time
+from debubble.estimate.layer import layer_time
 from debubble.estimate.memory import MASTER, state_bytes
 from debubble.estimate.network import Ring, exchange_time, ring_time
 from debubble.estimate.read_hardware import read_hardware
 from debubble.estimate.read_model import read_model
+from debubble.estimate.setting import Setting
 from debubble.estimate.stages import Slice, stage_parameters
 from debubble.plan import Layout, columns
 from debubble.planning.judge import judge
@@ -73,7 +76,7 @@ def test_whole_experts_see_the_tokens_of_their_own_device(given, name):
     routed = tuple(p for p in expert_products(read_model(name)) if p.held > 1)
     shared = setting(name, micro_batch=given["tensor"], **given)
     alone = setting(name, micro_batch=1, **{**given, "tensor": 1})
-    for one, other in zip(_products(shared, routed), _products(alone, routed), strict=True):
+    for one, other in zip(products_time(shared, routed), products_time(alone, routed), strict=True):
         assert one == pytest.approx(other, rel=1e-12)
 
 

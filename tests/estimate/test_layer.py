@@ -10,11 +10,12 @@ from hypothesis import strategies as st
 from debubble.estimate.constants import CONSTANTS
 from debubble.estimate.factors import GENERIC, Factor
 from debubble.estimate.hardware import cluster_of
-from debubble.estimate.layer import Setting, layer_time
+from debubble.estimate.layer import layer_time
 from debubble.estimate.model import Model
 from debubble.estimate.products import product_time
 from debubble.estimate.read_hardware import read_hardware
 from debubble.estimate.read_model import read_model
+from debubble.estimate.setting import Setting
 from debubble.plan import Layout, columns
 
 A100 = cluster_of(read_hardware("A100-80GB"), 64)

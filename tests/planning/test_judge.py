@@ -7,10 +7,10 @@ import pytest
 
 from debubble.costs import Costs
 from debubble.estimate.hardware import cluster_of
-from debubble.estimate.layer import Setting
 from debubble.estimate.network import hop_time
 from debubble.estimate.read_hardware import read_hardware
 from debubble.estimate.read_model import read_model
+from debubble.estimate.setting import Setting
 from debubble.lower import lower
 from debubble.op import KINDS, Kind
 from debubble.plan import Layout, columns

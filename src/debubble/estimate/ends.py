@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import numpy as np
 
-from .layer import Pass, Setting, accumulated_bytes
+from .held import accumulated_bytes
 from .network import ring_time
 from .products import product_time, stream_time
+from .setting import Pass, Setting
 
 
 def embedding_time(at: Setting) -> Pass:

@@ -8,8 +8,9 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from .layer import Setting, parameters_on_device
+from .held import parameters_on_device
 from .outside import gradient_bytes
+from .setting import Setting
 from .stages import Slice
 
 Column = NDArray[np.float64]

@@ -6,8 +6,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..plan import PRECISIONS
-from .layer import Setting
 from .network import ring_time
+from .setting import Setting
 
 Column = NDArray[np.float64]
 UPDATE = 30  # bytes that Adam reads and writes a parameter: gradient, master weight and two moments in fp32, weight

@@ -9,7 +9,8 @@ from numpy.typing import NDArray
 
 from .count import embedding_parameters, layer_parameters, routed_parameters
 from .ends import embedding_time, head_time
-from .layer import LayerTime, Pass, Setting, layer_time
+from .layer import LayerTime, layer_time
+from .setting import Pass, Setting
 
 Column = NDArray[np.float64]
 

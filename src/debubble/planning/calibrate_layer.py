@@ -15,8 +15,9 @@ from numpy.typing import NDArray
 from ..estimate.ends import embedding_time, head_time
 from ..estimate.factors import GENERIC, Calibration, Factor
 from ..estimate.hardware import Cluster
-from ..estimate.layer import Pass, Setting, layer_time
+from ..estimate.layer import layer_time
 from ..estimate.model import Latent, Model
+from ..estimate.setting import Pass, Setting
 from ..plan import Layout, columns
 from .posterior import one_by_one, posterior
 from .priors import MEMORY_PRIOR, PRIOR, corrected

@@ -14,11 +14,11 @@ from ..costs import Costs
 from ..estimate.count import flops_per_token
 from ..estimate.factors import GENERIC, Calibration
 from ..estimate.hardware import Cluster
-from ..estimate.layer import Setting
 from ..estimate.memory import activation_bytes, logits_bytes, passing_bytes, state_bytes
 from ..estimate.model import Model
 from ..estimate.network import hop_time
 from ..estimate.outside import data_time, optimizer_time, tied_time
+from ..estimate.setting import Setting
 from ..estimate.stages import Slice, StageTime, blocks, stage_parameters, stage_time
 from ..lower import lower
 from ..memory import peak_activations

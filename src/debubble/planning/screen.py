@@ -10,11 +10,11 @@ from numpy.typing import NDArray
 from ..estimate.constants import CONSTANTS, Constants
 from ..estimate.factors import GENERIC, Calibration
 from ..estimate.hardware import Cluster
-from ..estimate.layer import Setting
 from ..estimate.memory import activation_bytes, logits_bytes, passing_bytes, state_bytes
 from ..estimate.model import Model
 from ..estimate.network import hop_time, ring_time
 from ..estimate.outside import data_time, optimizer_time, tied_time
+from ..estimate.setting import Setting
 from ..estimate.stages import Slice, StageTime, blocks, stage_parameters, stage_time
 from ..plan import Layouts
 from .closed_form import RankTime, bubble, in_flight, period
