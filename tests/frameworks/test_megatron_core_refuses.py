@@ -9,7 +9,8 @@ from hypothesis import strategies as st
 
 from debubble.errors import InputError
 from debubble.frameworks.layout_string import read_layout, write_layout
-from debubble.frameworks.megatron import rules, settled, split
+from debubble.frameworks.megatron_rules import rules
+from debubble.frameworks.megatron_setup import settled, split
 from debubble.frameworks.nemo import NEMO
 from debubble.frameworks.setup import Setup, Sizes
 from debubble.plan import Layout

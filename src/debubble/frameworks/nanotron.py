@@ -139,17 +139,17 @@ def emit(layout: Layout, sizes: Sizes) -> str:
 
 
 NANOTRON = Backend(
-    "nanotron",
-    "nanotron",
-    VERSION,
-    KEYS,
-    {},
-    rules,
-    settled,
-    split,
-    schedule,
-    emit,
-    ("1f1b", "gpipe"),
+    name="nanotron",
+    title="nanotron",
+    version=VERSION,
+    keys=KEYS,
+    aliases={},
+    rules=rules,
+    settled=settled,
+    split=split,
+    schedule=schedule,
+    emit=emit,
+    schedules=("1f1b", "gpipe"),
     names={ours: theirs for theirs, ours in ENGINES.items()},
     deals=deals,
     habits={"overlap_gather": False, "fused_kernels": False, "bucket": 25e6},  # ddp_bucket_cap_mb: 25

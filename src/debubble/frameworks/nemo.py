@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from ..plan import Layout
 from .layout_string import write_layout
-from .megatron import SWITCHES, rules, schedule, settled, split
-from .setup import Backend, Sizes
+from .megatron import MEGATRON
+from .megatron_setup import recomputed
+from .setup import Sizes
 
 VERSION = "NVIDIA-NeMo/Megatron-Bridge@067f987"
 KEYS = {
@@ -64,7 +67,7 @@ def emit(layout: Layout, sizes: Sizes) -> str:
         model["chunks"] = None  # the layout says it
     lines = [f"cfg.model.{KEYS[field]} = {value}" for field, value in model.items()]
     if layout.recompute == "full":
-        how, many = ("uniform", 1) if layout.recompute_layers is None else ("block", layout.recompute_layers)
+        how, many = recomputed(layout)
         lines += [f"cfg.model.recompute_method = {how!r}", f"cfg.model.recompute_num_layers = {many}"]
     lines += [
         f"cfg.model.sequence_parallel = {layout.sequence_parallel and layout.tensor > 1}",
@@ -81,18 +84,6 @@ def emit(layout: Layout, sizes: Sizes) -> str:
     return "\n".join(lines)
 
 
-NEMO = Backend(
-    "nemo",
-    "NeMo and Megatron-Bridge",
-    VERSION,
-    KEYS,
-    {},
-    rules,
-    settled,
-    split,
-    schedule,
-    emit,
-    ("1f1b", "interleaved"),
-    SWITCHES,
-    lacks=frozenset({"zero"}),
+NEMO = replace(
+    MEGATRON, name="nemo", title="NeMo and Megatron-Bridge", version=VERSION, keys=KEYS, aliases={}, emit=emit
 )

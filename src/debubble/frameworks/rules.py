@@ -2,13 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 from .setup import NUMBERS, Breach, Setup
 
 LARGEST = 10**12
 LARGEST_OF = {"pipeline": 100_000, "chunks": 1_000, "layers": 100_000}  # what is looked at stage by stage
 MAY_BE_NOTHING = ("first", "last", "next_layers", "embedding_layers", "loss_layers", "zero", "experts")
+
+
+def given(setup: Setup, *fields: str) -> tuple[str, ...]:
+    """Those of the fields that a setup says."""
+    return tuple(field for field in fields if getattr(setup, field) is not None)
+
+
+def named(fields: Sequence[str]) -> str:
+    """Fields as a rule or remedy names them; ``Backend.worded`` puts the framework's keys there."""
+    return ", ".join(f"<{field}>" for field in fields)
 
 
 def sizes(setup: Setup) -> Iterator[Breach]:
@@ -25,7 +35,7 @@ def devices(setup: Setup) -> Iterator[Breach]:
     if setup.gpus is None:
         return
     over = f"tensor {setup.tensor or 1} x pipeline {setup.ranks} x context {setup.context or 1}"
-    fields = tuple(f for f in ("gpus", "pipeline", "tensor", "context") if getattr(setup, f) is not None)
+    fields = given(setup, "gpus", "pipeline", "tensor", "context")
     if setup.gpus % setup.replica:
         yield Breach("devices", fields, f"a replica takes {over} = {setup.replica} devices, which does not divide it")
     elif setup.data is not None and setup.data * setup.replica != setup.gpus:
@@ -46,7 +56,7 @@ def batch(setup: Setup) -> Iterator[Breach]:
             yield Breach("batch", ("global_batch", "micro_batch"), rule)
         return
     unit = size * setup.replicas
-    fields = tuple(f for f in ("global_batch", "micro_batch", "data") if getattr(setup, f) is not None)
+    fields = given(setup, "global_batch", "micro_batch", "data")
     if setup.global_batch % unit:
         rule = f"micro-batch {size} x {setup.replicas} replicas = {unit} samples, which does not divide it"
         yield Breach("batch", fields, rule)

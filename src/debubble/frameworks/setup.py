@@ -176,7 +176,7 @@ _FIELD = re.compile(r"<([a-z_]+)>")
 Rules = Callable[[Setup], Iterator[Breach]]
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Backend:
     """One framework.
 

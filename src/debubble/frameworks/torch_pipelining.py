@@ -136,17 +136,17 @@ def emit(layout: Layout, sizes: Sizes) -> str:
 
 
 TORCH = Backend(
-    "torch",
-    "torch.distributed.pipelining",
-    VERSION,
-    KEYS,
-    ALIASES,
-    rules,
-    settled,
-    even,
-    schedule,
-    emit,
-    tuple(SCHEDULES),
+    name="torch",
+    title="torch.distributed.pipelining",
+    version=VERSION,
+    keys=KEYS,
+    aliases=ALIASES,
+    rules=rules,
+    settled=settled,
+    split=even,
+    schedule=schedule,
+    emit=emit,
+    schedules=tuple(SCHEDULES),
     names={ours: theirs for ours, (theirs, _) in SCHEDULES.items()},
     lacks=frozenset({"bare ends"}),
 )
