@@ -202,3 +202,14 @@ def test_a_split_that_deepspeed_cannot_be_told_is_a_warning(cli):
     ran = cli("check", "--backend", "deepspeed", "--layers", 30, "-p", 4, "--split", "10,8,8,4", "-m", 30)
     assert ran.status == 0
     assert "DeepSpeed deals layers by itself, as 8,8,7,7 or 7,8,8,7" in ran.out
+
+
+def test_full_recompute_with_room_to_spare_is_a_warning(cli):
+    what = ("--backend", "megatron", "--model", "llama3-8b", "--gpu", "h100", "--global-batch", 64)
+    what += ("--recompute", "full", "--recompute-method", "uniform", "--recompute-num-layers", 1)
+    roomy = ("--gpus", 64, "--tensor", 8, "--pipeline", 8, "--micro-batch", 1, "--sequence", 4096)
+    ran = cli("check", *what, *roomy)
+    assert ran.status == 0
+    assert "full recomputation with room to spare" in ran.out
+    tight = cli("check", *what, "--gpus", 8, "--tensor", 1, "-p", 1, "--micro-batch", 8, "--sequence", 8192)
+    assert "room to spare" not in tight.out
