@@ -72,7 +72,11 @@ def test_a_mistyped_verb_gets_the_nearest(cli):
         (InputError(Fault("a", "b", "c"), Fault("d", "e", "f")), 2, ["debubble: a: b; c", "debubble: d: e; f"]),
         (Refusal("it does not fit"), 1, ["debubble: it does not fit"]),
         (KeyboardInterrupt(), 130, []),
-        (FileNotFoundError(2, "No such file or directory", "x.csv"), 2, ["debubble: x.csv: No such file or directory"]),
+        (
+            FileNotFoundError(2, "No such file or directory", "x.csv"),
+            2,
+            ["debubble: x.csv: there is no such file or folder; give a path that is there"],
+        ),
     ],
     ids=["input", "refusal", "ctrl-c", "file"],
 )

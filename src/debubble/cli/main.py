@@ -81,6 +81,8 @@ def main(args: Sequence[str] | None = None) -> int:
         return _refuse(2, error.format_message())
     except BrokenPipeError:
         return UNREAD
+    except FileNotFoundError as error:
+        return _refuse(2, f"{error.filename}: there is no such file or folder; give a path that is there")
     except OSError as error:
         return _refuse(2, f"{error.filename}: {error.strerror}" if error.filename else str(error))
     except SystemExit:

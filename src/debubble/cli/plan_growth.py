@@ -64,20 +64,37 @@ def growth_document(rows: list[Grown]) -> dict[str, Any]:
 
 
 def growth_text(rows: list[Grown]) -> str:
-    """The table of a growing batch with its durations."""
-    cells = []
-    for row in rows:
-        plan, samples = row.plan, f"{row.growth.samples:,.0f}"
-        known = ["-"] * 4 + [row.growth.reason]
-        if plan is not None:
-            idle, rate = f"{100 * plan.idle_share:.1f} %", f"{plan.tokens_per_second_per_gpu:,.0f}"
-            known = [str(plan.layout.microbatches), idle, duration(plan.step), rate, ""]
-        cells.append([str(row.growth.global_batch), samples, *known])
-    lines = [table(("batch", "samples", "m", "idle", "step", "tok/s/GPU", ""), cells)]
+    """The table of a growing batch with its durations, and which of its sizes cannot be run."""
+    cells = [
+        (
+            str(row.growth.global_batch),
+            f"{row.growth.samples:,.0f}",
+            str(row.plan.layout.microbatches),
+            f"{100 * row.plan.idle_share:.1f} %",
+            duration(row.plan.step),
+            f"{row.plan.tokens_per_second_per_gpu:,.0f}",
+        )
+        for row in rows
+        if row.plan
+    ]
+    lines = [table(("batch", "samples", "m", "idle", "step", "tok/s/GPU"), cells)] if cells else []
     lost = _lost(rows)
     if lost is not None:
         lines.append(f"  growing takes {duration(_whole(rows))}, {100 * lost:.1f} % more than at the whole batch")
-    return "\n".join(lines)
+    return "\n".join([*lines, *_refused(rows)])
+
+
+def _refused(rows: list[Grown]) -> list[str]:
+    """How many sizes cannot be run, for which reason the first of them, and steps that all can."""
+    refused = [row.growth for row in rows if row.plan is None]
+    if not refused:
+        return []
+    said = f"  {len(refused)} of {len(rows)} sizes cannot be run, and count nowhere; the first: {refused[0].reason}"
+    layout = next((row.plan.layout for row in rows if row.plan), None)
+    unit = layout.micro_batch * layout.data if layout else 0
+    if unit and all(one.global_batch % unit for one in refused):
+        said += f"; start and grow by a multiple of {unit}, or try --micro-batch 1"
+    return [said]
 
 
 def _whole(rows: list[Grown]) -> float:

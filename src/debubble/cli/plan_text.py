@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, fields
 from typing import TYPE_CHECKING, Any
 
 from ..draw.tables import duration, table
+from .blocks import wrapped
 from .console import look
 from .plan_growth import growth_document, growth_text
 from .report import layout_row
@@ -23,7 +24,8 @@ if TYPE_CHECKING:
 
 MILLISECOND = 1e6  # nanoseconds
 TOP = 10
-BAR = 40  # columns of the waterfall
+BAR = 34  # columns of the waterfall
+TOLD = 5e-4  # of a step: a smaller part has no line of its own
 _WORDS = {"memory": "need more memory", "behind": "slower by the closed form", "twin": "the same as another"}
 PARTS = {
     "ideal": "model FLOPs at peak",
@@ -152,14 +154,14 @@ def text(asked: Planned) -> str:
     """What people read."""
     from ..planning.verdict import about, more_devices, scaled
 
-    rows = scaled(asked.found, asked.price)
+    rows, columns = scaled(asked.found, asked.price), look().width
     lines = [_title(asked)]
     if len(rows) > 1:
-        lines += ["", "Should I add GPUs? The best layout at each number, the same global batch", table(*scaling(rows))]
-        lines += [f"  {sentence}" for sentence in more_devices(rows)]
+        title = "Should I add GPUs? The best layout at each number, the same global batch"
+        lines += ["", title, _closer(*scaling(rows)), *_sentences(more_devices(rows))]
     best = asked.best
-    lines += ["", f"{best.plans[0].layout.gpus} GPUs", table(*ranked(best, asked.top)), ruled_out(best)]
-    lines += [f"  {sentence}" for sentence in about(asked.model, best)]
+    lines += ["", f"{best.plans[0].layout.gpus} GPUs", _closer(*ranked(best, asked.top))]
+    lines += [*wrapped(ruled_out(best), columns), *_sentences(about(asked.model, best))]
     lines += ["", "Where the step of the first goes", _waterfall(best.plans[0])]
     lines += ["", "Memory of the first", _memory(best.plans[0], asked.cluster)]
     if asked.growth:
@@ -171,17 +173,25 @@ def text(asked: Planned) -> str:
     return "\n".join(lines)
 
 
+def _closer(headers: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
+    return table(headers, rows, columns=look().width)
+
+
+def _sentences(sentences: Iterable[str]) -> list[str]:
+    """Each as wide as the terminal."""
+    return [line for sentence in sentences for line in wrapped(sentence, look().width, "  ", "    ")]
+
+
 def _title(asked: Planned) -> str:
     from ..estimate.count import parameters
 
     model, cluster, calibration = asked.model, asked.cluster, asked.calibration
-    device, band = cluster.device, _band(calibration)
+    device, band = cluster.device, _band(calibration).replace(" ", "\u00a0")  # it stays on one line
     counts = ", ".join(map(str, asked.clusters))
     name = f"{model.name}  {model.layers} layers, {parameters(model) / 1e9:.1f} B parameters"
-    lines = [f"{name}, {counts} x {device.name} {device.memory / 1e9:.0f} GB, {cluster.gpus_per_node} a node ({band})"]
-    if calibration is not None:
-        lines += _calibrated(calibration)
-    return "\n".join(lines)
+    size = f"{counts} x {device.name} {device.memory / 1e9:.0f} GB, {cluster.gpus_per_node} a node ({band})"
+    lines = [f"{name}, {size}", *(_calibrated(calibration) if calibration is not None else [])]
+    return "\n".join(part for line in lines for part in wrapped(line, look().width))
 
 
 def _calibrated(calibration: Calibration) -> list[str]:
@@ -192,7 +202,7 @@ def _calibrated(calibration: Calibration) -> list[str]:
     rows = f"{calibration.rows} rows of " if calibration.rows else ""
     lines = [f"calibrated on {rows}{calibration.source}: {', '.join(shown)}"]
     silent = untold(calibration)
-    return lines + ([f"  that says next to nothing of {', '.join(silent)}: as uncertain as before"] if silent else [])
+    return lines + ([f"that says next to nothing of {', '.join(silent)}: as uncertain as before"] if silent else [])
 
 
 def factors_of(calibration: Calibration) -> dict[str, Any]:
@@ -336,16 +346,18 @@ def scaling(rows: list[Scaled]) -> tuple[list[str], list[list[str]]]:
 
 def _waterfall(plan: Plan) -> str:
     """Parts of the step in order, each a bar where the one before ended."""
-    rows, start, full = [], 0.0, "█" if look().utf8 else "#"
+    rows, start, small, full = [], 0.0, 0.0, "█" if look().utf8 else "#"
     for name, words in PARTS.items():
         part = getattr(plan.parts, name)
-        if abs(part) < 5e-4 * plan.step:
-            start += part
+        if abs(part) < TOLD * plan.step:
+            start, small = start + part, small + part
             continue
         left, right = round(BAR * start / plan.step), round(BAR * (start + part) / plan.step)
         bar = " " * min(left, right) + full * max(abs(right - left), 1)
         rows.append([words, duration(part), f"{100 * part / plan.step:.1f} %", bar])
         start += part
+    if abs(small) >= TOLD * plan.step:
+        rows.append(["smaller parts", duration(small), f"{100 * small / plan.step:.1f} %", ""])
     rows.append(["step", duration(plan.step), "100 %", ""])
     return table((), [[f"  {row[0]}", row[1].rjust(10), row[2].rjust(7), row[3]] for row in rows], left=4)
 
@@ -354,7 +366,8 @@ def _memory(plan: Plan, cluster: Cluster) -> str:
     held = ", ".join(f"{name} {size / 1e9:.1f}" for name, size in plan.memory.items() if size > 5e7)
     ranks = " ".join(f"{size / 1e9:.1f}" for size in plan.peak_bytes[:16])
     more = " .." if len(plan.peak_bytes) > 16 else ""
-    return f"  fullest rank, GB of {cluster.device.memory / 1e9:.0f}: {held}\n  peak of each rank, GB: {ranks}{more}"
+    told = (f"fullest rank, GB of {cluster.device.memory / 1e9:.0f}: {held}", f"peak of each rank, GB: {ranks}{more}")
+    return "\n".join(_sentences(told))
 
 
 def _next(plan: Plan) -> str:

@@ -14,12 +14,12 @@ def table(headers: Sequence[str], rows: Sequence[Sequence[str]], *, left: int = 
         headers: of the columns, or none.
         rows: as many cells each.
         left: so many columns, the first, lie to the left.
-        columns: of the terminal; a table that is wider stands closer.
+        columns: of the terminal; a table that is wider stands closer, if that makes it fit.
     """
     lines = [list(line) for line in (headers, *rows) if line]
     widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
-    whole = sum(widths) + GAP * (len(widths) - 1)
-    gap = " " * (GAP if columns is None or whole <= columns else NARROW)
+    room = GAP if columns is None else (columns - sum(widths)) / max(len(widths) - 1, 1)
+    gap = " " * (NARROW if NARROW <= room < GAP else GAP)
     return "\n".join(
         gap.join(
             cell.ljust(width) if column < left else cell.rjust(width)

@@ -37,7 +37,7 @@ def calibrate(rows: Sequence[Row], source: str = "") -> Calibration:
     """
     timed = [row for row in rows if row.seconds > 0]
     if not timed:
-        raise InputError(Fault(source or "calibration", "no row has a step time", "add a column step_time_s"))
+        raise InputError(Fault(source or "calibration", "no row has a step time", "add a column step_s"))
     seconds = np.log([row.seconds for row in timed])
     steps = steps_of(timed)
     alike = np.zeros(len(PRIOR))

@@ -97,7 +97,7 @@ def more_devices(rows: Sequence[Scaled]) -> list[str]:
         word = "slower" if gain < 1 else f"{gain:.2f} times the throughput"
         text = f"{less.gpus} -> {more.gpus} GPUs ({times:g}x): {word}, {100 * gain / times:.0f} % of what was added"
         if less.cost and more.cost:
-            text += f"; a billion tokens cost {more.cost / less.cost - 1:+.0%}"
+            text += f"; a billion tokens cost {100 * (more.cost / less.cost - 1):+.0f} %"
         sentences.append(text)
     worst = [row for row in fitting if row.plan and row.plan.layout.global_batch < row.efficient_batch]
     sentences += [
