@@ -163,3 +163,43 @@ def test_throughput_is_that_of_whole_steps_as_they_were_measured(cli, shared):
     trace = shared / "traces/bytedance-st/st-kineto"
     found, step = cli("why", trace, trace, "--json").json, cli("diagnose", trace, "--json").json["step_ms"]
     assert found["a"]["throughput"]["micro-batches per second"]["value"] == pytest.approx(8000 / step)
+
+
+SCRIPT = """GPUS=4
+PP=2
+torchrun --nnodes 1 --nproc_per_node $GPUS pretrain_gpt.py --pipeline-model-parallel-size ${PP} \\
+    --micro-batch-size 2 --global-batch-size 32 --seq-length 2048 --num-layers 32
+"""
+
+
+@pytest.fixture
+def scripts(tmp_path):
+    """Launch scripts of the founding case: 4 GPUs with 8 micro-batches a pipeline, 8 with 4."""
+    four, eight = tmp_path / "four.sh", tmp_path / "eight.sh"
+    four.write_text(SCRIPT)
+    eight.write_text(SCRIPT.replace("GPUS=4", "GPUS=8").replace("PP=2", "PP=4").replace("32 --seq", "16 --seq"))
+    return four, eight
+
+
+def test_two_launch_scripts_say_what_their_bubbles_alone_would_do(cli, scripts):
+    """2 GPUs' ratio x busy shares of 4/7 and 8/9."""
+    found = cli("why", *scripts, "--json").json
+    assert found["bubble_explains_ratio"] == pytest.approx(2 * (4 / 7) / (8 / 9))
+    assert (found["throughput_ratio"], found["b"]["microbatches"]) == (None, 4)
+
+
+def test_a_log_stands_beside_a_launch_script(cli, scripts, whole_log):
+    found = cli("why", whole_log("four.log", 2, 32, 4000.0), scripts[1], "--json").json
+    assert [found[side]["gpus"] for side in "ab"] == [4, 8]
+
+
+def test_plan_takes_devices_and_batch_of_a_launch_script(cli, scripts):
+    rows = cli("plan", scripts[1], "--json").json["candidates"]
+    assert {(row["pipeline"], row["microbatches"]) for row in rows} == {(1, 1), (2, 2), (4, 4), (8, 8)}
+
+
+def test_one_setting_alone_tells_no_fixed_time_and_none_is_printed(cli, whole_log):
+    paths = whole_log("a.log", 2, 32, 4000.0), whole_log("b.log", 4, 16, 2439.0)
+    (row,) = [line for line in cli("why", *paths).out.splitlines() if line.startswith("  a.log")]
+    assert row.split() == ["a.log", "444.4", "ms", "<=", "444.4", "ms", "-", "estimated"]
+    assert "fixed 0" not in cli("fit", paths[0]).out

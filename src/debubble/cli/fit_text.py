@@ -34,8 +34,12 @@ def show_fit(fitted: Fitted, document: dict[str, Any]) -> None:
 
 def _parts(steps: StepFit) -> str:
     """The model, why it, and what the line says, each with its name."""
+    from ..diagnose.fit_steps import ONE_POINT
+
     named = {"overhead per micro-batch" if steps.times.constant else "slot": steps.slot, "intercept": steps.intercept}
-    if steps.bubble is not None:
+    if steps.model == ONE_POINT:
+        named |= {"bubble at most": steps.intercept}  # what is fixed in it cannot be told
+    elif steps.bubble is not None:
         named |= {"bubble": steps.bubble, "fixed": steps.fixed}
     parts = "   ".join(f"{name} {duration(seconds * 1e9)}" for name, seconds in named.items())
     return f"{steps.model} ({steps.why})\n{parts}   ({steps.evidence})"

@@ -44,21 +44,15 @@ def job_of_log(path: Path, said: Said, micro_batch: int | None) -> tuple[Job, Fi
 def _sizes(name: str, setup: Setup, said: Said, micro_batch: int | None) -> Job:
     """The job as its log begins with it, and as the options say where it does not."""
     from ..frameworks.megatron import MEGATRON
-    from ..job import Job
+    from .launched_job import job_of_setup
 
-    return Job(
-        name=name,
-        gpus=setup.gpus,
-        pipeline=setup.pipeline or said.ranks,
-        tensor=setup.tensor,
-        context=setup.context,
-        data=setup.replicas or said.data,
-        micro_batch=setup.micro_batch or micro_batch,
-        global_batch=setup.global_batch,
-        sequence=setup.sequence,
+    told = job_of_setup(name, MEGATRON, setup)
+    return replace(
+        told,
+        pipeline=told.pipeline or said.ranks,
+        data=told.data or said.data,
+        micro_batch=told.micro_batch or micro_batch,
         chunks=setup.chunks or said.chunks or 1,
-        schedule=(MEGATRON.schedule(setup) if setup.pipeline else None) or "1f1b",
-        recompute=setup.recompute or "none",
     )
 
 

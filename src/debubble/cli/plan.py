@@ -99,10 +99,10 @@ def _with_options(command: Any) -> Any:
 def plan(job: str | None, as_json: bool, pictures: dict[str, Path], **said: Any) -> int:
     """Find the layout to launch: every legal one, ranked, with where its time and memory go.
 
-    Without a model and a device, the batch and the bubbles alone: micro-batches, idle share, how many GPUs' worth of
-    work is done. With --weights, the best split of uneven blocks over ranks. JOB is a job TOML, from which devices,
-    batch and sequence are taken where no option says them; its other degrees are free again, but for those that share a
-    layer or a sequence where there is no model.
+    Without a model and a device, the batch and the bubbles alone: micro-batches, idle share, how many GPUs' worth
+    of work is done. With --weights, the best split of uneven blocks over ranks. JOB is a job TOML or a launch
+    script, from which devices, batch and sequence are taken where no option says them; its other degrees are free
+    again, but for those that share a layer or a sequence where there is no model.
 
     \b
     debubble plan --model llama3-70b --gpu h100 --gpus 64 --global-batch 512 --sequence 8192

@@ -1,7 +1,8 @@
-"""A job TOML as the question of ``plan``: its devices, batch and sequence stay, the layout is free again."""
+"""A job TOML, or a launch script, as the question of ``plan``: devices, batch and sequence stay, the layout is free."""
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ..errors import Fault, InputError
@@ -16,9 +17,9 @@ def filled(said: dict[str, Any], path: str) -> dict[str, Any]:
     Raises:
         InputError: the file cannot be read, or its runs have different batches.
     """
-    from ..formats.job import read_jobs
+    from .launched_job import jobs_of_file
 
-    jobs = read_jobs(path)
+    jobs = jobs_of_file(Path(path))
     batches = sorted({batch for job in jobs if (batch := _batch(job))})
     if len(batches) > 1 and said["global_batch"] is None:
         rule = f"its runs have the global batches {', '.join(map(str, batches))}"

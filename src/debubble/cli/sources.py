@@ -33,7 +33,7 @@ def read_runs(paths: Sequence[Path], ask: Ask | None = None, micro_batch: int | 
     """Every run that the paths hold, in their order: a job file may hold a series, a folder holds one measured run.
 
     Args:
-        paths: job files, recordings, traces, logs of steps.
+        paths: job files, launch configurations, recordings, traces, logs of steps.
         ask: what traces and logs do not tell.
         micro_batch: samples in one, which logs do not tell either.
 
@@ -56,12 +56,10 @@ def read_runs(paths: Sequence[Path], ask: Ask | None = None, micro_batch: int | 
 
 
 def _read(path: Path, ask: Ask | None, micro_batch: int | None) -> Sequence[Run]:
-    if path.suffix.lower() == ".toml":
-        from ..formats.job import read_jobs
+    from .launched_job import LAUNCHERS, jobs_of_file
 
-        if not path.is_file():
-            raise InputError(Fault(str(path), "no such file", "give a job TOML, a recording or traces"))
-        return [Run(job) for job in read_jobs(path)]
+    if path.suffix.lower() in {".toml", *LAUNCHERS}:
+        return [Run(job) for job in jobs_of_file(path)]
     from ..formats.source import Ask, is_log, read
 
     ask = ask or Ask()

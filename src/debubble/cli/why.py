@@ -45,9 +45,10 @@ def _share(text: str, name: str) -> float:
 def why(runs: tuple[Path, ...], ask: Ask, pictures: dict[str, Path], look: Look, *, as_json: bool, **given: Any) -> int:
     """Say why run B is slower (or faster) than run A, and what to change.
 
-    Each run is a job TOML (what you know of it), a recording (the folder that `run --out` wrote), a trace or a folder
-    of traces, or a log of steps (Megatron-LM, DeepSpeed, CSV). A TOML with [[run]] tables is a series; each run of it
-    is compared with the first. What traces and logs do not tell is taken from the options, for all of them.
+    Each run is a job TOML (what you know of it), a launch script or configuration, a recording (the folder that
+    `run --out` wrote), a trace or a folder of traces, or a log of steps (Megatron-LM, DeepSpeed, CSV). A TOML with
+    [[run]] tables is a series; each run of it is compared with the first. What traces and logs do not tell is taken
+    from the options, for all of them.
     """
     from ..diagnose.why import series
     from .sources import read_runs

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import PurePath
 
+from ..diagnose.fit_steps import ONE_POINT, StepFit
 from ..diagnose.frontier import frontier
 from ..diagnose.sides import Side
 from ..diagnose.verdict import checks, times, verdict
@@ -85,8 +86,8 @@ def fit_blocks(fits: Sequence[Fitted]) -> list[Block]:
         [
             PurePath(fit.log.source).name,
             duration(1e9 * fit.steps.slot),
-            NONE if fit.steps.bubble is None else duration(1e9 * fit.steps.bubble),
-            duration(1e9 * fit.steps.fixed),
+            _bubble_of(fit.steps),
+            NONE if fit.steps.model == ONE_POINT else duration(1e9 * fit.steps.fixed),
             fit.steps.evidence,
         ]
         for fit in fits
@@ -94,6 +95,13 @@ def fit_blocks(fits: Sequence[Fitted]) -> list[Block]:
     ]
     headers = ["", "a micro-batch", "bubble", "fixed", ""]
     return [Table("Steps of the logs: fixed + bubble + micro-batches x slot", headers, rows)] if rows else []
+
+
+def _bubble_of(fit: StepFit) -> str:
+    """A single setting does not tell the bubble from what is fixed: it bounds their sum."""
+    if fit.bubble is None:
+        return NONE
+    return f"<= {duration(1e9 * fit.bubble)}" if fit.model == ONE_POINT else duration(1e9 * fit.bubble)
 
 
 def _pictures(c: Comparison, look: Look) -> Iterator[Block]:
