@@ -213,3 +213,12 @@ def test_full_recompute_with_room_to_spare_is_a_warning(cli):
     assert "full recomputation with room to spare" in ran.out
     tight = cli("check", *what, "--gpus", 8, "--tensor", 1, "-p", 1, "--micro-batch", 8, "--sequence", 8192)
     assert "room to spare" not in tight.out
+
+
+def test_the_idle_share_says_whether_it_is_a_formula_or_a_simulation_and_fits_the_terminal(cli, monkeypatch):
+    monkeypatch.setenv("COLUMNS", "80")
+    flags = ("--backend", "megatron", "--layers", 64, "--pipeline", 8, "--chunks", 4, "--microbatches")
+    exact, simulated = (cli("check", *flags, m) for m in (16, 20))
+    assert "idle share 9.9 % of interleaved with even stages (exact)" in " ".join(exact.out.split())
+    assert "with even stages (simulated)" in " ".join(simulated.out.split())
+    assert max(map(len, exact.out.splitlines())) <= 80

@@ -9,7 +9,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ..errors import Fault, InputError, nearest
-from .console import say
+from .blocks import wrapped
+from .console import look, say
 from .given import Sizes
 
 if TYPE_CHECKING:
@@ -234,15 +235,18 @@ def text(checked: Checked, notes: Sequence[str]) -> str:
     for fault in checked.faults:
         lines.append(f"  {fault.key} = {fault.value}: {fault.rule}")
         lines += [f"      {way}" for way in fault.remedy.split("; or ") if way]
-    lines += [f"  {line}" for line in _facts(checked.facts) if line]
-    return "\n".join([*lines, *(f"  warning: {sentence}" for sentence in (*checked.warnings, *notes))])
+    told = [line for line in _facts(checked.facts) if line]
+    told += [f"warning: {sentence}" for sentence in (*checked.warnings, *notes)]
+    wide = [part for line in told for part in wrapped(line, look().width, "  ", "    ")]
+    return "\n".join([*lines, *wide])  # a fault stays on its line, to be searched for
 
 
 def _facts(facts: dict[str, Any]) -> list[str]:
     names = ("pipeline", "chunks", "data", "microbatches")
     lines = [", ".join(f"{name} {facts[name]}" for name in names if name in facts)]
     if "idle_share" in facts:
-        lines[0] += f": idle share {100 * facts['idle_share']:.1f} % of {facts['schedule']} with even stages"
+        evidence = f"with even stages ({facts['evidence']})"
+        lines[0] += f": idle share {100 * facts['idle_share']:.1f} % of {facts['schedule']} {evidence}"
     laid = facts.get("layout")
     if laid:
         lines.append(f"layout: {laid['layers']} layers in {laid['chunks']} chunks, {laid['vpp']} a rank")

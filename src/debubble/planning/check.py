@@ -10,7 +10,7 @@ from ..errors import InputError
 from ..frameworks.layout_string import read_layout
 from ..frameworks.rules import sizes
 from ..frameworks.setup import Backend, Breach, Setup, Sizes
-from .idle import enough
+from .idle import enough, exact
 from .nearest_legal import Alternative, alternatives, idle_of
 from .uneven import MOST, best_splits, judged
 
@@ -113,15 +113,19 @@ def _better_split(backend: Backend, setup: Setup, breach: Breach) -> str:
 def _facts(backend: Backend, setup: Setup, *, legal: bool) -> dict[str, Any]:
     """Sizes that follow from a setup; what cannot be told is left out."""
     split = backend.split(setup) if legal else setup.split
+    idle, schedule = idle_of(backend, setup), backend.schedule(setup)
+    full = backend.settled(setup)
+    sure = exact(schedule or "", full.ranks, full.flush or 1, full.chunks or 1)
     found: dict[str, Any] = {
         "pipeline": setup.ranks,
         "chunks": setup.chunks or 1,
         "data": setup.replicas,
         "microbatches": setup.flush,
-        "schedule": backend.schedule(setup),
+        "schedule": schedule,
         "split": split,
         "balance": sum(split) / len(split) / max(split) if split and max(split) else None,
-        "idle_share": idle_of(backend, setup),
+        "idle_share": idle,
+        "evidence": None if idle is None else "exact" if sure else "simulated",
         "layout": _laid(setup),
     }
     return {name: value for name, value in found.items() if value is not None}
