@@ -4,6 +4,10 @@ from pathlib import Path
 
 import pytest
 
+from debubble.frameworks.backends import BACKENDS
+from debubble.frameworks.flags import script_pairs
+from debubble.frameworks.read import read_setup
+
 MOCK_UP = ("--backend", "megatron", "--layers", 64, "--pipeline", 7)
 
 
@@ -110,6 +114,12 @@ def test_a_launch_line_whose_last_flag_of_torchrun_stands_before_the_program_cou
     assert (said["backend"], said["legal"]) == ("megatron", False)
     assert [fault["key"] for fault in said["faults"]] == ["--world-size", "--pipeline-model-parallel-size"]
     assert {one["value"] for one in said["faults"][0]["alternatives"]} == {4, 8, 96, 192}
+
+
+@pytest.mark.parametrize(("nodes", "devices"), [("", 8), ("--nnodes 1", 8), ("--nnodes $SLURM_NNODES", None)])
+def test_torchrun_alone_is_one_node_and_a_variable_is_none_that_is_known(nodes, devices):
+    text = LAUNCH.replace("--nnodes 16", nodes)
+    assert read_setup(BACKENDS["megatron"], script_pairs(text)).setup.gpus == devices
 
 
 @pytest.mark.parametrize(

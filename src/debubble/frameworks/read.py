@@ -185,9 +185,11 @@ def _letters(key: str, rows: list[Any]) -> str:
 
 
 def _devices(pairs: Pairs) -> int | None:
-    """Nodes times devices of a node, where both are numbers."""
+    """Nodes times devices of a node, where both are numbers; torchrun alone takes one node where none is said."""
     said = {_plain(key): str(value) for key, value in pairs}
-    counts = [next((said[n] for n in names if said.get(n, "").isdecimal()), None) for names in (_NODES, _PER_NODE)]
-    if counts[0] is None or counts[1] is None:
+    nodes, each = (next((said[n] for n in names if said.get(n, "").isdecimal()), None) for names in (_NODES, _PER_NODE))
+    if nodes is None and not said.keys() & set(_NODES) and "nproc_per_node" in said:
+        nodes = "1"
+    if nodes is None or each is None:
         return None
-    return int(counts[0]) * int(counts[1]) or None
+    return int(nodes) * int(each) or None
