@@ -13,7 +13,7 @@ def test_emit_prints_what_check_finds_legal(cli, tmp_path: Path, backend):
     assert said["candidates"][0]["pipeline"] in (2, 4)
     suffix = {"megatron": ".sh", "deepspeed": ".json", "nanotron": ".yaml"}.get(backend, ".py")
     (tmp_path / f"made{suffix}").write_text(said["emit"])
-    best = said["candidates"][0]
+    best = said["candidates"][said["emitted"] - 1]
     degrees = ("--gpus", 8, "--tensor", best["tensor"], "--context", best["context"])  # not every framework has both
     checked = cli("check", tmp_path / f"made{suffix}", "--backend", backend, "--model", "llama3-8b", *degrees)
     assert checked.status == 0, checked.out
@@ -54,3 +54,14 @@ def test_a_framework_that_deals_layers_itself_is_planned_with_its_own_splits(cli
     else:
         (split,) = splits
         assert ", ".join(map(str, split)) in said["emit"].splitlines()[0]
+
+
+def test_what_is_emitted_has_memory_to_spare_though_a_fuller_layout_is_ranked_first(cli):
+    args = ("plan", "--model", "llama3-70b", "--gpus", 64, "--gpu", "h100", "--global-batch", 512, "--sequence", 4096)
+    said = cli(*args, "--emit", "megatron", "--json").json
+    full = [max(row["peak_bytes_by_rank"]) / 80e9 for row in said["candidates"]]
+    assert full[0] > 0.9 >= full[said["emitted"] - 1]
+    assert min(full[: said["emitted"] - 1]) > 0.9
+    chosen = said["candidates"][said["emitted"] - 1]
+    assert f"--pipeline-model-parallel-size {chosen['pipeline']}" in said["emit"]
+    assert f"layout {said['emitted']}, which has memory to spare:" in cli(*args, "--emit", "megatron").out

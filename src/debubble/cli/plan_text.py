@@ -102,7 +102,7 @@ def candidate(plan: Plan) -> dict[str, Any]:
 
 def document(asked: Planned) -> dict[str, Any]:
     """What ``--json`` prints."""
-    from ..planning.verdict import about, more_devices, scaled
+    from ..planning.verdict import about, more_devices, roomy, scaled
 
     rows = scaled(asked.found, asked.price)
     best = asked.best
@@ -128,7 +128,8 @@ def document(asked: Planned) -> dict[str, Any]:
     if asked.growth:
         whole["growth"] = growth_document(asked.growth)
     if asked.backend:
-        whole["emit"] = _emitted(asked.backend, best.plans[0], asked.model)
+        at = roomy(best) or 0
+        whole |= {"emit": _emitted(asked.backend, best.plans[at], asked.model), "emitted": at + 1}
     return whole
 
 
@@ -152,7 +153,7 @@ def _emitted(backend: Backend, plan: Plan, model: Model) -> str:
 
 def text(asked: Planned) -> str:
     """What people read."""
-    from ..planning.verdict import about, more_devices, scaled
+    from ..planning.verdict import about, more_devices, roomy, scaled
 
     rows, columns = scaled(asked.found, asked.price), look().width
     lines = [_title(asked)]
@@ -167,7 +168,9 @@ def text(asked: Planned) -> str:
     if asked.growth:
         lines += ["", "The first while its batch grows", growth_text(asked.growth)]
     if asked.backend:
-        lines += ["", f"{asked.backend.title}:", _emitted(asked.backend, best.plans[0], asked.model)]
+        at = roomy(best) or 0
+        which = f", layout {at + 1}, which has memory to spare" if at else ""
+        lines += ["", f"{asked.backend.title}{which}:", _emitted(asked.backend, best.plans[at], asked.model)]
     else:
         lines += ["", _next(best.plans[0])]
     return "\n".join(lines)

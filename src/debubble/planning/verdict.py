@@ -147,15 +147,18 @@ def _ties(found: Found) -> list[str]:
 
 def _tight(found: Found) -> list[str]:
     """Whether the first may run out of memory, and which one has room to spare."""
-    best = found.plans[0]
-    filled = max(best.peak_bytes) / found.memory
+    filled = max(found.plans[0].peak_bytes) / found.memory
     if filled <= ROOMY:
         return []
-    rank = next(
-        (n for n, plan in enumerate(found.plans, start=1) if max(plan.peak_bytes) <= ROOMY * found.memory), None
-    )
+    at = roomy(found)
     text = f"the first fills {100 * filled:.0f} % of its fullest device, and estimates of memory are off by some 10 %"
-    return [text if rank is None else f"{text}: layout {rank} is the fastest that stays below {100 * ROOMY:.0f} %"]
+    return [text if at is None else f"{text}: layout {at + 1} is the fastest that stays below {100 * ROOMY:.0f} %"]
+
+
+def roomy(found: Found) -> int | None:
+    """Place from 0 of the fastest layout whose memory is safe though estimates are off; None where there is none."""
+    most = ROOMY * found.memory
+    return next((at for at, plan in enumerate(found.plans) if max(plan.peak_bytes) <= most), None)
 
 
 def expected_regret(behind: float, band: float) -> float:
