@@ -129,7 +129,7 @@ def test_no_schedule_of_the_catalog_deadlocks_by_rendezvous_at_any_shape(name, p
 
 
 def defined(name, p, m, finer):
-    """The schedule at the first of some chunks and slices for which it is defined; for others it says that it is not."""
+    """The schedule at the first of some chunks and slices for which it is defined; it says so where it is not."""
     for v, s in finer:
         try:
             return build(name, Shape(p, m, v, s))
