@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from .held import parameters_on_device
-from .outside import gradient_bytes
+from .outside import gradient_bytes, shared_out
 from .setting import Setting
 from .stages import Slice
 
@@ -25,7 +25,7 @@ def state_bytes(at: Setting, shared: Column, routed: Column) -> tuple[Column, Co
         shared: parameters that all of data x context hold.
         routed: parameters of its experts.
     """
-    divided = shared / at.layouts.replicas + routed / at.layouts.expert_replicas
+    divided = shared_out(at, shared, routed)
     whole = shared + routed
     weights = 2 * np.where(at.layouts.zero >= 3, divided, whole)
     gradients = gradient_bytes(at) * np.where(at.layouts.zero >= 2, divided, whole)

@@ -46,10 +46,14 @@ def data_time(at: Setting, shared: Column, routed: Column, beside: tuple[Column,
     return np.where(layouts.zero == 3, 0.0, seen)
 
 
+def shared_out(at: Setting, shared: Column, routed: Column) -> Column:
+    """Parameters that a device keeps where all who hold the same share them out."""
+    return shared / at.layouts.replicas + routed / at.layouts.expert_replicas
+
+
 def optimizer_time(at: Setting, shared: Column, routed: Column) -> Column:
     """Seconds of the update: bound by memory, shared out over data x context from ZeRO-1 on."""
-    divided = shared / at.layouts.replicas + routed / at.layouts.expert_replicas
-    own = np.where(at.layouts.zero >= 1, divided, shared + routed)
+    own = np.where(at.layouts.zero >= 1, shared_out(at, shared, routed), shared + routed)
     seconds: Column = UPDATE * own / (at.cluster.device.memory_rate * at.constants.stream)
     return seconds
 

@@ -34,20 +34,26 @@ def tensor_time(at: Setting, products: tuple[Product, ...], once: Column) -> Pas
     gather runs beside the piece that needs none of it, 1/t, and a backward's scatter beside the product for W; no more
     than ``hidden_data`` of it is hidden, as of other traffic that shares the multiprocessors with products.
     """
-    layouts, tensor = at.layouts, at.layouts.tensor
+    layouts = at.layouts
     seen = once * np.where(layouts.tensor_overlap > 0, 1 - at.constants.hidden_tensor, 1.0)
+    forward, backward = seen, seen
+    cut = layouts.pieces > 1
+    if cut.any():  # else the products need not be timed once more
+        forward, backward = (np.where(cut, left, seen) for left in _beside_pieces(at, products, once))
+    return Pass(forward, backward, np.where(layouts.recompute == 2, forward, 0.0))
+
+
+def _beside_pieces(at: Setting, products: tuple[Product, ...], once: Column) -> tuple[Column, Column]:
+    """What the pieces of products leave unhidden, forward and backward."""
+    tensor = at.layouts.tensor
     column, row = (products_time(at, tuple(p for p in products if p.split == split)) for split in ("outer", "inner"))
     half, scale, most = once / 2, at.factors.kernels.value, at.constants.hidden_data
 
     def beside(product: Column) -> Column:
         return half - np.minimum(most * half, scale * product)
 
-    first = half + beside(column[0] / tensor)
-    second = beside(row[1] / tensor) + beside(column[2])
-    second = second + np.where(layouts.keep_gathered > 0, 0.0, beside(column[1]))  # gathered again for W
-    cut = layouts.pieces > 1
-    forward = np.where(cut, first, seen)
-    return Pass(forward, np.where(cut, second, seen), np.where(layouts.recompute == 2, forward, 0.0))
+    again = np.where(at.layouts.keep_gathered > 0, 0.0, beside(column[1]))  # gathered again for W
+    return half + beside(column[0] / tensor), beside(row[1] / tensor) + beside(column[2]) + again
 
 
 def context_time(at: Setting, core: Pass) -> Pass:
