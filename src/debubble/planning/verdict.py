@@ -11,10 +11,10 @@ from ..estimate.model import Model
 from ..plan import Plan
 from .candidates import head_in_layers
 from .idle import enough, least_microbatches
+from .room import SPARE
 from .search import Found
 
 ENOUGH = 0.10  # idle share that a batch should stay under
-ROOMY = 0.90  # share of a device's memory up to which an estimate is safe: published peaks lie within 10 % of ours
 SECOND = 1e9  # nanoseconds
 BILLION = 1e9
 
@@ -148,16 +148,16 @@ def _ties(found: Found) -> list[str]:
 def _tight(found: Found) -> list[str]:
     """Whether the first may run out of memory, and which one has room to spare."""
     filled = max(found.plans[0].peak_bytes) / found.memory
-    if filled <= ROOMY:
+    if filled <= SPARE:
         return []
     at = roomy(found)
     text = f"the first fills {100 * filled:.0f} % of its fullest device, and estimates of memory are off by some 10 %"
-    return [text if at is None else f"{text}: layout {at + 1} is the fastest that stays below {100 * ROOMY:.0f} %"]
+    return [text if at is None else f"{text}: layout {at + 1} is the fastest that stays below {100 * SPARE:.0f} %"]
 
 
 def roomy(found: Found) -> int | None:
     """Place from 0 of the fastest layout whose memory is safe though estimates are off; None where there is none."""
-    most = ROOMY * found.memory
+    most = SPARE * found.memory
     return next((at for at, plan in enumerate(found.plans) if max(plan.peak_bytes) <= most), None)
 
 
