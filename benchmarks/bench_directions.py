@@ -14,11 +14,11 @@ import pytest
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "tests"))
 
-from debubble.costs import MILLISECOND, Rates, costs_of
-from debubble.formats.kineto.directions import directed
-from debubble.formats.kineto.read import read_traces
-from debubble.formats.rank_ops import Bare
-from debubble.schedule import Shape
+from debubble.core.costs import MILLISECOND, Rates, costs_of
+from debubble.core.schedule import Shape
+from debubble.readers.kineto.read import read_traces
+from debubble.reconstruct.device_ops import Bare
+from debubble.reconstruct.directions import directed
 from debubble.schedules.catalog import build
 from pour import Style, pour_rank, run_of, untold, write
 

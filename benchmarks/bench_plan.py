@@ -7,10 +7,10 @@ from __future__ import annotations
 
 import time
 
+from debubble.config.layout import Layout
 from debubble.estimate.hardware import cluster_of
 from debubble.estimate.read_hardware import read_hardware
 from debubble.estimate.read_model import read_model
-from debubble.plan import Layout
 from debubble.planning.screen import screen
 from debubble.planning.search import search
 from debubble.planning.space import Choice, space

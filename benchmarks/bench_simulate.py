@@ -21,7 +21,7 @@ from typing import Any, TypeVar
 import pytest
 
 from debubble import Costs, Program, Rates, Shape, account, build, costs_of, lower, simulate
-from debubble.program import Sends
+from debubble.core.program import Sends
 
 LARGEST = Shape(1024, 8192)
 USUAL = Shape(16, 128)

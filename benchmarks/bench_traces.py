@@ -19,8 +19,8 @@ import pytest
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "tests"))
 
-from debubble.costs import Rates, costs_of
-from debubble.schedule import Shape
+from debubble.core.costs import Rates, costs_of
+from debubble.core.schedule import Shape
 from debubble.schedules.catalog import build
 from pour import Style, pour_rank, run_of, write
 

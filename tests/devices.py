@@ -6,14 +6,14 @@ from dataclasses import replace
 
 import numpy as np
 
-from debubble.costs import MILLISECOND, Rates, costs_of
-from debubble.formats.rank_ops import RankOps, Reading, Transfers
-from debubble.lower import lower
-from debubble.op import Kind
-from debubble.schedule import Schedule, Shape
+from debubble.core.costs import MILLISECOND, Rates, costs_of
+from debubble.core.lower import lower
+from debubble.core.op import Kind
+from debubble.core.schedule import Schedule, Shape
+from debubble.core.simulate import simulate
+from debubble.core.timeline import Timeline
+from debubble.reconstruct.device_ops import RankOps, Reading, Transfers
 from debubble.schedules.catalog import build
-from debubble.simulate import simulate
-from debubble.timeline import Timeline
 
 EPOCH = 1_790_857_026_000_000_000  # nanoseconds since 1970, where the first step begins
 RATES = Rates(forward=3 * MILLISECOND, backward=7 * MILLISECOND, transfer=0.4 * MILLISECOND)

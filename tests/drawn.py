@@ -5,7 +5,7 @@ import sys
 import numpy as np
 
 from debubble import Costs, lower, simulate
-from debubble.op import KINDS, Kind
+from debubble.core.op import KINDS, Kind
 
 
 def draw(schedule, backward):

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-PAGE = Path(str(files("debubble.draw") / "page"))
+PAGE = Path(str(files("debubble.drawing") / "page"))
 
 
 def ask(script: str, questions: list) -> list:

@@ -11,10 +11,10 @@ from collections import defaultdict
 
 import numpy as np
 
-from debubble.costs import Costs
-from debubble.exchange import Act, Exchange
-from debubble.op import Kind, Op
-from debubble.schedule import Schedule
+from debubble.core.costs import Costs
+from debubble.core.exchange import Act, Exchange
+from debubble.core.op import Kind, Op
+from debubble.core.schedule import Schedule
 
 Times = dict[Op, tuple[int, int]]
 

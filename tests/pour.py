@@ -16,12 +16,12 @@ from typing import Any
 
 import numpy as np
 
-from debubble.costs import Costs
-from debubble.lower import lower
-from debubble.op import Kind
-from debubble.schedule import Schedule
-from debubble.simulate import simulate
-from debubble.timeline import Timeline
+from debubble.core.costs import Costs
+from debubble.core.lower import lower
+from debubble.core.op import Kind
+from debubble.core.schedule import Schedule
+from debubble.core.simulate import simulate
+from debubble.core.timeline import Timeline
 
 BASE = 1_790_857_026_000_000_000  # nanoseconds, baseTimeNanoseconds of the files
 EPOCH = 4_458_676_522_000_000  # nanoseconds of the first step behind the base

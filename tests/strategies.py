@@ -14,9 +14,9 @@ from dataclasses import dataclass
 import numpy as np
 from hypothesis import strategies as st
 
-from debubble.costs import Costs
-from debubble.op import KINDS, Kind, Op
-from debubble.schedule import Schedule, from_rows
+from debubble.core.costs import Costs
+from debubble.core.op import KINDS, Kind, Op
+from debubble.core.schedule import Schedule, from_rows
 
 
 @dataclass(frozen=True, slots=True)

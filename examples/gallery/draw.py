@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from debubble.cli.main import main
-from debubble.synth.catalog import ENTRIES
+from debubble.schedules.auto.searched import ENTRIES
 
 HERE = Path(__file__).resolve().parent
 SIZE = "-p 4 -m 8"

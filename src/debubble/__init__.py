@@ -13,50 +13,48 @@ Names are loaded when they are first used, so that the command line starts at on
 
 from __future__ import annotations
 
-import sys
 from importlib import import_module
-from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
-from .picture import MAKERS as _MAKERS
+from .core.notebook_hook import MAKERS as _MAKERS
 
 if TYPE_CHECKING:
-    from .account import Account, account
-    from .costs import Costs, Rates, costs_of
-    from .errors import Deadlock, DebubbleError, Fault, IllegalSchedule, InputError, Refusal, Violation
-    from .exchange import Exchange, exchange
-    from .finding import Finding
-    from .laws import violations
-    from .lower import lower
-    from .memory import Release, peak_activations
-    from .observation import Observation, Window
-    from .op import Kind, Op
-    from .program import Program, Sends
+    from .core.account import Account, account
+    from .core.bounds import lower_bound
+    from .core.costs import Costs, Rates, costs_of
+    from .core.errors import Deadlock, DebubbleError, Fault, IllegalSchedule, InputError, Refusal, Violation
+    from .core.exchange import Exchange, exchange
+    from .core.finding import Finding
+    from .core.laws import violations
+    from .core.lower import lower
+    from .core.memory import Release, peak_activations
+    from .core.observation import Observation, Window
+    from .core.op import Kind, Op
+    from .core.program import Program, Sends
+    from .core.schedule import Schedule, Shape, from_rows
+    from .core.simulate import simulate
+    from .core.timeline import Timeline
     from .runner.annotate import annotate
-    from .schedule import Schedule, Shape, from_rows
     from .schedules.catalog import build
-    from .simulate import simulate
-    from .synth.bounds import lower_bound
-    from .timeline import Timeline
 
 _HOMES = {
-    "account": ("Account", "account"),
-    "costs": ("Costs", "Rates", "costs_of"),
-    "errors": ("Deadlock", "DebubbleError", "Fault", "IllegalSchedule", "InputError", "Refusal", "Violation"),
-    "exchange": ("Exchange", "exchange"),
-    "finding": ("Finding",),
-    "laws": ("violations",),
-    "lower": ("lower",),
-    "memory": ("Release", "peak_activations"),
-    "observation": ("Observation", "Window"),
-    "op": ("Kind", "Op"),
-    "program": ("Program", "Sends"),
+    "core.account": ("Account", "account"),
+    "core.costs": ("Costs", "Rates", "costs_of"),
+    "core.errors": ("Deadlock", "DebubbleError", "Fault", "IllegalSchedule", "InputError", "Refusal", "Violation"),
+    "core.exchange": ("Exchange", "exchange"),
+    "core.finding": ("Finding",),
+    "core.laws": ("violations",),
+    "core.lower": ("lower",),
+    "core.memory": ("Release", "peak_activations"),
+    "core.observation": ("Observation", "Window"),
+    "core.op": ("Kind", "Op"),
+    "core.program": ("Program", "Sends"),
     "runner.annotate": ("annotate",),
-    "schedule": ("Schedule", "Shape", "from_rows"),
+    "core.schedule": ("Schedule", "Shape", "from_rows"),
     "schedules.catalog": ("build",),
-    "simulate": ("simulate",),
-    "synth.bounds": ("lower_bound",),
-    "timeline": ("Timeline",),
+    "core.simulate": ("simulate",),
+    "core.bounds": ("lower_bound",),
+    "core.timeline": ("Timeline",),
 }
 _HOME = {name: module for module, names in _HOMES.items() for name in names}
 
@@ -105,20 +103,14 @@ def __getattr__(name: str) -> Any:
     return value
 
 
-class _Face(ModuleType):
-    """Keeps ``debubble.simulate`` the verb: the import system would hang the file of that name in its place."""
-
-    def __setattr__(self, name: str, value: object) -> None:
-        if not (name in _HOME and isinstance(value, ModuleType)):
-            super().__setattr__(name, value)
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})
 
 
 # How nouns look in a notebook; nothing of it is imported before one is shown.
 _MAKERS.update(
     {
-        noun: f"debubble.draw.notebook:of_{noun.lower()}"
+        noun: f"debubble.drawing.notebook:of_{noun.lower()}"
         for noun in ("Account", "Observation", "Program", "Schedule", "Timeline", "Window")
     }
 )
-
-sys.modules[__name__].__class__ = _Face

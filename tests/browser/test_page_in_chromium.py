@@ -6,14 +6,14 @@ from pathlib import Path
 
 import pytest
 
-from debubble.account import account
 from debubble.cli.main import main
-from debubble.costs import Rates, costs_of
-from debubble.lower import lower
-from debubble.memory import peak_activations
-from debubble.schedule import Shape
+from debubble.core.account import account
+from debubble.core.costs import Rates, costs_of
+from debubble.core.lower import lower
+from debubble.core.memory import peak_activations
+from debubble.core.schedule import Shape
+from debubble.core.simulate import simulate
 from debubble.schedules.catalog import build
-from debubble.simulate import simulate
 
 pytestmark = pytest.mark.slow
 

@@ -7,12 +7,12 @@ from pathlib import Path
 import pytest
 
 from debubble.cli.main import main
-from debubble.errors import Deadlock
-from debubble.exchange import Act, Exchange
-from debubble.lower import lower
-from debubble.op import Op
-from debubble.program import Sends
-from debubble.schedule import Schedule, from_rows
+from debubble.core.errors import Deadlock
+from debubble.core.exchange import Act, Exchange
+from debubble.core.lower import lower
+from debubble.core.op import Op
+from debubble.core.program import Sends
+from debubble.core.schedule import Schedule, from_rows
 
 
 def checked(capsys, *args: str) -> tuple[int, dict]:

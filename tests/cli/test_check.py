@@ -6,9 +6,9 @@ from pathlib import Path
 import pytest
 
 from debubble.cli.main import main
-from debubble.formats import torch_csv
-from debubble.lower import lower
-from debubble.schedule import Shape
+from debubble.core.lower import lower
+from debubble.core.schedule import Shape
+from debubble.readers import torch_csv
 from debubble.schedules.catalog import CATALOG, build
 
 # Out of order on purpose: rank 0 sends before it receives, and so does rank 1.

@@ -6,7 +6,7 @@ import pytest
 
 from debubble.frameworks.backends import BACKENDS
 from debubble.frameworks.flags import script_pairs
-from debubble.frameworks.read import read_setup
+from debubble.frameworks.read_keys import read_setup
 
 MOCK_UP = ("--backend", "megatron", "--layers", 64, "--pipeline", 7)
 

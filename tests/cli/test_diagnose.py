@@ -5,9 +5,9 @@ from pathlib import Path
 
 import pytest
 
-from debubble.diagnose.recognise import recognise
-from debubble.formats.recording import read_recording
-from debubble.formats.torch_csv import read as read_csv
+from debubble.diagnosis.recognise import recognise
+from debubble.readers.recording import read_recording
+from debubble.readers.torch_csv import read as read_csv
 
 RECORDING = Path(__file__).resolve().parents[2] / "examples" / "four-to-eight" / "recordings" / "eight"
 KEYS = {

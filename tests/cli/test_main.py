@@ -11,7 +11,7 @@ import click
 import pytest
 
 from debubble.cli.main import VERBS
-from debubble.errors import Fault, InputError, Refusal
+from debubble.core.errors import Fault, InputError, Refusal
 
 
 def broken(monkeypatch, error: BaseException) -> None:

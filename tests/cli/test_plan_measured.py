@@ -6,13 +6,13 @@ from pathlib import Path
 import pytest
 
 import pour
+from debubble.config.layout import Layout
 from debubble.estimate.factors import GENERIC, Factor
 from debubble.estimate.hardware import cluster_of
 from debubble.estimate.read_hardware import read_hardware
 from debubble.estimate.read_model import read_model
 from debubble.frameworks.megatron import MEGATRON
 from debubble.frameworks.setup import Sizes
-from debubble.plan import Layout
 from debubble.planning.judge import judge, simulated
 
 MODEL, CLUSTER = read_model("llama3-8b"), cluster_of(read_hardware("h100"), 8)

@@ -6,7 +6,7 @@ import sys
 import pytest
 
 from debubble.cli import progress as bar
-from debubble.formats.stream import blocks, first_bytes, progress
+from debubble.readers.stream import blocks, first_bytes, progress
 
 
 @pytest.fixture

@@ -5,11 +5,11 @@ from importlib.util import find_spec
 import pytest
 
 from debubble.cli.run_profile import _refuse_other, layer_sizes
-from debubble.errors import InputError
+from debubble.config.layout import Layout
+from debubble.core.errors import InputError
 from debubble.estimate.count import layer_parameters
 from debubble.estimate.read_hardware import read_hardware
 from debubble.estimate.read_model import model_of_sizes, read_model
-from debubble.plan import Layout
 
 pytestmark = pytest.mark.skipif(find_spec("torch") is None, reason="no torch")
 MODEL = "layers = 4\nhidden = 256\nffn = 688\nheads = 4\nkv_heads = 2\nvocab = 1000\n"

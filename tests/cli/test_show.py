@@ -8,10 +8,10 @@ import sys
 
 import pytest
 
-from debubble.formats import torch_csv
-from debubble.schedule import Shape
+from debubble.core.schedule import Shape
+from debubble.readers import torch_csv
+from debubble.schedules.auto.searched import ENTRIES
 from debubble.schedules.catalog import build
-from debubble.synth.catalog import ENTRIES
 
 KEYS = {
     "schedule", "ranks", "stages", "microbatches", "makespan_ms", "lower_bound_ms", "idle_share", "bubble_ratio",

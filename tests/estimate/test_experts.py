@@ -7,6 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from debubble.config.layout import Layout, columns
 from debubble.estimate.count import expert_products, layer_parameters, parameters, routed_parameters
 from debubble.estimate.hardware import cluster_of
 from debubble.estimate.held import parameters_on_device
@@ -18,7 +19,6 @@ from debubble.estimate.read_hardware import read_hardware
 from debubble.estimate.read_model import read_model
 from debubble.estimate.setting import Setting
 from debubble.estimate.stages import Slice, stage_parameters
-from debubble.plan import Layout, columns
 from debubble.planning.judge import judge
 
 H100 = read_hardware("H100")

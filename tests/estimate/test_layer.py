@@ -7,6 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from debubble.config.layout import Layout, columns
 from debubble.estimate.constants import CONSTANTS
 from debubble.estimate.factors import GENERIC, Factor
 from debubble.estimate.hardware import cluster_of
@@ -16,7 +17,6 @@ from debubble.estimate.products import product_time
 from debubble.estimate.read_hardware import read_hardware
 from debubble.estimate.read_model import read_model
 from debubble.estimate.setting import Setting
-from debubble.plan import Layout, columns
 
 A100 = cluster_of(read_hardware("A100-80GB"), 64)
 

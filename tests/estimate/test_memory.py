@@ -3,12 +3,12 @@
 import numpy as np
 import pytest
 
+from debubble.config.layout import Layout, columns
 from debubble.estimate.hardware import cluster_of
 from debubble.estimate.memory import input_bytes, layer_bytes, logits_bytes, state_bytes
 from debubble.estimate.model import Model
 from debubble.estimate.read_hardware import read_hardware
 from debubble.estimate.setting import Setting
-from debubble.plan import Layout, columns
 
 # Korthikanti et al. 2022, Table 3: heads, hidden, layers, tensor size; sequence 2,048, their micro-batches.
 MODELS = {

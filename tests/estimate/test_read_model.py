@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from debubble.errors import InputError
+from debubble.core.errors import InputError
 from debubble.estimate.count import active_parameters, dense_products, parameters
 from debubble.estimate.read_model import model_of_config, read_model
 

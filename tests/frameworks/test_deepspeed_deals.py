@@ -8,9 +8,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from debubble.config.layout import Layout
 from debubble.frameworks.deepspeed import DEEPSPEED, split
 from debubble.frameworks.setup import Setup, Sizes
-from debubble.plan import Layout
 
 with warnings.catch_warnings():
     warnings.simplefilter("ignore")

@@ -8,13 +8,13 @@ import pytest
 from hypothesis import HealthCheck, assume, given, settings
 from hypothesis import strategies as st
 
+from debubble.config.layout import Layout, even_split
 from debubble.frameworks.backends import BACKENDS
 from debubble.frameworks.files import read_pairs
-from debubble.frameworks.laid_out import laid_out
-from debubble.frameworks.read import read_setup
+from debubble.frameworks.read_keys import read_setup
 from debubble.frameworks.setup import Backend, Sizes
-from debubble.frameworks.unsaid import unsaid
-from debubble.plan import Layout, even_split
+from debubble.frameworks.to_layout import laid_out
+from debubble.frameworks.unsupported import unsaid
 from debubble.planning.check import check
 from debubble.planning.launch import unlaunchable, unsuited
 

@@ -7,11 +7,11 @@ import pytest
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
-from debubble.errors import InputError
+from debubble.core.errors import InputError
 from debubble.frameworks.backends import BACKENDS
 from debubble.frameworks.files import read_pairs
 from debubble.frameworks.flags import script_pairs
-from debubble.frameworks.read import read_setup
+from debubble.frameworks.read_keys import read_setup
 from debubble.frameworks.setup import NUMBERS, Setup
 from debubble.planning.check import check
 

@@ -4,15 +4,15 @@ from dataclasses import replace
 
 import pytest
 
+from debubble.config.layout import Layout
 from debubble.frameworks.flags import script_pairs
-from debubble.frameworks.laid_out import laid_out
 from debubble.frameworks.megatron import MEGATRON
 from debubble.frameworks.nanotron import NANOTRON
 from debubble.frameworks.nemo import NEMO
-from debubble.frameworks.read import read_setup
+from debubble.frameworks.read_keys import read_setup
 from debubble.frameworks.setup import Setup, Sizes
+from debubble.frameworks.to_layout import laid_out
 from debubble.frameworks.torchtitan import TORCHTITAN
-from debubble.plan import Layout
 
 LAYOUTS = [
     Layout(tensor=4, pipeline=4, data=2, microbatches=8, sequence=8192, zero=1, overlap_gather=True),

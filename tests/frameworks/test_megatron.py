@@ -4,12 +4,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from debubble.errors import InputError
+from debubble.core.errors import InputError
+from debubble.core.schedule import Shape
 from debubble.frameworks.layout_string import LONGEST, layout_breaches, read_layout, write_layout
 from debubble.frameworks.megatron_rules import rules
 from debubble.frameworks.megatron_setup import split
 from debubble.frameworks.setup import Setup
-from debubble.schedule import Shape
 from debubble.schedules.catalog import build
 
 

@@ -7,13 +7,13 @@ import pytest
 from hypothesis import assume, example, given, settings
 from hypothesis import strategies as st
 
-from debubble.errors import InputError
+from debubble.config.layout import Layout
+from debubble.core.errors import InputError
 from debubble.frameworks.layout_string import read_layout, write_layout
 from debubble.frameworks.megatron_rules import rules
 from debubble.frameworks.megatron_setup import settled, split
 from debubble.frameworks.nemo import NEMO
 from debubble.frameworks.setup import Setup, Sizes
-from debubble.plan import Layout
 
 with warnings.catch_warnings():
     warnings.simplefilter("ignore")

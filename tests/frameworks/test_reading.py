@@ -5,11 +5,11 @@ from pathlib import Path
 
 import pytest
 
-from debubble.errors import InputError
+from debubble.core.errors import InputError
 from debubble.frameworks.backends import BACKENDS, recognised
 from debubble.frameworks.files import read_pairs
 from debubble.frameworks.flags import pairs_of, script_pairs
-from debubble.frameworks.read import read_setup
+from debubble.frameworks.read_keys import read_setup
 from debubble.frameworks.setup import Setup
 
 SCRIPT = r"""

@@ -5,18 +5,18 @@ import pytest
 from hypothesis import given, reject, settings
 from hypothesis import strategies as st
 
-from debubble.account import account
-from debubble.costs import Costs
-from debubble.errors import InputError
-from debubble.exchange import exchange
-from debubble.lower import apart, lower
-from debubble.program import Sends
-from debubble.schedule import Schedule, Shape
+from debubble.core.account import account
+from debubble.core.bounds import lower_bound
+from debubble.core.costs import Costs
+from debubble.core.errors import InputError
+from debubble.core.exchange import exchange
+from debubble.core.legality import verify
+from debubble.core.lower import apart, lower
+from debubble.core.program import Sends
+from debubble.core.schedule import Schedule, Shape
+from debubble.core.simulate import simulate
+from debubble.core.timeline import Timeline
 from debubble.schedules.catalog import CATALOG, build
-from debubble.simulate import simulate
-from debubble.synth.bounds import lower_bound
-from debubble.timeline import Timeline
-from debubble.verify import verify
 from oracle import Oracle
 from strategies import costs, schedules
 

@@ -5,12 +5,12 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from debubble.errors import InputError
+from debubble.config.layout import Layout
+from debubble.core.errors import InputError
 from debubble.estimate.factors import GENERIC, Factor
 from debubble.estimate.hardware import cluster_of
 from debubble.estimate.read_hardware import read_hardware
 from debubble.estimate.read_model import read_model
-from debubble.plan import Layout
 from debubble.planning.calibrate import calibrate
 from debubble.planning.measured import Row
 from debubble.planning.predict import predict

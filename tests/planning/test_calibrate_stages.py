@@ -8,14 +8,14 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from debubble.costs import Costs
-from debubble.errors import InputError
+from debubble.config.layout import Layout
+from debubble.core.costs import Costs
+from debubble.core.errors import InputError
+from debubble.core.op import Kind
 from debubble.estimate.factors import GENERIC, Factor
 from debubble.estimate.hardware import cluster_of
 from debubble.estimate.read_hardware import read_hardware
 from debubble.estimate.read_model import read_model
-from debubble.op import Kind
-from debubble.plan import Layout
 from debubble.planning.calibrate_stages import StageRun, calibrate_stages
 from debubble.planning.judge import judge, simulated
 from debubble.planning.predict import predict

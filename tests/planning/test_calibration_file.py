@@ -6,12 +6,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from debubble.errors import InputError
+from debubble.config.layout import Layout
+from debubble.core.errors import InputError
 from debubble.estimate.factors import GENERIC, Factor
 from debubble.estimate.hardware import cluster_of
 from debubble.estimate.read_hardware import read_hardware
 from debubble.estimate.read_model import read_model
-from debubble.plan import Layout
 from debubble.planning.calibration_file import read_calibration, written
 
 MODEL, CLUSTER = read_model("llama3-8b"), cluster_of(read_hardware("h100"), 8)

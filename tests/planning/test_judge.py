@@ -5,19 +5,19 @@ import csv
 import numpy as np
 import pytest
 
-from debubble.costs import Costs
+from debubble.config.layout import Layout, columns
+from debubble.core.costs import Costs
+from debubble.core.lower import lower
+from debubble.core.op import KINDS, Kind
+from debubble.core.schedule import Shape
+from debubble.core.simulate import simulate
 from debubble.estimate.hardware import cluster_of
 from debubble.estimate.network import hop_time
 from debubble.estimate.read_hardware import read_hardware
 from debubble.estimate.read_model import read_model
 from debubble.estimate.setting import Setting
-from debubble.lower import lower
-from debubble.op import KINDS, Kind
-from debubble.plan import Layout, columns
 from debubble.planning.judge import judge, screen
-from debubble.schedule import Shape
 from debubble.schedules.catalog import build
-from debubble.simulate import simulate
 
 H100 = cluster_of(read_hardware("H100"), 64)
 LAYOUTS = [

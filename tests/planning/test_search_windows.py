@@ -5,13 +5,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from debubble.costs import Costs
-from debubble.lower import lower
-from debubble.op import KINDS
-from debubble.planning.many import windows
-from debubble.schedule import Shape
+from debubble.core.costs import Costs
+from debubble.core.lower import lower
+from debubble.core.op import KINDS
+from debubble.core.schedule import Shape
+from debubble.core.simulate import simulate
+from debubble.planning.many_costs import windows
 from debubble.schedules.catalog import build
-from debubble.simulate import simulate
 
 SHAPES = [("1f1b", 4, 6, 1), ("interleaved", 3, 6, 2), ("zb-h1", 4, 8, 1), ("zb-v", 3, 6, 2), ("dualpipe-v", 2, 6, 2)]
 

@@ -7,19 +7,19 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from debubble.errors import InputError
+from debubble.config.layout import Layout, even_split
+from debubble.core.errors import InputError
+from debubble.core.schedule import Shape
 from debubble.estimate.hardware import cluster_of
 from debubble.estimate.read_hardware import read_hardware
 from debubble.estimate.read_model import read_model
 from debubble.frameworks.backends import BACKENDS
 from debubble.frameworks.setup import Setup
 from debubble.frameworks.torch_pipelining import SCHEDULES
-from debubble.frameworks.unsaid import unsaid
-from debubble.plan import Layout, even_split
+from debubble.frameworks.unsupported import unsaid
 from debubble.planning.candidates import candidate_splits, head_in_layers, lighter_end, lighter_start
 from debubble.planning.launch import chunks_of, sizes_of, unlaunchable, unsuited
 from debubble.planning.space import Choice, space
-from debubble.schedule import Shape
 from debubble.schedules.catalog import CATALOG, build
 
 H100 = read_hardware("h100")

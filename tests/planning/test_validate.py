@@ -6,10 +6,10 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from debubble.config.layout import Layout
 from debubble.estimate.hardware import cluster_of
 from debubble.estimate.read_hardware import read_hardware
 from debubble.estimate.read_model import read_model
-from debubble.plan import Layout
 from debubble.planning.measured import TABLES, Row, read_table
 from debubble.planning.predict import constant_mfu, predict
 from debubble.planning.validate import errors, memory_errors, validate

@@ -16,13 +16,13 @@ from pathlib import Path
 import numpy as np
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
-from debubble.costs import Rates, costs_of
-from debubble.errors import InputError
-from debubble.op import Op
-from debubble.schedule import Schedule, Shape, from_rows
+from debubble.core.costs import Rates, costs_of
+from debubble.core.errors import InputError
+from debubble.core.op import Op
+from debubble.core.schedule import Schedule, Shape, from_rows
+from debubble.schedules.auto.searched import ENTRIES
+from debubble.schedules.auto.searched import build as build_any
 from debubble.schedules.catalog import build
-from debubble.synth.catalog import ENTRIES
-from debubble.synth.catalog import build as build_any
 from strategies import Sizes, random_schedule
 
 PROCESSES = 4
@@ -102,11 +102,11 @@ def spoiled(name: str) -> Iterator[None]:
 
 def entry(folder: str) -> dict[str, dict[str, float | None]]:
     """What each of the processes does."""
-    from debubble.lower import lower
+    from debubble.core.lower import lower
+    from debubble.core.simulate import simulate
     from debubble.runner.task import Task
     from debubble.runner.worker import train
     from debubble.runner.world import connect, seat
-    from debubble.simulate import simulate
 
     out, steps = {}, {}
     with connect(PROCESSES, timeout_s=60) as device:

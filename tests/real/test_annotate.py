@@ -10,7 +10,7 @@ import pytest
 pytest.importorskip("torch")
 
 from debubble import InputError, annotate
-from debubble.formats.source import read
+from debubble.readers.source import read
 
 LOOP = Path(__file__).with_name("annotated_loop.py")
 

@@ -3,16 +3,16 @@
 import numpy as np
 import pytest
 
-from debubble.diagnose.stage_costs import stage_costs
-from debubble.diagnose.windows import summarise
+from debubble.config.layout import Layout
+from debubble.diagnosis.stage_costs import stage_costs
+from debubble.diagnosis.windows import summarise
 from debubble.estimate.factors import GENERIC
 from debubble.estimate.hardware import cluster_of
 from debubble.estimate.read_hardware import read_hardware
 from debubble.estimate.read_model import read_model
-from debubble.formats.recording import read_recording
-from debubble.plan import Layout
 from debubble.planning.calibration_file import read_calibration
 from debubble.planning.judge import simulated
+from debubble.readers.recording import read_recording
 
 pytestmark = [pytest.mark.real, pytest.mark.slow]
 pytest.importorskip("torch")

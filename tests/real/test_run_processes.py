@@ -11,8 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from debubble.errors import InputError
-from debubble.formats.recording import read_recording, read_tracks
+from debubble.core.errors import InputError
+from debubble.readers.recording import read_recording, read_tracks
 
 pytestmark = [pytest.mark.real, pytest.mark.slow]
 pytest.importorskip("torch")

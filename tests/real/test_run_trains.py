@@ -7,11 +7,11 @@ from pathlib import Path
 
 import pytest
 
-from debubble.account import account
-from debubble.formats.recording import read_recording, read_tracks
-from debubble.schedule import Shape
+from debubble.core.account import account
+from debubble.core.schedule import Shape
+from debubble.readers.recording import read_recording, read_tracks
+from debubble.schedules.auto.searched import ENTRIES
 from debubble.schedules.catalog import build
-from debubble.synth.catalog import ENTRIES
 
 from . import many_runs
 

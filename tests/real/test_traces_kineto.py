@@ -10,11 +10,11 @@ from contextlib import closing
 import numpy as np
 import pytest
 
-from debubble.account import account
-from debubble.errors import InputError, Refusal
-from debubble.formats.kineto.read import read_traces
-from debubble.formats.source import read
-from debubble.op import Kind
+from debubble.core.account import account
+from debubble.core.errors import InputError, Refusal
+from debubble.core.op import Kind
+from debubble.readers.kineto.read import read_traces
+from debubble.readers.source import read
 
 TORCH = {  # ops a step and rank, by kind: torch 2.13, p=4, m=8
     "gpipe": {"F": 8, "B": 8},

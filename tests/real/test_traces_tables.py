@@ -6,13 +6,13 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from debubble.account import account
-from debubble.errors import Refusal
-from debubble.formats.nsight import read_nsight
-from debubble.formats.primus import read_primus
-from debubble.formats.ranks import observe
-from debubble.formats.table import read_table
-from debubble.schedule import Shape
+from debubble.core.account import account
+from debubble.core.errors import Refusal
+from debubble.core.schedule import Shape
+from debubble.readers.nsight import read_nsight
+from debubble.readers.primus import read_primus
+from debubble.readers.table import read_table
+from debubble.reconstruct.observe import observe
 from debubble.schedules.catalog import build
 
 

@@ -3,10 +3,10 @@
 from hypothesis import given, settings
 from torch.distributed.pipelining import schedules as theirs
 
-from debubble.lower import lower
-from debubble.op import Op
+from debubble.core.lower import lower
+from debubble.core.op import Op
+from debubble.core.schedule import Shape, from_rows
 from debubble.runner.actions import actions
-from debubble.schedule import Shape, from_rows
 from debubble.schedules.catalog import build
 
 from ..strategies import schedules

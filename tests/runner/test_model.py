@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 import torch
 
-from debubble.errors import InputError
+from debubble.core.errors import InputError
 from debubble.runner.model import BLOCKS, SEQUENCE, Parts, build, load, read_text
 from debubble.runner.reference import gradient_error
 
@@ -59,7 +59,9 @@ def test_a_text_that_is_missing_or_short_is_refused(tmp_path, content, rule):
         read_text(str(tmp_path / "t"))
 
 
-@pytest.mark.parametrize("path", ["nowhere:f", "debubble.op:nothing", "debubble.op", ":f", "debubble.op:KINDS"])
+@pytest.mark.parametrize(
+    "path", ["nowhere:f", "debubble.core.op:nothing", "debubble.core.op", ":f", "debubble.core.op:KINDS"]
+)
 def test_a_model_that_is_not_there_is_refused_in_one_line(path):
     with pytest.raises(InputError) as caught:
         load(path)

@@ -6,7 +6,7 @@ import pytest
 import torch
 from torch import nn
 
-from debubble.errors import Refusal
+from debubble.core.errors import Refusal
 from debubble.runner import profile
 from debubble.runner.layer import LayerSizes
 from debubble.runner.profile import Shape, name_of, time_ends, time_layer

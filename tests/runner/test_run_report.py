@@ -7,10 +7,10 @@ import pytest
 
 from debubble.cli import run
 from debubble.cli.console import Look
-from debubble.errors import Refusal
+from debubble.core.errors import Refusal
+from debubble.core.schedule import Shape
 from debubble.runner.task import Task
 from debubble.runner.worker import Outcome, Step
-from debubble.schedule import Shape
 from debubble.schedules.catalog import build
 
 EIGHT = Path(__file__).parents[2] / "examples" / "four-to-eight" / "recordings" / "eight"

@@ -3,10 +3,10 @@
 import numpy as np
 import pytest
 
-from debubble.errors import InputError, Refusal
-from debubble.op import Op
+from debubble.core.errors import InputError, Refusal
+from debubble.core.op import Op
+from debubble.core.schedule import Shape, from_rows
 from debubble.runner.task import Task
-from debubble.schedule import Shape, from_rows
 from debubble.schedules.catalog import build
 
 ONE_F_ONE_B = build("1f1b", Shape(2, 4))

@@ -3,15 +3,15 @@
 import pytest
 
 from debubble.cli.main import main
-from debubble.costs import MILLISECOND, Rates, costs_of
-from debubble.errors import IllegalSchedule, InputError
-from debubble.formats import torch_csv
-from debubble.laws import violations
-from debubble.lower import apart, lower
-from debubble.schedule import Shape
+from debubble.core.costs import MILLISECOND, Rates, costs_of
+from debubble.core.errors import IllegalSchedule, InputError
+from debubble.core.laws import violations
+from debubble.core.legality import verify
+from debubble.core.lower import apart, lower
+from debubble.core.schedule import Shape
+from debubble.core.simulate import simulate
+from debubble.readers import torch_csv
 from debubble.schedules.catalog import build
-from debubble.simulate import simulate
-from debubble.verify import verify
 
 pytest.importorskip("torch", reason="PyTorch is not installed")
 

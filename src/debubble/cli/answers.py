@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from string import ascii_lowercase
 
-from ..diagnose.replay import WhatIf
+from ..diagnosis.replay import WhatIf
 
 
 def letters(answers: Sequence[WhatIf]) -> dict[str, str]:

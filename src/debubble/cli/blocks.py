@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from itertools import chain
 from textwrap import indent, wrap
 
-from ..draw.tables import table
+from ..drawing.tables import table
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,19 +7,19 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from ..errors import Fault, InputError
+from ..core.errors import Fault, InputError
 from .console import say
-from .given import Sizes, exchange_of, schedule_of, size_options
 from .options import COUNT, DURATION, Parsed, Verb, json_option, rate_options
-from .sending import WAYS
+from .schedule_argument import Sizes, exchange_of, schedule_of, size_options
+from .transfer_options import WAYS
 
 if TYPE_CHECKING:
-    from ..costs import Rates
-    from ..errors import Deadlock, Violation
-    from ..exchange import Exchange
-    from ..program import Sends
-    from ..schedule import Schedule
-    from ..verify import Verdict
+    from ..core.costs import Rates
+    from ..core.errors import Deadlock, Violation
+    from ..core.exchange import Exchange
+    from ..core.legality import Verdict
+    from ..core.program import Sends
+    from ..core.schedule import Schedule
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,8 +117,8 @@ def _options() -> list[str]:
 def _check_schedule(
     schedule: str, sizes: Sizes, sends: tuple[str, ...], claims: Claims, rates: Rates, *, as_json: bool
 ) -> int:
-    from ..program import Sends
-    from ..verify import verify
+    from ..core.legality import verify
+    from ..core.program import Sends
 
     order = schedule_of(schedule, sizes)
     given = exchange_of(schedule, order)
@@ -185,7 +185,7 @@ def _indivisible(batch: int, microbatches: int) -> Row:
 
 
 def _fits(schedule: Schedule, placement: str | tuple[int, ...]) -> bool:
-    from ..schedule import loop_placement, v_placement
+    from ..core.schedule import loop_placement, v_placement
 
     if placement == "v":
         wanted = v_placement(schedule.ranks)[0].tolist()
@@ -205,10 +205,10 @@ def _stages_by_rank(schedule: Schedule) -> list[list[int]]:
 
 def _too_short(schedule: Schedule, rates: Rates, claimed: float) -> list[Row]:
     """A claim that no run of this order can keep."""
-    from ..costs import costs_of
-    from ..lower import lower
-    from ..simulate import simulate
-    from ..synth.bounds import lower_bound
+    from ..core.bounds import lower_bound
+    from ..core.costs import costs_of
+    from ..core.lower import lower
+    from ..core.simulate import simulate
     from .report import MILLISECOND
 
     costs = costs_of(rates, schedule)
@@ -221,7 +221,7 @@ def _too_short(schedule: Schedule, rates: Rates, claimed: float) -> list[Row]:
 
 
 def _warnings(schedule: Schedule) -> tuple[str, ...]:
-    from ..op import Kind
+    from ..core.op import Kind
 
     found = []
     if schedule.microbatches < schedule.ranks:

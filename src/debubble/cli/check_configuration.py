@@ -8,10 +8,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from ..errors import Fault, InputError, nearest
+from ..core.errors import Fault, InputError, nearest
 from .blocks import wrapped
 from .console import look, say
-from .given import Sizes
+from .schedule_argument import Sizes
 
 if TYPE_CHECKING:
     from ..frameworks.flags import Pairs
@@ -89,7 +89,7 @@ def check_configuration(asked: Asked, *, as_json: bool) -> int:
 def _read(asked: Asked) -> tuple[Backend, Setup, tuple[str, ...]]:
     from ..frameworks.backends import backend_of, recognised
     from ..frameworks.flags import pairs_of
-    from ..frameworks.read import read_setup
+    from ..frameworks.read_keys import read_setup
 
     read = {place: _pairs(place) for place in asked.places}
     _refuse_a_mixture(asked, read)
@@ -179,8 +179,8 @@ def _room(asked: Asked, checked: Checked) -> tuple[str, ...]:
     from ..estimate.hardware import cluster_of
     from ..estimate.read_hardware import read_hardware
     from ..estimate.read_model import read_model
-    from ..frameworks.laid_out import laid_out
-    from ..planning.room import room_without_recompute
+    from ..frameworks.to_layout import laid_out
+    from ..planning.recompute_need import room_without_recompute
 
     layout = laid_out(checked.backend, checked.setup)
     device = read_hardware(asked.gpu)

@@ -14,7 +14,7 @@ import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
-from ..errors import Fault, InputError
+from ..core.errors import Fault, InputError
 
 _TOKEN = re.compile(r"\s*(\d+|max|min|F&B|[A-Za-z]|[-+/(),])")
 _CHOICES: dict[str, Callable[..., float]] = {"max": max, "min": min}

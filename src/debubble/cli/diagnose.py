@@ -7,19 +7,19 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from ..errors import Fault, InputError, Refusal, nearest
-from .asking import measurement_options
+from ..core.errors import Fault, InputError, Refusal, nearest
 from .console import Look, say, warn, wrote
 from .diagnose_document import document
 from .options import PLACE, Parsed, Verb, json_option, look_options
 from .pictures import picture_options
 from .report import emit
+from .trace_options import measurement_options
 
 if TYPE_CHECKING:
-    from ..diagnose.report import Diagnosis
-    from ..formats.rank_ops import Reading
-    from ..formats.source import Ask
-    from ..observation import Observation
+    from ..core.observation import Observation
+    from ..diagnosis.diagnose import Diagnosis
+    from ..readers.source import Ask
+    from ..reconstruct.device_ops import Reading
 
 
 def _schedule(text: str, name: str) -> str:  # noqa: ARG001 - the type's signature
@@ -49,7 +49,7 @@ def diagnose(
     Chrome, Nsight, Primus), or a table of ops; or an address such as s3://bucket/run. What it holds is told by its
     content. With --record each host distils the traces of its own ranks into one folder, to be diagnosed as a whole.
     """
-    from ..diagnose.report import diagnose as examine
+    from ..diagnosis.diagnose import diagnose as examine
     from .blocks import text
     from .diagnose_blocks import blocks
 
@@ -68,7 +68,7 @@ def diagnose(
 
 def _observed(paths: tuple[Path, ...], ask: Ask, record: Path | None) -> Observation | None:
     """What was measured; None where it was distilled, and what is here is not all of a run."""
-    from ..formats.source import gather, merge
+    from ..readers.source import gather, merge
     from .progress import reading
 
     with reading(paths):
@@ -84,8 +84,8 @@ def _observed(paths: tuple[Path, ...], ask: Ask, record: Path | None) -> Observa
 
 
 def _distil(gathered: Reading | Observation, folder: Path) -> None:
-    from ..formats.distilled import distil
-    from ..formats.rank_ops import Reading
+    from ..readers.distilled import distil
+    from ..reconstruct.device_ops import Reading
 
     if not isinstance(gathered, Reading):
         rule = "what was given is a recording already"
@@ -95,8 +95,8 @@ def _distil(gathered: Reading | Observation, folder: Path) -> None:
 
 
 def _write(found: Diagnosis, perfetto: Path | None, torch_csv: Path | None) -> None:
-    from ..formats.perfetto import write as write_perfetto
-    from ..formats.torch_csv import write as write_csv
+    from ..export.perfetto import write as write_perfetto
+    from ..readers.torch_csv import write as write_csv
 
     timeline = found.summary.window.timeline
     if perfetto is not None:

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterator
 from pathlib import PurePath
 
-from ..diagnose.evidence.replicas import Replica
-from ..diagnose.replay import WhatIf
-from ..diagnose.report import Diagnosis
-from ..draw.tables import duration
-from ..units import counted, percent
+from ..core.units import counted, percent
+from ..diagnosis.diagnose import Diagnosis
+from ..diagnosis.evidence.replicas import Replica
+from ..diagnosis.replay import WhatIf
+from ..drawing.tables import duration
 from .answers import granted, legend, letters, memory
 from .blocks import Block, Picture, Sentences, Table
 from .console import Look
@@ -57,7 +57,7 @@ def _title(d: Diagnosis) -> str:
 
 
 def _picture(d: Diagnosis, look: Look) -> Picture:
-    from ..draw.terminal import timeline_text
+    from ..drawing.terminal import timeline_text
 
     window = d.summary.window
     text = timeline_text(window.timeline, look.width, utf8=look.utf8, colour=look.colour)

@@ -8,14 +8,14 @@ from typing import TYPE_CHECKING, Any
 from .report import MILLISECOND, per_rank
 
 if TYPE_CHECKING:
-    from ..diagnose.evidence.replicas import Replica
-    from ..diagnose.report import Diagnosis
-    from ..observation import Link
+    from ..core.observation import Link
+    from ..diagnosis.diagnose import Diagnosis
+    from ..diagnosis.evidence.replicas import Replica
 
 
 def document(d: Diagnosis) -> dict[str, Any]:
     """Everything about a run, as ``--json`` prints it."""
-    from ..memory import peak_activations
+    from ..core.memory import peak_activations
 
     summary, schedule = d.summary, d.summary.window.timeline.program.schedule
     return {
@@ -75,7 +75,7 @@ def _ms(nanoseconds: float | None) -> float | None:
 
 
 def _causes(d: Diagnosis) -> list[dict[str, Any]]:
-    from ..diagnose.report import REMEDIES
+    from ..diagnosis.diagnose import REMEDIES
 
     window = d.causes.window
     return [
@@ -131,7 +131,7 @@ def _what_if(d: Diagnosis) -> list[dict[str, Any]]:
 
 def _worst(d: Diagnosis) -> dict[str, Any]:
     """The median window of the slowest replica."""
-    from ..memory import peak_activations
+    from ..core.memory import peak_activations
 
     window, account = d.summary.windows[d.worst], d.summary.accounts[d.worst]
     return {

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from ..errors import Fault, InputError
+from ..core.errors import Fault, InputError
 from .fit_document import Asked, Fitted, document_of
 from .options import COUNT, FACTORS, PLACE, SIZE, Verb, json_option
 
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
-    from ..formats.steplog import StepLog
+    from ..readers.steplog import StepLog
 
 
 @click.command(cls=Verb)
@@ -33,7 +33,7 @@ def fit(file: Path, *, as_json: bool, **given: Any) -> None:
     step = fixed + (m + p - 1) x slot. A column gb (peak memory) is fitted to the micro-batches in flight. A log of
     Megatron-LM that begins with its arguments needs no options.
     """
-    from ..formats.steplog import read_steps
+    from ..readers.steplog import read_steps
     from .fit_text import show_fit
     from .report import emit
 
@@ -76,8 +76,8 @@ def fitted(log: StepLog, asked: Asked) -> Fitted:
     """
     import numpy as np
 
-    from ..diagnose.fit_memory import fit_memory
-    from ..diagnose.fit_steps import StepTimes, fit_steps
+    from ..diagnosis.fit_memory import fit_memory
+    from ..diagnosis.fit_steps import StepTimes, fit_steps
 
     microbatches = _microbatches(log, asked)
     timed, sized = ~np.isnan(log.seconds), ~np.isnan(log.memory)

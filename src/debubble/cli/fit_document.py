@@ -6,9 +6,9 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from ..diagnose.fit_memory import MemoryFit
-    from ..diagnose.fit_steps import StepFit
-    from ..formats.steplog import StepLog
+    from ..diagnosis.fit_memory import MemoryFit
+    from ..diagnosis.fit_steps import StepFit
+    from ..readers.steplog import StepLog
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,7 +59,7 @@ def document_of(fitted: Fitted) -> dict[str, Any]:
     document: dict[str, Any] = {"source": fitted.log.source, "ranks": fitted.asked.ranks}
     verdict: list[str] = []
     if fitted.steps is not None:
-        from ..diagnose.fit_steps import sentences
+        from ..diagnosis.fit_steps import sentences
 
         document |= _steps_document(fitted, fitted.steps)
         verdict += sentences(fitted.steps)
@@ -73,7 +73,7 @@ def document_of(fitted: Fitted) -> dict[str, Any]:
 
 
 def _steps_document(fitted: Fitted, steps: StepFit) -> dict[str, Any]:
-    from ..diagnose.fit_steps import gains
+    from ..diagnosis.fit_steps import gains
 
     return {
         "model": steps.model,
@@ -120,7 +120,7 @@ def _rows(steps: StepFit) -> list[dict[str, Any]]:
 
 def _forecast(fitted: Fitted, steps: StepFit) -> list[dict[str, Any]]:
     """Larger settings foretold from smaller ones beside what was measured, then what was asked for."""
-    from ..diagnose.fit_steps import holdouts
+    from ..diagnosis.fit_steps import holdouts
 
     batched = fitted.asked.samples if steps.times.batch is not None and not steps.times.constant else None
     found: list[dict[str, Any]] = [
@@ -136,7 +136,7 @@ def _forecast(fitted: Fitted, steps: StepFit) -> list[dict[str, Any]]:
 def _memory_document(fitted: Fitted, memory: MemoryFit) -> dict[str, Any]:
     import numpy as np
 
-    from ..diagnose.fit_memory import in_flight
+    from ..diagnosis.fit_memory import in_flight
 
     asked = np.array(fitted.asked.forecast, np.float64)
     held = in_flight(asked, fitted.asked.ranks)
@@ -158,7 +158,7 @@ def _timers(fitted: Fitted) -> tuple[dict[str, Any], list[str]]:
     """Timers as they stand, and what they bound: they are sums without an order."""
     import numpy as np
 
-    from ..formats.steplog import BACKWARD, FORWARD
+    from ..readers.steplog import BACKWARD, FORWARD
 
     log = fitted.log
     rows = [{"timer": t.name, "least_ms": t.low * 1e3, "most_ms": t.high * 1e3} for t in log.timers]

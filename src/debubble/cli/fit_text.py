@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from ..draw.tables import duration, table
+from ..drawing.tables import duration, table
 from .console import say, warn
 
 if TYPE_CHECKING:
-    from ..diagnose.fit_steps import StepFit
+    from ..diagnosis.fit_steps import StepFit
     from .fit_document import Fitted
 
 _MOST_OUTLIERS = 10
@@ -34,7 +34,7 @@ def show_fit(fitted: Fitted, document: dict[str, Any]) -> None:
 
 def _parts(steps: StepFit) -> str:
     """The model, why it, and what the line says, each with its name."""
-    from ..diagnose.fit_steps import ONE_POINT
+    from ..diagnosis.fit_steps import ONE_POINT
 
     named = {"overhead per micro-batch" if steps.times.constant else "slot": steps.slot, "intercept": steps.intercept}
     if steps.model == ONE_POINT:

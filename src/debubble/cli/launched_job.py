@@ -5,11 +5,11 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from ..errors import Fault, InputError
+from ..core.errors import Fault, InputError
 
 if TYPE_CHECKING:
+    from ..config.job import Job
     from ..frameworks.setup import Backend, Setup
-    from ..job import Job
 
 LAUNCHERS = frozenset({".sh", ".bash", ".slurm", ".sbatch", ".py", ".yaml", ".yml"})  # no trace, log or table ends so
 
@@ -23,13 +23,13 @@ def jobs_of_file(path: Path) -> tuple[Job, ...]:
     if not path.is_file():
         raise InputError(Fault(str(path), "no such file", "give a job TOML, a launch script, a recording or traces"))
     if path.suffix.lower() not in LAUNCHERS:
-        from ..formats.job import read_jobs
+        from ..readers.job_toml import read_jobs
 
         return read_jobs(path)
+    from ..config.job import settled
     from ..frameworks.backends import recognised
     from ..frameworks.files import read_pairs
-    from ..frameworks.read import read_setup
-    from ..job import settled
+    from ..frameworks.read_keys import read_setup
 
     pairs = read_pairs(path)
     backend = recognised(pairs, str(path))
@@ -44,7 +44,7 @@ def job_of_setup(name: str, backend: Backend, setup: Setup) -> Job:
         backend: whose setup.
         setup: as read.
     """
-    from ..job import Job
+    from ..config.job import Job
 
     full = backend.settled(setup)
     replicas = full.replicas

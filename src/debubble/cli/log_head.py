@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from ..errors import Fault, InputError
+from ..core.errors import Fault, InputError
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -20,11 +20,11 @@ def setup_of_log(path: Path) -> Setup:
     Raises:
         InputError: the file cannot be read, or arguments are not what their key takes; all of them.
     """
-    from ..formats.remote import place
-    from ..formats.stream import first_bytes
     from ..frameworks.flags import dump_pairs
     from ..frameworks.megatron import MEGATRON
-    from ..frameworks.read import read_setup
+    from ..frameworks.read_keys import read_setup
+    from ..readers.places import place
+    from ..readers.stream import first_bytes
 
     try:
         text = first_bytes(place(path), HEAD).decode("utf-8", errors="replace")

@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING
 from .fit_document import Asked, Fitted
 
 if TYPE_CHECKING:
-    from ..formats.places import Said
-    from ..formats.steplog import StepLog
+    from ..config.job import Job
     from ..frameworks.setup import Setup
-    from ..job import Job
+    from ..readers.steplog import StepLog
+    from ..reconstruct.positions import Said
 
 SLOW = 1.5  # steps longer than this times the median are no measurement of a job
 
@@ -28,7 +28,7 @@ def job_of_log(path: Path, said: Said, micro_batch: int | None) -> tuple[Job, Fi
     Raises:
         InputError: no step time stands in it, or the sizes do not fit its batches.
     """
-    from ..formats.steplog import read_steps
+    from ..readers.steplog import read_steps
     from .log_head import setup_of_log
 
     log, setup = read_steps(path), setup_of_log(path)
@@ -60,7 +60,7 @@ def _job(log: StepLog, sizes: Job) -> Job:
     """With the batch and the step of the setting that most steps have."""
     import numpy as np
 
-    from ..job import Measured, settled
+    from ..config.job import Measured, settled
 
     timed = np.flatnonzero(np.isfinite(log.seconds))
     setting = np.nan_to_num(np.stack([log.batch, log.microbatches])[:, timed], nan=-1.0)

@@ -12,7 +12,7 @@ from importlib import import_module
 
 import click
 
-from ..errors import InputError, Refusal, nearest
+from ..core.errors import InputError, Refusal, nearest
 
 UNREAD = 141
 

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from ..errors import Fault, InputError
-from ..units import count_bytes, nanoseconds
+from ..core.errors import Fault, InputError
+from ..core.units import count_bytes, nanoseconds
 
 
 class Verb(click.Command):
@@ -80,7 +80,7 @@ def _count(text: str, name: str) -> int:
 
 
 def _place(text: str, name: str) -> Any:  # noqa: ARG001 - the type's signature
-    from ..formats.remote import place
+    from ..readers.places import place
 
     return place(text)
 
@@ -111,7 +111,7 @@ def rate_options(command: Command) -> Command:
 
     @wraps(command)
     def with_rates(*args: Any, **given: Any) -> Any:
-        from ..costs import Rates  # NumPy: only when a verb runs
+        from ..core.costs import Rates  # NumPy: only when a verb runs
 
         names = [option[2:].replace("-", "_") for option, _, _ in _RATES]
         said = {name: value for name in names if (value := given.pop(name)) is not None}

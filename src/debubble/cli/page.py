@@ -7,19 +7,19 @@ from dataclasses import replace
 from pathlib import Path, PurePath
 from typing import Any
 
-from ..account import Account
-from ..costs import Rates, costs_of
-from ..diagnose.causes import Causes, causes
-from ..diagnose.fit import fitted
-from ..diagnose.report import REMEDIES, Diagnosis
-from ..diagnose.what_if import TRUSTED
-from ..draw.html import Page, Run
-from ..draw.tables import duration
-from ..memory import peak_activations
-from ..observation import Window
-from ..op import Kind
-from ..timeline import Timeline
-from ..units import percent
+from ..core.account import Account
+from ..core.costs import Rates, costs_of
+from ..core.memory import peak_activations
+from ..core.observation import Window
+from ..core.op import Kind
+from ..core.timeline import Timeline
+from ..core.units import percent
+from ..diagnosis.causes import Causes, causes
+from ..diagnosis.diagnose import REMEDIES, Diagnosis
+from ..diagnosis.fit import fitted
+from ..diagnosis.what_if import TRUSTED
+from ..drawing.html import Page, Run
+from ..drawing.tables import duration
 from .diagnose_blocks import WHAT
 from .page_measured import sections_of
 from .page_parts import (
@@ -34,9 +34,9 @@ from .page_parts import (
     what_if,
     what_if_measured,
 )
+from .page_take import show_command, take
 from .show_text import title
 from .shown import Shown
-from .take import show_command, take
 
 # What to leave out to see a schedule without a cause.
 _MENDED: dict[str, dict[str, Any]] = {

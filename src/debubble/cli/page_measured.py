@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from statistics import median
 from typing import Any
 
-from ..units import percent
+from ..core.units import percent
 
 Section = dict[str, Any]
 Document = dict[str, Any]

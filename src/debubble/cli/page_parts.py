@@ -7,20 +7,20 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from ..account import Account
-from ..costs import Costs
-from ..diagnose.causes import Causes
-from ..diagnose.fit import fitted, present, stage_means
-from ..diagnose.own import closed_form
-from ..diagnose.recognise import recognise
-from ..diagnose.report import REMEDIES
-from ..diagnose.what_if import TRUSTED
-from ..draw.html import MOST_BOXES, Run
-from ..lower import needs_of
-from ..op import KINDS, Kind
-from ..schedule import Schedule, Shape
-from ..timeline import Timeline
-from ..units import percent
+from ..core.account import Account
+from ..core.costs import Costs
+from ..core.lower import needs_of
+from ..core.op import KINDS, Kind
+from ..core.schedule import Schedule, Shape
+from ..core.timeline import Timeline
+from ..core.units import percent
+from ..diagnosis.causes import Causes
+from ..diagnosis.diagnose import REMEDIES
+from ..diagnosis.fit import fitted, present, stage_means
+from ..diagnosis.own_idle import closed_form
+from ..diagnosis.recognise import recognise
+from ..diagnosis.what_if import TRUSTED
+from ..drawing.html import MOST_BOXES, Run
 from .diagnose_blocks import WHAT
 from .report import per_rank
 

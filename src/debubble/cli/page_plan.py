@@ -6,25 +6,25 @@ import shlex
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
-from ..account import Account, account
-from ..diagnose.causes import causes
-from ..draw.html import Page
-from ..draw.tables import duration
-from ..errors import DebubbleError
+from ..core.account import Account, account
+from ..core.errors import DebubbleError
+from ..core.memory import peak_activations
+from ..core.units import percent
+from ..diagnosis.causes import causes
+from ..drawing.html import Page
+from ..drawing.tables import duration
 from ..frameworks.backends import BACKENDS
-from ..memory import peak_activations
 from ..planning.judge import simulated
 from ..planning.verdict import scaled
-from ..units import percent
 from .page_parts import Tile, bubble_tile, promise_tile, run_of, tile, what_if
+from .page_take import Item, launch_item, take
 from .plan_text import MILLISECOND, PARTS, Planned, ranked, ruled_out, scaling
-from .take import Item, launch_item, take
 
 if TYPE_CHECKING:
-    from ..costs import Costs
+    from ..config.layout import Plan
+    from ..core.costs import Costs
+    from ..core.timeline import Timeline
     from ..frameworks.setup import Backend
-    from ..plan import Plan
-    from ..timeline import Timeline
 
 MOST_RANKED = 20
 _HINT = "Parts of the step of the first layout, estimated by the cost model; the lines sum to the step."
@@ -213,7 +213,7 @@ def _ruled_out(asked: Planned) -> dict[str, Any]:
 
 def _emitted(asked: Planned, plan: Plan) -> Iterator[Item]:
     """What to paste, for each framework that runs the schedule."""
-    from ..frameworks.unsaid import unsaid
+    from ..frameworks.unsupported import unsaid
     from ..planning.launch import sizes_of
 
     sizes = sizes_of(asked.model, plan.layout.sequence)

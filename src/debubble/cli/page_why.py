@@ -7,20 +7,20 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from ..account import account
-from ..diagnose.own import rates
-from ..diagnose.sides import Side
-from ..diagnose.verdict import verdict
-from ..diagnose.what_if import TRUSTED
-from ..diagnose.why import Comparison
-from ..draw.html import Page
-from ..lower import lower
-from ..memory import peak_activations
-from ..simulate import simulate
-from ..timeline import Timeline
-from ..units import percent
+from ..core.account import account
+from ..core.lower import lower
+from ..core.memory import peak_activations
+from ..core.simulate import simulate
+from ..core.timeline import Timeline
+from ..core.units import percent
+from ..diagnosis.own_idle import rates
+from ..diagnosis.run_sides import Side
+from ..diagnosis.verdict import verdict
+from ..diagnosis.what_if import TRUSTED
+from ..diagnosis.why import Comparison
+from ..drawing.html import Page
 from .page_parts import Tile, bubble_tile, causes_of, fit_tile, run_of, tile, what_if_measured
-from .take import document_item, launch_item, show_command, take
+from .page_take import document_item, launch_item, show_command, take
 
 
 def page_of_comparison(c: Comparison, document: dict[str, Any], paths: Sequence[Path]) -> Page:

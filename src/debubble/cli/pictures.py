@@ -12,8 +12,8 @@ import click
 from .console import wrote
 
 if TYPE_CHECKING:
-    from ..draw.html import Page
-    from ..timeline import Timeline
+    from ..core.timeline import Timeline
+    from ..drawing.html import Page
 
 Figures = Sequence[tuple[str, "Timeline"]]  # a title and what to draw, one below the other on one time axis
 
@@ -58,7 +58,7 @@ def write(kind: str, path: Path, figures: Figures, page: Callable[[], Page]) -> 
     Raises:
         InputError: the path cannot be written; PNG or PDF without matplotlib; a figure of nothing.
     """
-    from ..formats.atomic import replacing
+    from ..core.atomic import replacing
 
     data = _page(page) if kind == "html" else _figure(kind, figures)
     with replacing(path) as stream:
@@ -66,21 +66,21 @@ def write(kind: str, path: Path, figures: Figures, page: Callable[[], Page]) -> 
 
 
 def _page(page: Callable[[], Page]) -> bytes:
-    from ..draw.html import html
+    from ..drawing.html import html
 
     return html(page()).encode()
 
 
 def _figure(kind: str, figures: Figures) -> bytes:
-    from ..errors import Fault, InputError
+    from ..core.errors import Fault, InputError
 
     if not figures:
         rule = "neither run has a timeline to draw"
         raise InputError(Fault(f"--{kind}", rule, "state pipeline and microbatches, or give a recording"))
     if kind == "svg":
-        from ..draw.svg import figure
+        from ..drawing.svg import figure
 
         return figure(figures).encode()
-    from ..draw.plot import plot
+    from ..drawing.plot import plot
 
     return plot(figures, kind)

@@ -7,8 +7,8 @@ from typing import Any
 
 import click
 
-from ..errors import Fault, InputError
-from ..units import count_bytes
+from ..core.errors import Fault, InputError
+from ..core.units import count_bytes
 from .options import COUNT, Parsed, Verb, json_option
 from .pictures import picture_options
 

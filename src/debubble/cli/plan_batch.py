@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from ..errors import Fault, InputError
+from ..core.errors import Fault, InputError
 from .console import say
-from .needs import needed, unused
+from .option_needs import needed, unused
 from .plan_growth import mean_idle, sizes_of_growth
 from .report import emit, layout_row
 
@@ -139,7 +139,7 @@ def _cure(one: Bubbled) -> str:
 
 def text(found: list[Bubbled], refused: list[Rejected], orders: list[Placed]) -> str:
     """What people read."""
-    from ..draw.tables import table
+    from ..drawing.tables import table
 
     headers = (
         "GPUs",
@@ -225,7 +225,7 @@ def _growth_document(rows: list[Growth]) -> dict[str, Any]:
 
 
 def _growth_text(rows: list[Growth]) -> str:
-    from ..draw.tables import table
+    from ..drawing.tables import table
 
     cells = []
     for row in rows:

@@ -6,14 +6,14 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from ..errors import Fault, InputError
+from ..core.errors import Fault, InputError
 from .console import warn
 
 if TYPE_CHECKING:
+    from ..config.layout import Layout
     from ..estimate.factors import Calibration
     from ..estimate.hardware import Cluster
     from ..estimate.model import Model
-    from ..plan import Layout
     from ..planning.calibrate_stages import StageRun
     from ..planning.measured import Row
 
@@ -70,17 +70,17 @@ def _with_stages(runs: list[StageRun], rows: list[Row], source: str) -> Calibrat
 
 def _is_trace(path: Path) -> bool:
     """Whether it holds ops with their times: a folder, or a file of any format that ``diagnose`` reads."""
-    from ..formats.source import is_log, recognised
+    from ..readers.source import is_log, recognised
 
     return path.is_dir() or (path.is_file() and recognised(path) is not None and not is_log(path))
 
 
 def _of_trace(path: Path, said: dict[str, Any], model: Model, cluster: Cluster, base: Layout) -> StageRun:
     """The stages of a run as ``diagnose`` measures them, and the layout with which it was launched."""
-    from ..diagnose.stage_costs import stage_costs
-    from ..diagnose.windows import summarise
-    from ..formats.source import Ask, read
+    from ..diagnosis.stage_costs import stage_costs
+    from ..diagnosis.windows import summarise
     from ..planning.calibrate_stages import StageRun
+    from ..readers.source import Ask, read
     from .plan_launched import layout_of_run
     from .progress import reading
 
@@ -104,8 +104,8 @@ def _of_trace(path: Path, said: dict[str, Any], model: Model, cluster: Cluster, 
 
 
 def _is_log(path: Path) -> bool:
-    from ..formats.steplog import is_log
-    from ..formats.stream import first_bytes
+    from ..readers.steplog import is_log
+    from ..readers.stream import first_bytes
     from .log_head import HEAD
 
     return path.suffix.lower() != ".csv" and is_log(first_bytes(path, HEAD))
@@ -115,10 +115,10 @@ def _of_log(path: Path, model: Model, cluster: Cluster, base: Layout) -> Row:
     """The layout from the arguments that a log begins with, the step from the median of its steps."""
     import numpy as np
 
-    from ..formats.steplog import read_steps
-    from ..frameworks.laid_out import laid_out
     from ..frameworks.megatron import MEGATRON
+    from ..frameworks.to_layout import laid_out
     from ..planning.measured import Row
+    from ..readers.steplog import read_steps
     from .log_head import setup_of_log
     from .plan_launched import refuse_other_model
 

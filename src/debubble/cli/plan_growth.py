@@ -5,11 +5,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from ..draw.tables import duration, table
-from ..errors import Fault, InputError
+from ..core.errors import Fault, InputError
+from ..drawing.tables import duration, table
 
 if TYPE_CHECKING:
-    from ..plan import Plan
+    from ..config.layout import Plan
     from ..planning.arithmetic import Growth, Wish
 
 SECOND = 1e9  # nanoseconds

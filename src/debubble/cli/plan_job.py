@@ -5,10 +5,10 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from ..errors import Fault, InputError
+from ..core.errors import Fault, InputError
 
 if TYPE_CHECKING:
-    from ..job import Job
+    from ..config.job import Job
 
 
 def filled(said: dict[str, Any], path: str) -> dict[str, Any]:

@@ -6,16 +6,16 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from ..errors import Fault, InputError
+from ..core.errors import Fault, InputError
 from .console import warn
 
 if TYPE_CHECKING:
-    from ..diagnose.windows import Summary
+    from ..config.layout import Layout
+    from ..core.observation import Observation
+    from ..core.schedule import Schedule
+    from ..diagnosis.windows import Summary
     from ..estimate.model import Model
     from ..frameworks.setup import Backend, Setup
-    from ..observation import Observation
-    from ..plan import Layout
-    from ..schedule import Schedule
 
 _DEGREES = ("tensor", "context", "expert", "expert_tensor", "micro_batch")
 
@@ -47,8 +47,8 @@ def layout_of_run(run: Observation, summary: Summary, said: dict[str, Any], mode
 def _of_configuration(path: Path, model: Model, base: Layout, summary: Summary) -> Layout:
     from ..frameworks.backends import recognised
     from ..frameworks.files import read_pairs
-    from ..frameworks.laid_out import laid_out
-    from ..frameworks.read import read_setup
+    from ..frameworks.read_keys import read_setup
+    from ..frameworks.to_layout import laid_out
 
     if not path.is_file():
         raise InputError(Fault(str(path), "no such file", "give the configuration with which the run was launched"))
@@ -107,8 +107,8 @@ def _refuse_others(summary: Summary, layout: Layout, named: str | None) -> None:
 
 def _name(schedule: Schedule, chunks: int) -> str:
     """The schedule as ``plan`` calls it, or the nearest plain one with as many stages."""
-    from ..diagnose.recognise import recognise
-    from ..plan import SCHEDULES
+    from ..config.layout import SCHEDULES
+    from ..diagnosis.recognise import recognise
 
     name = recognise(schedule).name
     if name in SCHEDULES:

@@ -6,19 +6,19 @@ from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from ..errors import Fault, InputError, Refusal, nearest
+from ..core.errors import Fault, InputError, Refusal, nearest
 from .console import say, warn, wrote
-from .needs import needed, unused
+from .option_needs import needed, unused
 from .options import together
 
 if TYPE_CHECKING:
     from pathlib import Path
 
+    from ..config.layout import Layout
     from ..estimate.factors import Calibration
     from ..estimate.hardware import Cluster, Hardware
     from ..estimate.model import Model
     from ..frameworks.setup import Backend
-    from ..plan import Layout
     from ..planning.search import Found
     from ..planning.space import Choice
     from .plan_growth import Grown
@@ -153,7 +153,7 @@ def _backend(said: dict[str, Any]) -> Backend | None:
 
 
 def _base(said: dict[str, Any]) -> Any:
-    from ..plan import Layout
+    from ..config.layout import Layout
 
     zero = 1 if said["zero"] is None else said["zero"]
     return Layout(sequence=said["sequence"] or 4096, precision=said["precision"] or "bf16", zero=zero)
@@ -206,7 +206,7 @@ def _calibration(said: dict[str, Any], model: Model, cluster: Cluster) -> Calibr
 
     found = calibration_of(said, model, cluster, _base(said))
     if said["save_calibration"]:
-        from ..formats.atomic import replacing
+        from ..core.atomic import replacing
 
         with replacing(said["save_calibration"]) as stream:
             stream.write(written(found).encode())

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from ..errors import Fault, InputError
+from ..core.errors import Fault, InputError
 from .console import say
-from .needs import needed, unused
+from .option_needs import needed, unused
 
 if TYPE_CHECKING:
     from ..planning.uneven import Split
@@ -107,7 +107,7 @@ def _text(
     least: float,
     asked: tuple[tuple[int, ...], ...],
 ) -> str:
-    from ..draw.tables import table
+    from ..drawing.tables import table
 
     lines = [f"{len(weights)} blocks on {ranks} ranks: no split has a heaviest stage below {least:.4g}."]
     lines += [f"  {sentence}" for sentence in _verdict(tables)]

@@ -6,18 +6,18 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, fields
 from typing import TYPE_CHECKING, Any
 
-from ..draw.tables import duration, table
+from ..drawing.tables import duration, table
 from .blocks import wrapped
 from .console import look
 from .plan_growth import growth_document, growth_text
 from .report import layout_row
 
 if TYPE_CHECKING:
+    from ..config.layout import Layout, Plan
     from ..estimate.factors import Calibration
     from ..estimate.hardware import Cluster
     from ..estimate.model import Model
     from ..frameworks.setup import Backend
-    from ..plan import Layout, Plan
     from ..planning.search import Found
     from ..planning.verdict import Scaled
     from .plan_growth import Grown

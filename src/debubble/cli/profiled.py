@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from ..draw.tables import duration, table
+from ..drawing.tables import duration, table
 
 if TYPE_CHECKING:
     from ..estimate.factors import Calibration

@@ -19,7 +19,7 @@ def reading(paths: Sequence[Path]) -> Iterator[None]:
     from rich.console import Console
     from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TimeRemainingColumn
 
-    from ..formats.stream import progress
+    from ..readers.stream import progress
 
     columns = (TextColumn("reading"), BarColumn(), DownloadColumn(), TimeRemainingColumn())
     with Progress(*columns, console=Console(stderr=True), transient=True) as bar:

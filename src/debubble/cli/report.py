@@ -10,8 +10,8 @@ if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
-    from ..account import Account
-    from ..plan import Layout
+    from ..config.layout import Layout
+    from ..core.account import Account
 
 MILLISECOND = 1_000_000  # nanoseconds
 PARTS = ("compute", "warm_up", "waiting", "transfer", "cool_down")

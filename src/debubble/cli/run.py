@@ -13,22 +13,22 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from ..errors import Fault, InputError, Refusal
-from ..units import nanoseconds
+from ..core.errors import Fault, InputError, Refusal
+from ..core.units import nanoseconds
 from .console import Look, say, warn
-from .given import Memory, Sizes, memory_options, schedule_of, size_options
-from .needs import needed
+from .option_needs import needed
 from .options import COUNT, DURATION, Parsed, Verb, json_option, look_options, together
 from .pictures import picture_options
 from .report import MILLISECOND, emit
 from .run_profile import profile, profile_options, refuse_layer
+from .schedule_argument import Memory, Sizes, memory_options, schedule_of, size_options
 
 if TYPE_CHECKING:
-    from ..diagnose.report import Diagnosis
-    from ..diagnose.windows import Summary
+    from ..core.schedule import Schedule
+    from ..diagnosis.diagnose import Diagnosis
+    from ..diagnosis.windows import Summary
     from ..runner.task import Task
     from ..runner.worker import Outcome, Step
-    from ..schedule import Schedule
     from .shown import Shown
 
 GOOD_GRADIENT = 1e-5  # in 32 bits a right pipeline stays below 1e-6, and a wrong one is far above
@@ -113,8 +113,8 @@ def run(
         return
     refuse_layer(layer)
     needed({"schedule": schedule, "out": wish["out"]}, "schedule", "out")
-    from ..costs import Rates
-    from ..formats.recording import is_recording
+    from ..core.costs import Rates
+    from ..readers.recording import is_recording
     from .shown import simulated
 
     made: list[Any] = together(
@@ -150,7 +150,7 @@ def _can_write(out: str) -> None:
 
 def _task(schedule: Schedule, paced: Shown | None, hop_ns: int, wish: Wish) -> Task:
     """The task, with each op's duration and the makespan that simulation predicts for it."""
-    from ..costs import costs_of
+    from ..core.costs import costs_of
     from ..runner.task import Task
 
     return Task(
@@ -181,7 +181,7 @@ def _on_device(task: Task, wanted: str) -> Task:
 
     if not _joins():
         warm_up()
-    from ..runner.ready import device_for
+    from ..runner.preflight import device_for
 
     stretched = task.pace is not None or task.hop_ns > 0
     return replace(task, device=device_for(wanted, task.processes, stretched=stretched))
@@ -215,8 +215,8 @@ def _report(task: Task, outcome: Outcome, look: Look, *, as_json: bool, pictures
     Raises:
         Refusal: gradients were checked, and are wrong.
     """
-    from ..diagnose.report import diagnose
-    from ..formats.recording import read_recording
+    from ..diagnosis.diagnose import diagnose
+    from ..readers.recording import read_recording
     from .diagnose import draw
 
     found = diagnose(read_recording(task.out))
@@ -252,9 +252,9 @@ def _afterwards(summary: Summary, hop_ns: int) -> int:
     """The makespan that the order would have with the mean durations that were measured, and nothing in between."""
     import numpy as np
 
-    from ..costs import Costs
-    from ..diagnose.fit import fitted, stage_means
-    from ..simulate import simulate
+    from ..core.costs import Costs
+    from ..core.simulate import simulate
+    from ..diagnosis.fit import fitted, stage_means
 
     program = summary.window.timeline.program
     means = stage_means(fitted(summary.window.timeline), program.schedule)
@@ -263,8 +263,8 @@ def _afterwards(summary: Summary, hop_ns: int) -> int:
 
 def _text(document: dict[str, Any], summary: Summary, look: Look) -> str:
     """The picture of the median step, and beside it what was predicted."""
-    from ..draw.tables import duration
-    from ..draw.terminal import timeline_text
+    from ..drawing.tables import duration
+    from ..drawing.terminal import timeline_text
 
     how = "paced, measured" if document["paced"] else "measured"
     lines = [

@@ -10,16 +10,16 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from ..errors import Fault, InputError
+from ..core.errors import Fault, InputError
 from .console import say, warn, wrote
-from .needs import needed, unused
+from .option_needs import needed, unused
 from .options import COUNT, together
 
 if TYPE_CHECKING:
+    from ..config.layout import Layout
     from ..estimate.factors import Calibration
     from ..estimate.hardware import Hardware
     from ..estimate.model import Model
-    from ..plan import Layout
     from ..planning.calibrate_layer import LayerRun
     from ..runner.layer import LayerSizes
     from ..runner.profile import Timed
@@ -129,7 +129,7 @@ def _can_write(path: str) -> None:
 
 def _layout(said: dict[str, Any]) -> Layout:
     """A layer by itself: eager kernels, and the whole residual on each device of a tensor group."""
-    from ..plan import Layout
+    from ..config.layout import Layout
 
     sizes = {name: said[name] for name in ("tensor", "expert", "micro_batch", "sequence")}
     return Layout(**sizes, sequence_parallel=False, fused_kernels=False)
@@ -173,8 +173,8 @@ def layer_sizes(model: Model, layout: Layout) -> LayerSizes:
 
 def _device(wanted: str) -> tuple[str, str]:
     """Which kind of device is there, and what it calls itself; imports torch."""
+    from ..runner.preflight import device_for
     from ..runner.profile import name_of
-    from ..runner.ready import device_for
 
     here = device_for(wanted, 1, stretched=False)
     return here, name_of(here)
@@ -219,7 +219,7 @@ def _timed(
 
 
 def _write(calibration: Calibration, path: str) -> None:
-    from ..formats.atomic import replacing
+    from ..core.atomic import replacing
     from ..planning.calibration_file import written
 
     with replacing(path) as stream:

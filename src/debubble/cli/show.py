@@ -11,25 +11,25 @@ import click
 
 from .console import Look, say, warn, wrote
 from .console import look as stdout_look
-from .given import Memory, Sizes, exchange_of, memory_options, schedule_of, size_options
 from .options import Verb, json_option, look_options
 from .pictures import KINDS as PICTURES
-from .sending import Speeds, speed_options
+from .schedule_argument import Memory, Sizes, exchange_of, memory_options, schedule_of, size_options
 from .shown import Shown, document, simulated
+from .transfer_options import Speeds, speed_options
 
 if TYPE_CHECKING:
-    from ..draw.html import Page
-    from ..schedule import Schedule
+    from ..core.schedule import Schedule
+    from ..drawing.html import Page
 
 
 def _write_perfetto(shown: Shown, path: Path) -> None:
-    from ..formats import perfetto
+    from ..export import perfetto
 
     perfetto.write(shown.timeline, path)
 
 
 def _write_torch_csv(shown: Shown, path: Path) -> None:
-    from ..formats import torch_csv
+    from ..readers import torch_csv
 
     torch_csv.write(shown.schedule, path)
 

@@ -10,12 +10,12 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from ..draw.tables import duration, table
-from ..draw.terminal import timeline_text
-from ..op import Kind
-from ..program import Sends
-from ..synth.catalog import ENTRIES
-from ..units import counted
+from ..core.op import Kind
+from ..core.program import Sends
+from ..core.units import counted
+from ..drawing.tables import duration, table
+from ..drawing.terminal import timeline_text
+from ..schedules.auto.searched import ENTRIES
 from .blocks import wrapped
 from .console import Look
 from .report import PARTS

@@ -9,12 +9,12 @@ if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
-    from ..account import Account
-    from ..costs import Costs, Rates
-    from ..exchange import Exchange
-    from ..program import Sends
-    from ..schedule import Schedule
-    from ..timeline import Timeline
+    from ..core.account import Account
+    from ..core.costs import Costs, Rates
+    from ..core.exchange import Exchange
+    from ..core.program import Sends
+    from ..core.schedule import Schedule
+    from ..core.timeline import Timeline
     from .closed_form import ClosedForm
 
 _SAME = 1e-6  # relative: durations are whole nanoseconds, formulas are not
@@ -68,13 +68,13 @@ def simulated(
         InputError: factors that do not suit the schedule.
         Refusal: the schedule is illegal or deadlocks.
     """
-    from ..account import account
-    from ..costs import costs_of
-    from ..lower import lower
-    from ..memory import Release, peak_activations
-    from ..program import Sends
-    from ..simulate import simulate
-    from ..synth.bounds import lower_bound
+    from ..core.account import account
+    from ..core.bounds import lower_bound
+    from ..core.costs import costs_of
+    from ..core.lower import lower
+    from ..core.memory import Release, peak_activations
+    from ..core.program import Sends
+    from ..core.simulate import simulate
 
     costs: Costs = costs_of(rates, schedule)
     timeline = simulate(lower(schedule, sends or Sends.ASYNC, given), costs)
@@ -115,7 +115,7 @@ def document(shown: Shown) -> dict[str, Any]:
 
 def _agreed(schedule: Schedule, rates: Rates, spent: Account) -> ClosedForm | None:
     """The closed form of the schedule's catalog entry, if the simulation found the same bubble."""
-    from ..synth.catalog import ENTRIES
+    from ..schedules.auto.searched import ENTRIES
     from .closed_form import closed_form
 
     base = schedule.name.removesuffix(" forward only")

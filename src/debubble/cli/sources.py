@@ -7,12 +7,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from ..errors import Fault, InputError
+from ..core.errors import Fault, InputError
 
 if TYPE_CHECKING:
-    from ..formats.source import Ask
-    from ..job import Job
-    from ..observation import Observation
+    from ..config.job import Job
+    from ..core.observation import Observation
+    from ..readers.source import Ask
     from .fit_document import Fitted
 
 
@@ -60,7 +60,7 @@ def _read(path: Path, ask: Ask | None, micro_batch: int | None) -> Sequence[Run]
 
     if path.suffix.lower() in {".toml", *LAUNCHERS}:
         return [Run(job) for job in jobs_of_file(path)]
-    from ..formats.source import Ask, is_log, read
+    from ..readers.source import Ask, is_log, read
 
     ask = ask or Ask()
     if path.is_file() and is_log(path, ask):

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from ..errors import Fault, InputError
+from ..core.errors import Fault, InputError
 from .options import Verb, json_option
 
 if TYPE_CHECKING:
@@ -140,7 +140,7 @@ def _line(cells: Any) -> str:
 
 
 def _show(scores: list[Score]) -> None:
-    from ..draw.tables import table
+    from ..drawing.tables import table
     from .console import say
 
     for title, head, rows in (("step time", _STEP, _step_rows(scores)), ("peak memory", _MEMORY, _memory_rows(scores))):

@@ -8,17 +8,17 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from ..errors import Fault, InputError
-from .asking import measurement_options
+from ..core.errors import Fault, InputError
 from .console import Look, say
 from .options import COUNT, PLACE, Parsed, Verb, json_option, look_options
 from .pictures import picture_options
 from .report import MILLISECOND, emit
+from .trace_options import measurement_options
 
 if TYPE_CHECKING:
-    from ..diagnose.sides import Side
-    from ..diagnose.why import Comparison
-    from ..formats.source import Ask
+    from ..diagnosis.run_sides import Side
+    from ..diagnosis.why import Comparison
+    from ..readers.source import Ask
     from .sources import Run
 
 
@@ -50,7 +50,7 @@ def why(runs: tuple[Path, ...], ask: Ask, pictures: dict[str, Path], look: Look,
     [[run]] tables is a series; each run of it is compared with the first. What traces and logs do not tell is taken
     from the options, for all of them.
     """
-    from ..diagnose.why import series
+    from ..diagnosis.why import series
     from .sources import read_runs
 
     both = read_runs(runs, ask, given["micro_batch"])
@@ -103,7 +103,7 @@ def _status(comparisons: Sequence[Comparison], gate: float | None) -> int:
 
 
 def _document(comparisons: Sequence[Comparison]) -> dict[str, Any]:
-    from ..diagnose.frontier import frontier
+    from ..diagnosis.frontier import frontier
 
     documents = [_comparison(c) for c in comparisons]
     if len(documents) == 1:
@@ -117,7 +117,7 @@ def _document(comparisons: Sequence[Comparison]) -> dict[str, Any]:
 
 
 def _comparison(c: Comparison) -> dict[str, Any]:
-    from ..diagnose.verdict import checks, verdict
+    from ..diagnosis.verdict import checks, verdict
 
     return {
         "throughput_ratio": c.ratio.value if c.ratio is not None else None,

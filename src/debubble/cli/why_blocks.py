@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import PurePath
 
-from ..diagnose.fit_steps import ONE_POINT, StepFit
-from ..diagnose.frontier import frontier
-from ..diagnose.sides import Side
-from ..diagnose.verdict import checks, times, verdict
-from ..diagnose.why import Comparison
-from ..draw.tables import duration
-from ..units import percent
+from ..core.units import percent
+from ..diagnosis.fit_steps import ONE_POINT, StepFit
+from ..diagnosis.frontier import frontier
+from ..diagnosis.run_sides import Side
+from ..diagnosis.verdict import checks, times, verdict
+from ..diagnosis.why import Comparison
+from ..drawing.tables import duration
 from .answers import granted, legend, letters, memory
 from .blocks import Block, Picture, Sentences, Table
 from .console import Look
@@ -105,7 +105,7 @@ def _bubble_of(fit: StepFit) -> str:
 
 
 def _pictures(c: Comparison, look: Look) -> Iterator[Block]:
-    from ..draw.terminal import timeline_text
+    from ..drawing.terminal import timeline_text
 
     for run in (c.a, c.b):
         if run.summary is not None and run.timeline is not None:

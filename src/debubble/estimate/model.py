@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, fields
 
-from ..errors import Fault, InputError
+from ..core.errors import Fault, InputError
 
 
 @dataclass(frozen=True, slots=True)

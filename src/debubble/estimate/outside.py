@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from ..plan import PRECISIONS
+from ..config.layout import PRECISIONS
 from .network import ring_time
 from .setting import Setting
 

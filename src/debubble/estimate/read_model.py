@@ -9,7 +9,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from ..errors import Fault, InputError, nearest
+from ..core.errors import Fault, InputError, nearest
 from .model import Experts, Latent, Model
 
 FOLDER = Path(__file__).resolve().parents[1] / "data" / "models"

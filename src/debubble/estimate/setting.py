@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from ..plan import PRECISIONS, Layouts
+from ..config.layout import PRECISIONS, Layouts
 from .constants import CONSTANTS, Constants
 from .factors import GENERIC, Calibration
 from .hardware import Cluster

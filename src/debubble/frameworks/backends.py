@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from ..errors import Fault, InputError, nearest
+from ..core.errors import Fault, InputError, nearest
 from .deepspeed import DEEPSPEED
 from .flags import Pairs
 from .megatron import MEGATRON
 from .nanotron import NANOTRON
 from .nemo import NEMO
-from .read import keys_known
+from .read_keys import keys_known
 from .setup import Backend
 from .torch_pipelining import TORCH
 from .torchtitan import TORCHTITAN

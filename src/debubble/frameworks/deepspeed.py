@@ -6,7 +6,7 @@ import json
 from collections.abc import Iterator
 from dataclasses import replace
 
-from ..plan import Layout, even_split
+from ..config.layout import Layout, even_split
 from .rules import COMMON, long_enough
 from .setup import Backend, Breach, Setup, Sizes
 from .splits import ends_counted, even

@@ -10,7 +10,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-from ..errors import Fault, InputError
+from ..core.errors import Fault, InputError
 from .flags import Pairs, script_pairs
 
 LARGEST = 4_000_000  # bytes

@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import groupby
 
-from ..errors import Fault, InputError
+from ..core.errors import Fault, InputError
 from .setup import Breach
 
 LONGEST = 20_000  # letters and bars when written out; the longest model published has about 130 layers

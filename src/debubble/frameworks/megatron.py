@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from ..plan import Layout
+from ..config.layout import Layout
 from .layout_string import write_layout
 from .megatron_rules import rules
 from .megatron_setup import SWITCHES, recomputed, schedule, settled, split

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from ..errors import InputError
-from ..plan import Layout
+from ..config.layout import Layout
+from ..core.errors import InputError
 from .layout_string import read_layout
 from .setup import Setup
 from .splits import ends_apart, ends_counted

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from ..errors import InputError
-from ..plan import even_split
+from ..config.layout import even_split
+from ..core.errors import InputError
 from .layout_string import layout_breaches, read_layout, write_layout
 from .rules import given, named
 from .setup import Breach, Setup

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import replace
 
-from ..plan import Layout
+from ..config.layout import Layout
 from .rules import COMMON, long_enough
 from .setup import Backend, Breach, Setup, Sizes
 from .splits import by_weight, even

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from ..plan import Layout
+from ..config.layout import Layout
 from .layout_string import write_layout
 from .megatron import MEGATRON
 from .megatron_setup import recomputed

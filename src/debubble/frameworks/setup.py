@@ -8,7 +8,7 @@ from dataclasses import dataclass, fields, replace
 from dataclasses import field as dataclass_field
 from math import prod
 
-from ..plan import Layout
+from ..config.layout import Layout
 
 
 @dataclass(frozen=True, slots=True)

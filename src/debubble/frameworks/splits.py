@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from ..plan import even_split
+from ..config.layout import even_split
 from .setup import Setup
 
 

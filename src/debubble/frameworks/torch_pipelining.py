@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import replace
 
-from ..errors import nearest
-from ..plan import Layout
+from ..config.layout import Layout
+from ..core.errors import nearest
 from .rules import COMMON, local_batch, long_enough
 from .setup import Backend, Breach, Setup, Sizes
 from .splits import even

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 from math import ceil
 
-from ..plan import Layout
+from ..config.layout import Layout
 from .rules import COMMON, local_batch
 from .setup import Backend, Breach, Setup, Sizes
 from .splits import ends_counted

@@ -6,8 +6,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import product
 
-from ..errors import Fault, InputError, nearest
-from ..plan import Layout
+from ..config.layout import Layout
+from ..core.errors import Fault, InputError, nearest
 from ..schedules.catalog import CATALOG
 from .idle import enough, exact, idle_share
 from .rejected import Rejected

@@ -13,7 +13,7 @@ from dataclasses import replace
 import numpy as np
 from numpy.typing import NDArray
 
-from ..errors import Fault, InputError
+from ..core.errors import Fault, InputError
 from ..estimate.factors import Calibration, Factor
 from .posterior import NORMAL, Posterior, posterior
 from .predict import predict

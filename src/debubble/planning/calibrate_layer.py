@@ -12,13 +12,13 @@ from dataclasses import dataclass, replace
 import numpy as np
 from numpy.typing import NDArray
 
+from ..config.layout import Layout, columns
 from ..estimate.ends import embedding_time, head_time
 from ..estimate.factors import GENERIC, Calibration, Factor
 from ..estimate.hardware import Cluster
 from ..estimate.layer import layer_time
 from ..estimate.model import Latent, Model
 from ..estimate.setting import Pass, Setting
-from ..plan import Layout, columns
 from .posterior import one_by_one, posterior
 from .priors import MEMORY_PRIOR, PRIOR, corrected
 

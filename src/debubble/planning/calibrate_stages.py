@@ -19,13 +19,13 @@ from dataclasses import dataclass, replace
 import numpy as np
 from numpy.typing import NDArray
 
-from ..costs import Costs
-from ..errors import Fault, InputError
+from ..config.layout import Layout
+from ..core.costs import Costs
+from ..core.errors import Fault, InputError
+from ..core.op import Kind
 from ..estimate.factors import GENERIC, Calibration
 from ..estimate.hardware import Cluster
 from ..estimate.model import Model
-from ..op import Kind
-from ..plan import Layout
 from .calibrate import band_of, likeliest, memory_of, steps_of
 from .judge import SECOND, judge, simulated
 from .posterior import linear, one_by_one

@@ -15,11 +15,11 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from ..errors import Fault, InputError
+from ..config.layout import RECOMPUTE, SCHEDULES, Layout
+from ..core.errors import Fault, InputError
 from ..estimate.factors import GENERIC, Calibration, Factor
 from ..estimate.hardware import Cluster
 from ..estimate.model import Model
-from ..plan import RECOMPUTE, SCHEDULES, Layout
 from .calibrate import calibrate
 from .measured import Row
 

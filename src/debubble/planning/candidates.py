@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+from ..config.layout import even_split
 from ..estimate.count import layer_flops
 from ..estimate.model import Model
-from ..plan import even_split
 
 
 def candidate_splits(model: Model, ranks: int, chunks: int, sequence: int) -> tuple[tuple[int, ...], ...]:

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
-from ..errors import InputError
+from ..core.errors import InputError
 from ..frameworks.layout_string import read_layout
 from ..frameworks.rules import sizes
 from ..frameworks.setup import Backend, Breach, Setup, Sizes

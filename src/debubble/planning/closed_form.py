@@ -11,7 +11,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from ..plan import SCHEDULES, Layouts
+from ..config.layout import SCHEDULES, Layouts
 
 Column = NDArray[np.float64]
 

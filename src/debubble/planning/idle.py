@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from functools import lru_cache
 
-from ..account import account
-from ..costs import Rates, costs_of
-from ..errors import InputError
-from ..lower import lower
-from ..schedule import Shape
+from ..core.account import account
+from ..core.costs import Rates, costs_of
+from ..core.errors import InputError
+from ..core.lower import lower
+from ..core.schedule import Shape
+from ..core.simulate import simulate
 from ..schedules.catalog import build
-from ..simulate import simulate
 
 MOST_OPS = 400_000  # half a second of simulation
 MOST_ROUNDS = 16  # times as many micro-batches as ranks: 1F1B idles for 6 %

@@ -10,7 +10,15 @@ from itertools import pairwise
 import numpy as np
 from numpy.typing import NDArray
 
-from ..costs import Costs
+from ..config.layout import Layout, Parts, Plan, columns
+from ..core.costs import Costs
+from ..core.lower import lower
+from ..core.memory import peak_activations
+from ..core.op import KINDS, Kind
+from ..core.program import Program
+from ..core.schedule import Shape
+from ..core.simulate import simulate
+from ..core.timeline import Timeline
 from ..estimate.count import flops_per_token
 from ..estimate.factors import GENERIC, Calibration
 from ..estimate.hardware import Cluster
@@ -20,16 +28,8 @@ from ..estimate.network import hop_time
 from ..estimate.outside import data_time, optimizer_time, tied_time
 from ..estimate.setting import Setting
 from ..estimate.stages import Slice, StageTime, blocks, stage_parameters, stage_time
-from ..lower import lower
-from ..memory import peak_activations
-from ..op import KINDS, Kind
-from ..plan import Layout, Parts, Plan, columns
-from ..program import Program
-from ..schedule import Shape
 from ..schedules.catalog import build
-from ..simulate import simulate
-from ..timeline import Timeline
-from .many import windows
+from .many_costs import windows
 from .screen import Screened, screen
 
 __all__ = ["Screened", "judge", "judge_all", "screen", "simulated"]

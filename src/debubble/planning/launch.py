@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from functools import lru_cache
 
-from ..errors import InputError
+from ..core.errors import InputError
+from ..core.schedule import Shape
 from ..estimate.model import Model
 from ..frameworks.backends import BACKENDS
 from ..frameworks.setup import Setup, Sizes
-from ..schedule import Shape
 from ..schedules.catalog import CATALOG, build
 
 LOOPED = frozenset({"interleaved", "interleaved-zb", "looped-bfs", "hanayo"})  # any number of chunks

@@ -8,9 +8,9 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import NDArray
 
+from ..config.layout import columns
 from ..estimate.count import flops_per_token
 from ..estimate.factors import Calibration
-from ..plan import columns
 from .rows import Row
 from .screen import screen
 

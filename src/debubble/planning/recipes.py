@@ -6,11 +6,11 @@ import re
 from dataclasses import replace
 from functools import cache
 
+from ..config.layout import Layout
 from ..estimate.hardware import cluster_of
 from ..estimate.model import Model
 from ..estimate.read_hardware import read_hardware
 from ..estimate.read_model import read_model
-from ..plan import Layout
 from .rows import Cells, Row, layout_of, number, whole
 
 

@@ -7,9 +7,9 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
+from ..config.layout import Layout
 from ..estimate.hardware import Cluster
 from ..estimate.model import Model
-from ..plan import Layout
 
 Cells = dict[str, str]
 

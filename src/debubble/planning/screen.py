@@ -7,6 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from ..config.layout import Layouts
 from ..estimate.constants import CONSTANTS, Constants
 from ..estimate.factors import GENERIC, Calibration
 from ..estimate.hardware import Cluster
@@ -16,7 +17,6 @@ from ..estimate.network import hop_time, ring_time
 from ..estimate.outside import data_time, optimizer_time, tied_time
 from ..estimate.setting import Setting
 from ..estimate.stages import Slice, StageTime, blocks, stage_parameters, stage_time
-from ..plan import Layouts
 from .closed_form import RankTime, bubble, in_flight, period
 
 Column = NDArray[np.float64]

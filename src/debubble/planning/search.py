@@ -8,11 +8,11 @@ from dataclasses import dataclass, replace
 import numpy as np
 from numpy.typing import NDArray
 
+from ..config.layout import Layouts, Plan
 from ..estimate.factors import GENERIC, Calibration
 from ..estimate.hardware import Cluster
 from ..estimate.model import Model
 from ..frameworks.setup import Backend
-from ..plan import Layouts, Plan
 from .judge import judge_all
 from .rejected import Rejected
 from .screen import Screened, screen

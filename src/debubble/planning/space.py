@@ -11,11 +11,11 @@ from math import gcd
 import numpy as np
 from numpy.typing import NDArray
 
-from ..errors import Fault, InputError
+from ..config.layout import RECOMPUTE, SCHEDULES, Layout, Layouts, columns
+from ..core.errors import Fault, InputError
 from ..estimate.hardware import Cluster
 from ..estimate.model import Model
 from ..frameworks.setup import Backend
-from ..plan import RECOMPUTE, SCHEDULES, Layout, Layouts, columns
 from .candidates import candidate_splits
 from .launch import LOOPED, chunks_of, sizes_of, unlaunchable, unsuited
 from .rejected import Rejected

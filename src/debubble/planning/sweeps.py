@@ -10,10 +10,10 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
+from ..config.layout import even_split
 from ..estimate.hardware import GIGA, cluster_of
 from ..estimate.model import Model
 from ..estimate.read_hardware import read_hardware
-from ..plan import even_split
 from .rows import Cells, Row, layout_of, number, whole
 
 

@@ -13,13 +13,13 @@ from math import comb
 
 import numpy as np
 
-from ..account import account
-from ..costs import Costs
-from ..lower import lower
-from ..op import KINDS, Kind
-from ..schedule import Schedule, Shape
+from ..core.account import account
+from ..core.costs import Costs
+from ..core.lower import lower
+from ..core.op import KINDS, Kind
+from ..core.schedule import Schedule, Shape
+from ..core.simulate import simulate
 from ..schedules.catalog import build
-from ..simulate import simulate
 
 MOST = 400  # splits to simulate
 UNIT = 3_000_000  # nanoseconds that F and B of a weight of 1 take, F a third of it

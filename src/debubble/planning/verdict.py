@@ -7,11 +7,11 @@ from dataclasses import dataclass
 from itertools import pairwise
 from math import erf, exp, pi, sqrt
 
+from ..config.layout import Plan
 from ..estimate.model import Model
-from ..plan import Plan
 from .candidates import head_in_layers
 from .idle import enough, least_microbatches
-from .room import SPARE
+from .recompute_need import SPARE
 from .search import Found
 
 ENOUGH = 0.10  # idle share that a batch should stay under

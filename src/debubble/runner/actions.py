@@ -11,9 +11,9 @@ from __future__ import annotations
 
 from torch.distributed.pipelining.schedules import _Action, _ComputationType
 
-from ..exchange import Act, exchange
-from ..op import Kind
-from ..program import Program
+from ..core.exchange import Act, exchange
+from ..core.op import Kind
+from ..core.program import Program
 
 _COMPUTE = {
     Kind.F: _ComputationType.FORWARD,

@@ -21,8 +21,8 @@ from functools import wraps
 from inspect import signature
 from typing import TYPE_CHECKING, Any, ParamSpec, Self, TypeVar
 
-from ..errors import Fault, InputError
-from ..op import Kind, Op
+from ..core.errors import Fault, InputError
+from ..core.op import Kind, Op
 
 if TYPE_CHECKING:
     from torch.profiler import record_function

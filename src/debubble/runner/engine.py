@@ -21,9 +21,9 @@ from torch import Tensor, nn
 from torch.distributed.pipelining import PipelineStage
 from torch.distributed.pipelining.schedules import _PipelineScheduleRuntime
 
-from ..program import Program
+from ..core.program import Program
 from .actions import actions
-from .stamps import FORWARD, GRADIENT, Stamps
+from .arrivals import FORWARD, GRADIENT, Stamps
 from .watch import Watch
 
 Loss = Callable[[Tensor, Tensor], Tensor]

@@ -19,8 +19,8 @@ from pathlib import Path
 from typing import Any
 from uuid import uuid4
 
-from ..errors import InputError, Refusal
-from ..formats.recording import clear, read_recording
+from ..core.errors import InputError, Refusal
+from ..readers.recording import clear, read_recording
 from .task import Task
 
 _SHUTDOWN_S = 5
@@ -41,7 +41,7 @@ def start(task: Task, tell: Callable[..., None]) -> Any:
         Refusal: a rank failed or was killed; names it, and says what was kept.
     """
     warm_up()
-    from .ready import try_model
+    from .preflight import try_model
     from .worker import work
 
     try_model(task)

@@ -28,7 +28,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from ..errors import Fault, InputError
+from ..core.errors import Fault, InputError
 
 WIDTH, HEADS, SEQUENCE, BYTES = 32, 2, 32, 256
 BLOCKS = 8  # at least; more where there are more stages

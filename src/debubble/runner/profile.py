@@ -13,7 +13,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from ..errors import Refusal
+from ..core.errors import Refusal
 from .layer import Layer, LayerSizes, norm
 
 WARM_UP = 3

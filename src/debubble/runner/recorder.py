@@ -12,7 +12,7 @@ import numpy as np
 import torch.distributed as dist
 from numpy.typing import NDArray
 
-from ..formats.recording import Track, pack, write_track
+from ..readers.recording import Track, pack, write_track
 from .task import Task
 from .world import World, clock_name
 

@@ -7,8 +7,8 @@ from dataclasses import dataclass, field
 import numpy as np
 from numpy.typing import NDArray
 
-from ..errors import Fault, InputError, Refusal
-from ..schedule import Schedule
+from ..core.errors import Fault, InputError, Refusal
+from ..core.schedule import Schedule
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -23,9 +23,9 @@ from torch.distributed.pipelining.schedules import (
     get_schedule_class,
 )
 
-from ..errors import Fault, InputError, nearest
-from ..op import Kind, Op
-from ..schedule import Schedule, Shape, from_rows
+from ..core.errors import Fault, InputError, nearest
+from ..core.op import Kind, Op
+from ..core.schedule import Schedule, Shape, from_rows
 
 _KINDS = {
     _ComputationType.FORWARD: Kind.F,

@@ -18,14 +18,14 @@ import torch.distributed as dist
 from numpy.typing import NDArray
 from torch import Tensor
 
-from ..errors import Fault, InputError
-from ..formats.recording import clear
-from ..lower import lower
+from ..core.errors import Fault, InputError
+from ..core.lower import lower
+from ..readers.recording import clear
+from .arrivals import Stamps, make_file
 from .engine import Engine
 from .model import Parts, build
 from .recorder import Recorder
 from .reference import RATE, Gradient, Reference, gradient_error, gradients
-from .stamps import Stamps, make_file
 from .task import Task
 from .watch import CpuWatch, CudaWatch, Watch
 from .world import World, connect, seat

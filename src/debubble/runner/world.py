@@ -14,7 +14,7 @@ from uuid import uuid4
 import torch
 import torch.distributed as dist
 
-from ..errors import Fault, InputError
+from ..core.errors import Fault, InputError
 
 
 @dataclass(frozen=True, slots=True, eq=False)

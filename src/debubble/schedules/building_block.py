@@ -24,9 +24,9 @@ from collections import deque
 from collections.abc import Callable
 from itertools import accumulate
 
-from ..errors import Fault
-from ..op import Kind
-from ..schedule import Shape
+from ..core.errors import Fault
+from ..core.op import Kind
+from ..core.schedule import Shape
 from .rules import op_by_op
 
 _MOST_CELLS = 100_000

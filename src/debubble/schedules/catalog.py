@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 
-from ..errors import nearest
-from ..schedule import Schedule, Shape
+from ..core.errors import nearest
+from ..core.schedule import Schedule, Shape
 from .chimera import chimera
 from .dualpipe import dualpipe
 from .dualpipe_v import dualpipe_v

@@ -19,7 +19,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from ..schedule import Schedule, Shape, two_way_placement
+from ..core.schedule import Schedule, Shape, two_way_placement
 from .rules import check, multiple
 from .slots import by_slot, merged, waves
 

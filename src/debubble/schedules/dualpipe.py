@@ -20,7 +20,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from ..schedule import Schedule, Shape, two_way_placement
+from ..core.schedule import Schedule, Shape, two_way_placement
 from .eight_steps import eight_steps
 from .rows import numbered
 from .rules import check, multiple

@@ -14,8 +14,8 @@ p = 2, m = 4, F = I = W, B = I + W; small letters are chunk 1:
 
 from __future__ import annotations
 
-from ..errors import Fault
-from ..schedule import Schedule, Shape
+from ..core.errors import Fault
+from ..core.schedule import Schedule, Shape
 from .eight_steps import eight_steps
 from .rows import v_shaped
 from .rules import check

@@ -16,8 +16,8 @@ from dataclasses import replace
 
 import numpy as np
 
-from ..op import Kind
-from ..schedule import Schedule, Shape
+from ..core.op import Kind
+from ..core.schedule import Schedule, Shape
 from .loop import looped
 from .rows import F
 from .rules import check

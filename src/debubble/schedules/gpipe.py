@@ -17,7 +17,7 @@ p = 4, m = 4, B = 2F:
 
 from __future__ import annotations
 
-from ..schedule import Schedule, Shape
+from ..core.schedule import Schedule, Shape
 from .alternate import alternate
 from .rows import linear
 from .rules import check

@@ -18,7 +18,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from ..schedule import Schedule, Shape
+from ..core.schedule import Schedule, Shape
 from .rules import check, multiple
 from .slots import by_slot, waves
 

@@ -17,8 +17,8 @@ p = 2, m = 4, B = 2F, v = 2; small letters are chunk 1:
 
 from __future__ import annotations
 
-from ..errors import Fault
-from ..schedule import Schedule, Shape
+from ..core.errors import Fault
+from ..core.schedule import Schedule, Shape
 from .alternate import alternate
 from .loop import looped
 from .rules import check, multiple

@@ -13,8 +13,8 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from ..op import Kind
-from ..schedule import Schedule, Shape, loop_placement
+from ..core.op import Kind
+from ..core.schedule import Schedule, Shape, loop_placement
 from .rows import numbered
 
 

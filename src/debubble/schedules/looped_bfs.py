@@ -16,7 +16,7 @@ p = 3, m = 3, B = 2F, v = 2; small letters are chunk 1:
 
 from __future__ import annotations
 
-from ..schedule import Schedule, Shape
+from ..core.schedule import Schedule, Shape
 from .alternate import alternate
 from .loop import looped
 from .rules import check

@@ -26,9 +26,9 @@ from dataclasses import replace
 import numpy as np
 from numpy.typing import NDArray
 
-from ..errors import Fault
-from ..op import Kind
-from ..schedule import Schedule, Shape, v_placement
+from ..core.errors import Fault
+from ..core.op import Kind
+from ..core.schedule import Schedule, Shape, v_placement
 from .rules import check
 from .slots import Clocked, by_slot
 

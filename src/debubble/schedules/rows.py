@@ -16,8 +16,8 @@ from itertools import pairwise
 import numpy as np
 from numpy.typing import NDArray
 
-from ..op import Kind
-from ..schedule import Schedule, Shape, loop_placement, v_placement
+from ..core.op import Kind
+from ..core.schedule import Schedule, Shape, loop_placement, v_placement
 
 _LANE = 4
 _JOINED = 128

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from ..errors import Fault, InputError
-from ..schedule import Shape
+from ..core.errors import Fault, InputError
+from ..core.schedule import Shape
 
 _OPTIONS = {"group": (None, "leaves the group size no choice"), "slices": (1, "does not cut sequences into slices")}
 

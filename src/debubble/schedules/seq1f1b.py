@@ -19,8 +19,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from ..op import Kind
-from ..schedule import Schedule, Shape, loop_placement
+from ..core.op import Kind
+from ..core.schedule import Schedule, Shape, loop_placement
 from .alternate import alternate
 from .rows import numbered
 from .rules import check

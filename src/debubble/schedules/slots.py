@@ -7,8 +7,8 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from ..op import Kind
-from ..schedule import Schedule, Shape
+from ..core.op import Kind
+from ..core.schedule import Schedule, Shape
 
 
 @dataclass(frozen=True, slots=True, eq=False)

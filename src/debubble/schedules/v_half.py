@@ -18,7 +18,7 @@ p = 4, m = 4, F = I = W; small letters are chunk 1:
 
 from __future__ import annotations
 
-from ..schedule import Schedule, Shape
+from ..core.schedule import Schedule, Shape
 from .building_block import packed, too_large
 from .rows import v_shaped
 from .rules import check

@@ -20,7 +20,7 @@ p = 4, m = 6, F = I = W:
 
 from __future__ import annotations
 
-from ..schedule import Schedule, Shape
+from ..core.schedule import Schedule, Shape
 from .alternate import alternate
 from .rows import linear
 from .rules import check

@@ -22,7 +22,7 @@ p = 3, m = 5, F = I = W; small letters are chunk 1:
 
 from __future__ import annotations
 
-from ..schedule import Schedule, Shape
+from ..core.schedule import Schedule, Shape
 from .rows import F1, I1, W1, F, I, W, v_shaped
 from .rules import check
 

@@ -1,0 +1,134 @@
+"""The account of a timeline: where every nanosecond of every rank went, and the three numbers called bubble.
+
+On each rank:  compute + warm_up + waiting + transfer + cool_down == window, to the nanosecond.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from .notebook_hook import Pictured
+from .program import Sends
+from .timeline import Timeline
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Account(Pictured):
+    """Where time went, per rank, in nanoseconds.
+
+    Args:
+        window: from the first op of any rank to the last end of any rank.
+        compute: F, I, W and B work, int64[ranks]; an overlapped pair counts once.
+        warm_up: from the start of the window to the rank's own first op (or transfer that occupies it).
+        waiting: gaps in which the input had not been made yet, or the host was late.
+        transfer: gaps in which the input had been made and was on its way, and time that transfers take up.
+        cool_down: from the rank's own last op (or transfer that occupies it) to the end of the window.
+        evidence: of the timeline.
+    """
+
+    window: int
+    compute: NDArray[np.int64]
+    warm_up: NDArray[np.int64]
+    waiting: NDArray[np.int64]
+    transfer: NDArray[np.int64]
+    cool_down: NDArray[np.int64]
+    evidence: str
+
+    @property
+    def idle_share(self) -> float:
+        """Idle over ranks x window: (p-1)/(m+p-1) for even GPipe and 1F1B; 1 where nothing is any work."""
+        whole = self.window * len(self.compute)
+        return 1 - int(self.compute.sum()) / whole if whole else 1.0
+
+    @property
+    def bubble_ratio(self) -> float:
+        """Idle over busy: (p-1)/m for even GPipe and 1F1B (Megatron-LM's convention); infinite without any work."""
+        busy = int(self.compute.sum())
+        return (self.window * len(self.compute) - busy) / busy if busy else float("inf")
+
+    @property
+    def span_idle_share(self) -> float:
+        """Idle of the longest rank between its own first and last op: true only where no barrier ends the step.
+
+        Zero-bubble papers print this one (https://arxiv.org/abs/2401.10241, section 5.3).
+        """
+        span = self.window - self.warm_up - self.cool_down
+        longest = int(span.argmax())
+        return 1 - int(self.compute[longest]) / int(span[longest]) if span[longest] else 1.0
+
+
+def account(timeline: Timeline) -> Account:
+    """Split each rank's window into compute, time taken up by transfers, and gaps.
+
+    Where a transfer occupies a rank (blocking sends, rendezvous), that time is ``transfer``, and the rank's own time
+    begins and ends with it as with an op.
+    """
+    turns, offsets = _turns(timeline)
+    start, end, on_its_way = timeline.start[turns], timeline.end[turns], _since_made(timeline)[turns]
+    first, last = timeline.window
+    full = np.diff(offsets) > 0
+    opens = offsets[:-1][full]
+    before = np.concatenate([end[:1], end[:-1]])  # end of what had its turn before on the same rank
+    before[opens] = start[opens]
+    begin = np.maximum(start, before)  # measured ops may overlap a little
+    busy = end - begin
+    gap = np.subtract(begin, before, out=before)
+    np.minimum(gap, on_its_way, out=on_its_way)
+    own_start, own_end = (np.full(len(full), last) for _ in range(2))  # a rank without ops only warms up
+    own_start[full], own_end[full] = start[opens], end[offsets[1:][full] - 1]
+    arriving = _per_rank(on_its_way, offsets)
+    waiting = _per_rank(gap, offsets) - arriving
+    if not isinstance(turns, slice):
+        sending = turns >= len(timeline.program.schedule)
+        arriving += _per_rank(np.where(sending, busy, 0), offsets)
+        busy[sending] = 0
+    return Account(
+        window=last - first,
+        compute=_per_rank(busy, offsets),
+        warm_up=own_start - first,
+        waiting=waiting,
+        transfer=arriving,
+        cool_down=last - own_end,
+        evidence=timeline.evidence,
+    )
+
+
+def _turns(timeline: Timeline) -> tuple[slice | NDArray[np.int64], NDArray[np.int64]]:
+    """What had its turn on each rank, in order: ops, and transfers that occupy a rank; offsets, int64[ranks + 1]."""
+    program = timeline.program
+    schedule, ops = program.schedule, len(program.schedule)
+    if not program.occupies_ranks:
+        return slice(0, ops), schedule.offsets
+    rank_of, number = schedule.rank_of(), program.order.astype(np.int64)  # topological, so in turn on every rank
+    lanes = [np.concatenate([rank_of, rank_of[program.producer]])[number]]
+    if program.sends is Sends.RENDEZVOUS:  # an op has no second lane; it goes to the end and is cut off
+        lanes.append(np.concatenate([np.full(ops, schedule.ranks), rank_of[program.consumer]])[number])
+    rank = np.stack(lanes, axis=1).ravel()
+    turns = np.repeat(number, len(lanes))[np.argsort(rank, kind="stable")]
+    size = np.bincount(rank, minlength=schedule.ranks)[: schedule.ranks]
+    return turns[: size.sum()], np.concatenate([[0], np.cumsum(size)])
+
+
+def _since_made(timeline: Timeline) -> NDArray[np.int64]:
+    """How long before each start its last input had been made on another rank, int64[rows]; 0 without one.
+
+    An input counts as made when its op ended, or, where a send has its turn on the rank, when that began.
+    """
+    program = timeline.program
+    ops, nothing = len(program.schedule), np.iinfo(np.int64).min
+    sent = timeline.start[ops:] if program.occupies_ranks else timeline.end[program.producer]
+    made = np.concatenate([timeline.end[:ops], sent, [nothing]])
+    latest = made[program.needs_by_op()].max(axis=0)
+    latest[ops:] = nothing  # transfers themselves
+    since: NDArray[np.int64] = np.maximum(timeline.start - np.where(latest == nothing, timeline.start, latest), 0)
+    return since
+
+
+def _per_rank(spent: NDArray[np.int64], offsets: NDArray[np.int64]) -> NDArray[np.int64]:
+    sums = np.zeros(len(offsets) - 1, np.int64)
+    full = np.diff(offsets) > 0
+    sums[full] = np.add.reduceat(spent, offsets[:-1][full])
+    return sums

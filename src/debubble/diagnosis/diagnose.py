@@ -1,0 +1,172 @@
+"""A diagnosis: everything that can be said of one measured run."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+
+from ..core.finding import Finding
+from ..core.observation import Observation
+from .causes import Causes, causes
+from .cures import cure
+from .evidence.replicas import Replica, replicas
+from .evidence.slow import Slow, slow_ranks
+from .findings import REMEDIES, Case, findings
+from .recognise import Recognised, recognise
+from .replay import WhatIf
+from .run_sides import replay_of
+from .what_if import TRUSTED, what_ifs
+from .windows import Summary, median_window, summarise
+
+__all__ = ["REMEDIES", "Diagnosis", "diagnose"]
+
+MOST_SLOW = 8  # slow ranks that are simulated
+FAR = 0.05  # share of the window by which free transfers may fall short without a word
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Diagnosis:
+    """What was found.
+
+    Args:
+        run: what was measured.
+        summary: of its windows.
+        order: the schedule that the run shows.
+        causes: of the median window; they sum to it.
+        findings: in plain words, the dearest first.
+        what_ifs: changes and what they would bring; empty where the replay cannot be trusted.
+        replicas: side by side.
+    """
+
+    run: Observation
+    summary: Summary
+    order: Recognised
+    causes: Causes
+    findings: tuple[Finding, ...]
+    what_ifs: tuple[WhatIf, ...]
+    replicas: tuple[Replica, ...]
+
+    @property
+    def worst(self) -> int:
+        """Index of the median window of the replica whose windows take longest."""
+        slowest = max(self.replicas, key=lambda each: each.makespan_ns).number
+        mine = [i for i, window in enumerate(self.summary.windows) if window.replica == slowest]
+        return median_window(self.summary, mine)
+
+    @property
+    def remarks(self) -> list[str]:
+        """What was left out, repaired or not offered, a sentence each."""
+        return [*self.run.remarks, *_remarks(self)]
+
+    @property
+    def verdict(self) -> list[str]:
+        """The run in sentences, the answer first."""
+        return list(_verdict(self))
+
+
+def diagnose(run: Observation, asked: str | None = None) -> Diagnosis:
+    """Account for a run's windows, say why they are as long as they are, and try what would shorten them.
+
+    Args:
+        run: what was measured.
+        asked: the schedule that was asked for; None for what the run itself says of it, if anything.
+
+    Raises:
+        InputError: there is no complete step.
+    """
+    summary = summarise(run)
+    timeline = summary.window.timeline
+    schedule = timeline.program.schedule
+    order = Recognised(None, None) if run.torn else recognise(schedule)
+    found = causes(timeline)
+    replay = replay_of(run, summary, order.name)
+    slow = slow_ranks(summary)[:MOST_SLOW]
+    here = [each for each in slow if each.replica == summary.window.replica and not each.steps]
+    tried = [] if run.torn else what_ifs(replay, found, here)
+    cured = [(each, cure(run, summary, each, order.name)) for each in slow]
+    tried += [_of_replica(each, answer) for each, answer in cured if answer is not None and each not in here]
+    tried.sort(key=lambda answer: -answer.speedup)
+    case = Case(run, summary, found, replay, order, asked or schedule.name, cured, tried)
+    return Diagnosis(run, summary, order, found, tuple(findings(case)), tuple(tried), replicas(summary))
+
+
+def _of_replica(slow: Slow, answer: WhatIf) -> WhatIf:
+    """A cure under a name that says where."""
+    return replace(answer, change=f"rank {slow.rank} of replica {slow.replica} cured, {slow.factor:.2f} times as fast")
+
+
+def _remarks(d: Diagnosis) -> Iterator[str]:
+    if d.summary.left_out:
+        steps = ", ".join(map(str, d.summary.left_out))
+        yield f"left out as warm-up, longer than 1.5 times the median: step {steps}"
+    if d.run.torn:
+        yield "no what-if: ranks are missing"
+    elif abs(d.causes.resim_ratio - 1) > TRUSTED:
+        yield f"no what-if: simulated again, the window takes {d.causes.resim_ratio:.2f} of what was measured"
+    short = 1 - d.causes.resim_without_transfer_ratio
+    if abs(short) > FAR and not d.run.torn:
+        model = "so hops were fitted as they were measured" if d.what_ifs else "and what-ifs are not offered"
+        ratio = 1 / d.causes.resim_without_transfer_ratio
+        yield f"the window is {ratio:.3f} times what is simulated with free transfers, {model}"
+    if d.run.matched_share < 1:
+        yield f"{100 * (1 - d.run.matched_share):.3g} % of the transfers have no partner"
+    if d.run.paced:
+        yield "paced: ops were stretched to given durations"
+    if d.order.searched is not None:
+        yield from _searched(d.order)
+    elif d.order.name is not None and d.order.departure:
+        yield f"{d.order.name}, but {d.order.departure}"
+    elif d.order.nearest is not None and d.order.departure:
+        yield f"no known schedule; nearest {d.order.nearest}, departs at {d.order.departure}"
+
+
+def _searched(order: Recognised) -> Iterator[str]:
+    """What a searched order is the same as, or most like."""
+    if order.name is not None:
+        yield f"{order.searched}: at this size and these costs its order is that of {order.name}"
+    elif order.nearest is not None:
+        yield f"{order.searched} is searched: the nearest published order is {order.nearest}"
+
+
+def _receives(d: Diagnosis) -> Iterator[str]:
+    """What receives were: a kernel that waits counts as busy elsewhere."""
+    waiting, transfer = (sum(getattr(link, name) for link in d.run.links) for name in ("waiting_ns", "transfer_ns"))
+    if waiting + transfer:
+        share = waiting / (waiting + transfer)
+        said = f"{100 * share:.3g} % waiting for the sender's compute, at most {100 * (1 - share):.3g} % transfer"
+        yield f"Receives were {said} (measured)."
+
+
+def _verdict(d: Diagnosis) -> Iterator[str]:
+    summary = d.summary
+    step = summary.step_ns
+    busy = 1 - summary.idle_share
+    inside = busy * (summary.makespan_ns / step) if step else busy
+    whole = "step" if step else "pipeline window"
+    if d.run.torn:
+        ranks = ", ".join(map(str, d.run.torn[:8])) + (", .." if len(d.run.torn) > 8 else "")
+        sure = "no order or cause is sure without them"
+        yield f"Ranks are missing: rank {ranks} talks to others that are not here, and {sure}."
+    yield f"Its GPUs compute for {100 * inside:.0f} % of a {whole} (measured)."
+    if d.run.predicted_ns:
+        off = summary.makespan_ns / d.run.predicted_ns - 1
+        more = f"{abs(100 * off):.1f} % {'more' if off >= 0 else 'less'}"
+        yield f"The pipeline window took {more} than was simulated before the run."
+    if d.findings:
+        first = d.findings[0]
+        share = first.cost_ns / (step or summary.makespan_ns)
+        yield f"Most costs {first.cause}, {100 * share:.0f} % of a {whole} ({first.evidence}): {first.sentence}."
+    yield from _receives(d)
+    yield from _next(d.what_ifs)
+
+
+def _next(answers: Sequence[WhatIf]) -> Iterator[str]:
+    """The best change that keeps batch, weights and engine; what brings more is named with what it asks for."""
+    better = [answer for answer in answers if answer.speedup > 1 and not answer.bound]
+    plain = next((answer for answer in better if not answer.demands), None)
+    if plain is not None:
+        yield f"Next: {plain.change}, {plain.speedup:.2f} times the samples per second (simulated)."
+    if better and better[0] is not plain:
+        best, word = better[0], "Next" if plain is None else "More"
+        gain = f"{best.speedup:.2f} times the samples per second (simulated)"
+        yield f"{word}: {best.change}, {gain}, if {' and '.join(best.demands)}."

@@ -1,0 +1,81 @@
+"""Peak memory against micro-batches: what each activation in flight takes, and whether something else grows."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ..core.errors import Fault, InputError
+
+_GROWS = 1.05  # beyond m = p 1F1B holds no more: a peak this much higher is something else
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class MemoryFit:
+    """Peak memory as base + in flight x each, on the first rank under 1F1B.
+
+    Args:
+        in_flight: micro-batches in flight of each row, min(m, p - rank), int64[rows].
+        base: bytes that do not depend on them.
+        each: bytes of one micro-batch in flight; None where all rows have equally many.
+        grows: whether memory still grows where the number in flight does not.
+        verdict: in plain words.
+    """
+
+    in_flight: NDArray[np.int64]
+    base: float
+    each: float | None
+    grows: bool
+    verdict: str
+
+    def bytes(self, in_flight: int) -> float | None:
+        """The peak with so many in flight; None where the rows do not tell."""
+        return None if self.each is None else self.base + in_flight * self.each
+
+
+def in_flight(microbatches: NDArray[np.float64], ranks: int, rank: int = 0) -> NDArray[np.int64]:
+    """Micro-batches that a rank holds at most under 1F1B: min(m, p - rank) (https://arxiv.org/abs/2006.09503)."""
+    return np.minimum(microbatches, ranks - rank).astype(np.int64)
+
+
+def fit_memory(microbatches: NDArray[np.float64], peak: NDArray[np.float64], ranks: int) -> MemoryFit:
+    """Fit the peak of the first rank.
+
+    Args:
+        microbatches: per pipeline and step, float64[rows].
+        peak: bytes, float64[rows]; infinite where a run died of it.
+        ranks: positions in the pipeline.
+
+    Raises:
+        InputError: no row with a finite peak.
+    """
+    lived = np.isfinite(peak)
+    if not lived.any():
+        raise InputError(Fault("memory", "no row has a finite peak", "give at least one run that lived"))
+    held = in_flight(microbatches, ranks)
+    beyond = microbatches >= ranks
+    ends = np.argsort(microbatches[beyond], kind="stable")
+    tail = peak[beyond][ends]
+    grows = bool(len(tail) > 1 and tail[-1] > _GROWS * tail[0])
+    x, y = held[lived].astype(np.float64), peak[lived]
+    each, base = None, float(np.median(y))
+    if len(np.unique(x)) > 1:
+        away = x - x.mean()
+        each = float((away * y).sum() / (away**2).sum())
+        base = float(y.mean()) - each * float(x.mean())
+    return MemoryFit(held, base, each, grows, _verdict(each, grows=grows, ranks=ranks))
+
+
+def _verdict(each: float | None, *, grows: bool, ranks: int) -> str:
+    if grows:
+        return (
+            f"grows with m beyond p = {ranks}, where 1F1B holds no more micro-batches: "
+            "per-micro-batch buffers are retained (a bug), or the batch grew"
+        )
+    if each is None:
+        return "all rows have equally many micro-batches in flight: what each takes cannot be told"
+    return (
+        f"1F1B in-flight growth until m = p = {ranks}, not a leak: {each / 1e9:.2f} GB for each micro-batch in flight"
+    )

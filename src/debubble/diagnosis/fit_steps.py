@@ -1,0 +1,264 @@
+"""Step times against micro-batches: what part of a step scales with them, and how much of the rest is bubble.
+
+Two models, one straight line each:
+
+    batch grows with m      step = fixed + (m + p - 1) x slot       intercept = fixed + (p - 1) x slot, slope = slot
+    batch is constant       step = work + m x overhead              intercept = work, slope = overhead per micro-batch
+
+In the first each micro-batch takes one slot of the slowest stage, and the bubble is p - 1 slots (GPipe and 1F1B,
+https://arxiv.org/abs/2104.04473, section 2.2). In the second micro-batches only cut the same work finer.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ..core.errors import Fault, InputError
+
+GROWS, CONSTANT, ONE_POINT = "batch grows with micro-batches", "constant batch cut finer", "no fixed time"
+_SLOW = 1.5  # a step that took more than this times the median of its own setting is no measurement of it
+_FEW = 4  # points from which on one that lies far from the line of the others is called an outlier
+_OFF = 0.1  # share of its own time that such a point must lie off the line
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class StepTimes:
+    """Measured steps, one row a step or a mean.
+
+    Args:
+        microbatches: per pipeline and step, float64[rows].
+        seconds: float64[rows].
+        batch: samples of all replicas in one step, float64[rows]; None where they are not known.
+        constant: whether the rows share one batch that micro-batches cut finer.
+        why: what tells which of the two it is.
+    """
+
+    microbatches: NDArray[np.float64]
+    seconds: NDArray[np.float64]
+    batch: NDArray[np.float64] | None
+    constant: bool
+    why: str
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Outlier:
+    """A row that was not used.
+
+    Args:
+        row: its index.
+        microbatches: its setting.
+        seconds: what was measured.
+        expected: what the others say, seconds.
+        reason: why it was set aside.
+    """
+
+    row: int
+    microbatches: float
+    seconds: float
+    expected: float
+    reason: str
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class StepFit:
+    """A straight line through step times, in seconds.
+
+    Args:
+        model: which of the models was fitted.
+        why: why that one.
+        ranks: positions in the pipeline.
+        slot: slope: seconds each further micro-batch takes.
+        intercept: seconds of a step that do not depend on micro-batches.
+        bubble: (p-1) x slot where the batch grows; None where it is constant.
+        fixed: intercept without the bubble: optimizer, data-parallel reduction, start-up.
+        times: the rows that were fitted.
+        outliers: the rows that were not.
+        evidence: ``measured`` for a line through two settings or more, ``estimated`` for one.
+    """
+
+    model: str
+    why: str
+    ranks: int
+    slot: float
+    intercept: float
+    bubble: float | None
+    fixed: float
+    times: StepTimes
+    outliers: tuple[Outlier, ...]
+    evidence: str
+
+    def seconds(self, microbatches: float) -> float:
+        """What a step of so many micro-batches takes by this line."""
+        return self.intercept + microbatches * self.slot
+
+    def bubble_share(self, seconds: float) -> float | None:
+        """The bubble's share of a step of that many seconds."""
+        return None if self.bubble is None else self.bubble / seconds
+
+
+def fit_steps(times: StepTimes, ranks: int) -> StepFit:
+    """Fit the line of the model that the rows call for.
+
+    Steps that took more than 1.5 times the median of their own setting are set aside first, then rows far from a
+    robust line through all (Theil and Sen's: the median of all slopes); least squares fits the rest.
+
+    Raises:
+        InputError: no row, or a time that is no positive number.
+    """
+    _check(times)
+    kept, outliers = _without_slow(times)
+    kept, strays = _without_strays(times, kept)
+    used = StepTimes(
+        times.microbatches[kept],
+        times.seconds[kept],
+        None if times.batch is None else times.batch[kept],
+        times.constant,
+        times.why,
+    )
+    left_out = tuple(sorted([*outliers, *strays], key=lambda outlier: outlier.row))
+    if len(np.unique(used.microbatches)) == 1:
+        return _one_point(used, ranks, left_out)
+    slot, intercept = _line(used.microbatches, used.seconds)
+    bubble = None if times.constant else (ranks - 1) * slot
+    return StepFit(
+        model=CONSTANT if times.constant else GROWS,
+        why=times.why,
+        ranks=ranks,
+        slot=slot,
+        intercept=intercept,
+        bubble=bubble,
+        fixed=intercept - (bubble or 0.0),
+        times=used,
+        outliers=left_out,
+        evidence="measured",
+    )
+
+
+def holdouts(fit: StepFit) -> list[tuple[float, float, float]]:
+    """How well settings foretell the next larger one: its micro-batches, forecast and measured seconds.
+
+    Each setting from the third on is forecast from all smaller ones, of each the median.
+    """
+    settings = np.unique(fit.times.microbatches)
+    medians = np.array([np.median(fit.times.seconds[fit.times.microbatches == m]) for m in settings])
+    found = []
+    for n in range(2, len(settings)):
+        slot, intercept = _line(settings[:n], medians[:n])
+        found.append((float(settings[n]), intercept + slot * float(settings[n]), float(medians[n])))
+    return found
+
+
+def gains(fit: StepFit) -> list[tuple[float, float, float]]:
+    """For a constant batch: micro-batches, and the gain over the fewest by the bubble alone, and as measured."""
+    settings = np.unique(fit.times.microbatches)
+    medians = [float(np.median(fit.times.seconds[fit.times.microbatches == m])) for m in settings]
+    slots = [(m + fit.ranks - 1) / m for m in settings.tolist()]
+    return [(m, slots[0] / slots[i], medians[0] / medians[i]) for i, m in enumerate(settings.tolist()) if i]
+
+
+def _check(times: StepTimes) -> None:
+    faults = []
+    if not len(times.seconds):
+        faults.append(Fault("rows = 0", "a fit needs at least one step time", "give rows of micro-batches and seconds"))
+    for name, column in (("seconds", times.seconds), ("micro-batches", times.microbatches)):
+        bad = np.flatnonzero(~(np.isfinite(column) & (column > 0)))
+        if len(bad):
+            value = f"row {bad[0] + 1}: {name} = {column[bad[0]]:g}"
+            faults.append(Fault(value, "it must be a number above 0", "leave the row out"))
+    if faults:
+        raise InputError(*faults)
+
+
+def _line(x: NDArray[np.float64], y: NDArray[np.float64]) -> tuple[float, float]:
+    """Slope and intercept by least squares."""
+    away = x - x.mean()
+    slope = float((away * y).sum() / (away**2).sum())
+    return slope, float(y.mean()) - slope * float(x.mean())
+
+
+def _without_slow(times: StepTimes) -> tuple[NDArray[np.intp], list[Outlier]]:
+    keep = np.ones(len(times.seconds), bool)
+    found = []
+    for m in np.unique(times.microbatches):
+        mine = np.flatnonzero(times.microbatches == m)
+        usual = float(np.median(times.seconds[mine]))
+        for row in mine[times.seconds[mine] > _SLOW * usual].tolist():
+            keep[row] = False
+            reason = f"more than {_SLOW} times the median of its setting"
+            found.append(Outlier(row, float(m), float(times.seconds[row]), usual, reason))
+    return np.flatnonzero(keep), found
+
+
+def _without_strays(times: StepTimes, kept: NDArray[np.intp]) -> tuple[NDArray[np.intp], list[Outlier]]:
+    """Set aside whole settings that lie far off the line of the others."""
+    settings = np.unique(times.microbatches[kept])
+    if len(settings) < _FEW:
+        return kept, []
+    medians = np.array([np.median(times.seconds[kept][times.microbatches[kept] == m]) for m in settings])
+    first, second = np.triu_indices(len(settings), 1)
+    slope = float(np.median((medians[second] - medians[first]) / (settings[second] - settings[first])))
+    offset = float(np.median(medians - slope * settings))
+    off = np.abs(medians - offset - slope * settings)
+    usual = float(np.median(off))
+    far = settings[(off > _OFF * medians) & (off > 5 * usual)]
+    stray = np.isin(times.microbatches[kept], far)
+    reason = "far off the line of the other settings"
+    found = [
+        Outlier(row, m, float(times.seconds[row]), offset + slope * m, reason)
+        for row, m in zip(kept[stray].tolist(), times.microbatches[kept][stray].tolist(), strict=True)
+    ]
+    return kept[~stray], found
+
+
+def _one_point(times: StepTimes, ranks: int, outliers: tuple[Outlier, ...]) -> StepFit:
+    """One setting cannot tell a fixed time from a bubble: all of the step is taken for slots, the most they can be."""
+    m, seconds = float(times.microbatches[0]), float(np.median(times.seconds))
+    slot = seconds / (m + ranks - 1)
+    return StepFit(
+        model=ONE_POINT,
+        why="all rows have the same number of micro-batches, so a fixed time cannot be told from a bubble",
+        ranks=ranks,
+        slot=slot,
+        intercept=(ranks - 1) * slot,
+        bubble=(ranks - 1) * slot,
+        fixed=0.0,
+        times=times,
+        outliers=outliers,
+        evidence="estimated",
+    )
+
+
+def sentences(fit: StepFit) -> list[str]:
+    """The verdict in plain words."""
+    said = [f"{outlier_count(fit.outliers)} set aside"] if fit.outliers else []
+    if fit.model == CONSTANT:
+        said.append(_constant_verdict(fit))
+    elif fit.model == ONE_POINT:
+        said.append(f"if nothing in a step is fixed, {fit.intercept:.3g} s of it are bubble: the most it can be")
+    else:
+        parts = f"{fit.bubble:.1f} bubble, {fit.fixed:.1f} fixed"
+        said.append(f"{fit.intercept:.1f} s per step do not scale with batch: {parts}")
+        if fit.fixed < -0.05 * fit.intercept:
+            said.append("less than a whole bubble: the batch may be constant, the schedule interleaved, or p smaller")
+    return said
+
+
+def outlier_count(outliers: Sequence[Outlier]) -> str:
+    """How many rows, in words."""
+    return "1 row" if len(outliers) == 1 else f"{len(outliers)} rows"
+
+
+def _constant_verdict(fit: StepFit) -> str:
+    if fit.slot <= 0:
+        return "cutting finer costs nothing here: use more micro-batches"
+    worst = max(gains(fit), key=lambda gain: gain[1] - gain[2])
+    if worst[2] < 1:
+        return (
+            f"cost per micro-batch dominates ({fit.slot:.2f} s each); use fewer chunks: at {worst[0]:g} the bubble "
+            f"alone would gain {worst[1]:.2f}, measured {worst[2]:.2f}"
+        )
+    return f"each micro-batch costs {fit.slot:.3g} s beside its work; the work itself takes {fit.intercept:.3g} s"

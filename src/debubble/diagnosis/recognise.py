@@ -1,0 +1,108 @@
+"""Recognition: the published schedule whose order a run shows, or the nearest one and where the run departs from it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from ..core.errors import InputError
+from ..core.schedule import Schedule, Shape
+from ..schedules.auto.searched import SEARCHED
+from ..schedules.catalog import CATALOG, build
+
+
+@dataclass(frozen=True, slots=True)
+class Recognised:
+    """What an order was recognised as.
+
+    Args:
+        name: of the catalog, or None where no schedule of it has this order.
+        nearest: the one that agrees for longest; equal to ``name`` where there is one, None where no schedule
+            exists for this shape.
+        departure: where the order first departs from the nearest one, a clause; empty where it does not. An order
+            that runs one by one what the published one runs in pairs has its name, and departs in that.
+        searched: the schedule as which it was searched, if so: such an order depends on costs, so that none can be
+            held against it, and at some sizes it is a published one.
+    """
+
+    name: str | None
+    nearest: str | None
+    departure: str = ""
+    searched: str | None = None
+
+    def __str__(self) -> str:
+        return self.searched or self.name or "no known schedule"
+
+
+def recognise(schedule: Schedule) -> Recognised:
+    """Compare an order with every schedule of the catalog for the same shape."""
+    return replace(_published_as(schedule), searched=schedule.name if schedule.name in SEARCHED else None)
+
+
+def _published_as(schedule: Schedule) -> Recognised:
+    best: tuple[float, str, Schedule] | None = None
+    for name, published in _published(schedule):
+        if schedule.same_order(published):
+            return Recognised(name, name)
+        if published.joined is not None and schedule.same_order(replace(published, joined=None)):
+            return Recognised(name, name, "ops that it runs together ran one by one")
+        agreement = _agreement(schedule, published)
+        if best is None or agreement > best[0]:
+            best = agreement, name, published
+    if best is None:
+        return Recognised(None, None)
+    return Recognised(None, best[1], _departure(schedule, best[2]))
+
+
+def _published(schedule: Schedule) -> Iterator[tuple[str, Schedule]]:
+    """Every schedule of the catalog that exists for this shape, the one of the same name first."""
+    if schedule.stages % schedule.ranks:
+        return
+    shape = Shape(schedule.ranks, schedule.microbatches, schedule.stages // schedule.ranks, schedule.slices)
+    for name in sorted(CATALOG, key=lambda name: name != schedule.name):
+        try:
+            published = build(name, shape)
+        except InputError:
+            continue
+        if published.stages == schedule.stages:
+            yield name, published
+
+
+def _agreement(schedule: Schedule, published: Schedule) -> float:
+    """Share of the positions at which both have the same op."""
+    if not np.array_equal(schedule.offsets, published.offsets):
+        return -1.0
+    same = (schedule.kind == published.kind) & (schedule.stage == published.stage) & (schedule.unit == published.unit)
+    return float(same.mean()) if len(same) else 1.0
+
+
+def _departure(schedule: Schedule, published: Schedule) -> str:
+    """The earliest position, over all ranks, at which the two differ."""
+    places = [
+        (position, rank)
+        for rank in range(schedule.ranks)
+        if (position := _first_difference(schedule, published, rank)) is not None
+    ]
+    if not places:
+        return "some ops run together that it runs one by one" if schedule.joined is not None else ""
+    position, rank = min(places)
+    here, there = (_op_at(each, rank, position) for each in (schedule, published))
+    return f"rank {rank} position {position}: {here} where {published.name} has {there}"
+
+
+def _first_difference(schedule: Schedule, published: Schedule, rank: int) -> int | None:
+    mine, theirs = (slice(each.offsets[rank], each.offsets[rank + 1]) for each in (schedule, published))
+    short = min(mine.stop - mine.start, theirs.stop - theirs.start)
+    differs = np.zeros(short, np.bool_)
+    for a, b in ((schedule.kind, published.kind), (schedule.stage, published.stage), (schedule.unit, published.unit)):
+        differs |= a[mine][:short] != b[theirs][:short]
+    if differs.any():
+        return int(differs.argmax())
+    return None if mine.stop - mine.start == theirs.stop - theirs.start else int(short)
+
+
+def _op_at(schedule: Schedule, rank: int, position: int) -> str:
+    row = int(schedule.offsets[rank]) + position
+    return schedule.op(row).text(schedule.slices) if row < schedule.offsets[rank + 1] else "nothing"

@@ -1,0 +1,230 @@
+"""Sides: what ``why`` needs to know of a run, the same for a job that was stated and a run that was measured."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+from pathlib import PurePath
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ..config.job import Job
+from ..core.bounds import lower_bound
+from ..core.costs import Rates, costs_of
+from ..core.errors import Fault, InputError
+from ..core.lower import lower
+from ..core.memory import peak_activations
+from ..core.observation import Observation
+from ..core.op import Kind
+from ..core.schedule import Schedule
+from ..core.simulate import simulate
+from ..core.timeline import Timeline
+from ..schedules.catalog import build
+from .causes import Causes, causes
+from .fit import fitted
+from .own_idle import Own, halved, own, rates, shape
+from .recognise import recognise
+from .replay import MOST_OPS, Replay
+from .speeds import Figure, speeds_of_step, stated_speeds
+from .what_if import TRUSTED
+from .windows import Summary, summarise
+
+MOST_SIMULATED = 1_000_000  # ops of a job whose durations are stated
+ROUNDED = 0.001  # people state a utilisation to a tenth of a per cent
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Side:
+    """One of the runs that are compared.
+
+    Args:
+        name: what reports call it.
+        job: its sizes, and what was stated of it.
+        own: the schedule's own idle time; None where the pipeline is not known.
+        speeds: throughput by unit, stated or measured.
+        predicted: throughput by unit, simulated from stated durations.
+        busy: share of GPU time with F, I, W, B work, stated or measured; None where neither.
+        window_share: share of the step that is pipeline window; None where it was not measured.
+        timeline: measured (the median window), or simulated from stated durations; None where neither.
+        causes: of that timeline.
+        replay: what changes are tried on; None where the order is not known.
+        outside_ns: what a step holds beside its pipeline window.
+        summary: of all windows, where it was measured.
+        remarks: what was left out of a measurement or repaired, a sentence each.
+    """
+
+    name: str
+    job: Job
+    own: Own | None
+    speeds: dict[str, Figure] = field(default_factory=dict)
+    predicted: dict[str, Figure] = field(default_factory=dict)
+    busy: Figure | None = None
+    window_share: float | None = None
+    timeline: Timeline | None = None
+    causes: Causes | None = None
+    replay: Replay | None = None
+    outside_ns: float = 0
+    summary: Summary | None = None
+    remarks: tuple[str, ...] = ()
+
+    @property
+    def gpus(self) -> int | None:
+        """Devices of the whole run."""
+        return self.job.gpus
+
+    @property
+    def measured(self) -> bool:
+        """Whether it was measured op by op, not stated."""
+        return self.summary is not None
+
+    @property
+    def replay_fits(self) -> bool:
+        """Whether changes may be tried on it: simulated again, its window is as long as it was, but for a tenth."""
+        return self.replay is not None and (self.causes is None or abs(self.causes.resim_ratio - 1) <= TRUSTED)
+
+    @property
+    def peak_activations(self) -> float | None:
+        """Most activations that any rank holds, in micro-batches; None where the order is not known."""
+        return float(peak_activations(self.replay.schedule).max()) if self.replay is not None else None
+
+    @property
+    def overstated(self) -> bool:
+        """Whether its stated utilisation is more than its schedule can reach."""
+        if self.busy is None or self.busy.evidence != "stated" or self.own is None:
+            return False
+        return self.own.known and self.busy.value > self.own.busy[1] + ROUNDED
+
+    @property
+    def ceiling_ratio(self) -> float | None:
+        """Throughput without any idle time over throughput as it is; None where only bounds are known."""
+        if self.causes is not None:
+            return (self.outside_ns + self.causes.window) / (self.outside_ns + self.causes.ideal)
+        return 1 / (1 - self.own.most) if self.own is not None and self.own.known else None
+
+    @property
+    def ceiling_barrier_ratio(self) -> float | None:
+        """Throughput of the best order that ends in a barrier, for the same placement and costs, over what it is."""
+        if self.timeline is None or self.causes is None:
+            return None if self.own is None else self.own.barrier_ratio
+        schedule = self.timeline.program.schedule
+        costs = fitted(self.timeline)
+        split = halved(schedule)
+        if split is not schedule:
+            costs = replace(costs, durations=_halve_backwards(costs.durations))
+        return (self.outside_ns + self.causes.window) / (self.outside_ns + lower_bound(split, costs))
+
+
+def side(run: Job | Observation) -> Side:
+    """What is known of a run.
+
+    Raises:
+        InputError: a job whose schedule does not exist or does not take its sizes; a measurement without a step.
+    """
+    return _of_job(run) if isinstance(run, Job) else _of_observation(run)
+
+
+def _of_job(job: Job) -> Side:
+    if job.transfer is not None and job.forward is None:
+        rule = "a hop is long or short only beside the work of a micro-batch"
+        raise InputError(Fault(f"{job.name}: transfer", rule, 'state it too, as in forward = "10ms"'))
+    idle = own(job)
+    schedule = _order(job)
+    timeline = found = replay = None
+    if schedule is not None:
+        costs = costs_of(_all_rates(job), schedule)
+        if len(schedule) <= 2 * MOST_OPS:
+            replay = Replay(schedule, costs, job.schedule, micro_batch=job.micro_batch, data=job.data)
+        if job.forward is not None or job.stage_scale:
+            timeline = simulate(lower(schedule), costs)
+            found = causes(timeline)
+    step = timeline.makespan if timeline is not None and job.forward is not None else 0
+    stated = job.measured.utilisation
+    return Side(
+        name=job.name,
+        job=job,
+        own=idle,
+        speeds=stated_speeds(job),
+        predicted=speeds_of_step(job, step, "simulated") if step else {},
+        busy=None if stated is None else Figure(stated, "stated"),
+        timeline=timeline,
+        causes=found,
+        replay=replay,
+    )
+
+
+def _order(job: Job) -> Schedule | None:
+    """The order of a job's ops; None where its sizes are not known, or too large to be tried at once."""
+    if job.pipeline is None or job.microbatches is None:
+        return None
+    size = shape(job, job.microbatches)
+    most = MOST_SIMULATED if job.forward is not None else MOST_OPS
+    return build(job.schedule, size) if 2 * size.stages * size.units <= most else None
+
+
+def _all_rates(job: Job) -> Rates:
+    return replace(rates(job), transfer=job.transfer or 0, stage_scale=job.stage_scale)
+
+
+def _of_observation(run: Observation) -> Side:
+    summary = summarise(run)
+    timeline = summary.window.timeline
+    schedule = timeline.program.schedule
+    found = None if run.torn else causes(timeline)  # what missing ranks did is not known, nor what the order costs
+    known = recognise(schedule)
+    job = _sizes(run, summary, known.name)
+    step = summary.makespan_ns if summary.step_ns is None else summary.step_ns
+    return Side(
+        name=job.name,
+        job=job,
+        own=None if found is None else Own(1 - found.most_busy, 1 - found.most_busy, "simulated"),
+        speeds=speeds_of_step(job, step, "measured", run.tokens),
+        busy=Figure(1 - summary.idle_share, "measured"),
+        window_share=summary.makespan_ns / step if summary.step_ns is not None else None,
+        timeline=timeline,
+        causes=found,
+        replay=None if run.torn else replay_of(run, summary, known.name),
+        outside_ns=summary.outside_ns or 0,
+        summary=summary,
+        remarks=run.remarks,
+    )
+
+
+def replay_of(run: Observation, summary: Summary, name: str | None) -> Replay:
+    """The median window of a run, ready to be simulated again.
+
+    Args:
+        run: what was measured.
+        summary: of its windows.
+        name: of its order in the catalog.
+    """
+    timeline = summary.window.timeline
+    job = _sizes(run, summary, name)
+    outside = round(summary.outside_ns or 0)
+    return Replay(timeline.program.schedule, fitted(timeline), name, outside, job.micro_batch, job.data)
+
+
+def _sizes(run: Observation, summary: Summary, name: str | None) -> Job:
+    schedule = summary.window.timeline.program.schedule
+    replicas = 1 + max(window.replica for window in run.windows)
+    travelling = schedule.microbatches * replicas
+    whole = run.samples is not None and run.samples % travelling == 0
+    return Job(
+        name=PurePath(run.source).name or run.source,
+        gpus=run.gpus or schedule.ranks * replicas,
+        pipeline=schedule.ranks,
+        data=replicas,
+        microbatches=schedule.microbatches,
+        micro_batch=run.samples // travelling if whole and run.samples else None,
+        global_batch=run.samples,
+        chunks=schedule.stages // schedule.ranks,
+        schedule=name or "no known schedule",
+    )
+
+
+def _halve_backwards(durations: NDArray[np.int64]) -> NDArray[np.int64]:
+    """Each full backward as two halves, in the lines of I and W."""
+    table = durations.copy()
+    table[Kind.I] += durations[Kind.B] // 2
+    table[Kind.W] += durations[Kind.B] - durations[Kind.B] // 2
+    table[Kind.B] = 0
+    return table

@@ -1,0 +1,72 @@
+"""Speeds: the throughput of a run in every unit that what is known of it allows."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from ..config.job import Job
+
+SECOND = 1e9  # nanoseconds
+
+# Units in which two runs can be compared, the most telling first.
+TOKENS, SAMPLES = "tokens per second", "samples per second"
+TFLOPS, MFU = "model TFLOP/s", "model FLOP utilisation"
+MICROBATCHES, STEPS = "micro-batches per second", "steps per second"
+UNITS = (TOKENS, SAMPLES, TFLOPS, MFU, MICROBATCHES, STEPS)
+PER_GPU = (TFLOPS, MFU)
+
+
+@dataclass(frozen=True, slots=True)
+class Figure:
+    """A number and where it comes from."""
+
+    value: float
+    evidence: str
+
+
+def stated_speeds(job: Job) -> dict[str, Figure]:
+    """Throughput as stated or logged, and what follows: of the whole run, or per GPU for the units in ``PER_GPU``."""
+    return {unit: Figure(value, job.measured.evidence) for unit, value in _stated(job)}
+
+
+def speeds_of_step(job: Job, step_ns: float, evidence: str, tokens: float | None = None) -> dict[str, Figure]:
+    """Throughput that follows from the length of a step.
+
+    Args:
+        job: sizes of the batch, where known.
+        step_ns: nanoseconds.
+        evidence: of the length.
+        tokens: in a step; None for samples x sequence.
+    """
+    return {unit: Figure(value, evidence) for unit, value in _of_step(job, step_ns / SECOND, tokens)}
+
+
+def _stated(job: Job) -> Iterator[tuple[str, float]]:
+    seen = job.measured
+    if seen.step:
+        yield from _of_step(job, seen.step / SECOND, None)
+    samples = seen.samples_per_second
+    if samples is None and seen.tokens_per_second is not None and job.sequence is not None:
+        samples = seen.tokens_per_second / job.sequence
+    if samples is not None:
+        yield SAMPLES, samples
+        if job.micro_batch is not None:
+            yield MICROBATCHES, samples / job.micro_batch
+        if job.sequence is not None:
+            yield TOKENS, samples * job.sequence
+    for unit, value in ((TOKENS, seen.tokens_per_second), (TFLOPS, seen.tflops_per_gpu), (MFU, seen.mfu)):
+        if value is not None:
+            yield unit, value
+
+
+def _of_step(job: Job, seconds: float, tokens: float | None) -> Iterator[tuple[str, float]]:
+    yield STEPS, 1 / seconds
+    if job.microbatches is not None and job.data is not None:
+        yield MICROBATCHES, job.microbatches * job.data / seconds
+    if job.global_batch is not None:
+        yield SAMPLES, job.global_batch / seconds
+        if tokens is None and job.sequence is not None:
+            tokens = job.global_batch * job.sequence
+    if tokens is not None:
+        yield TOKENS, tokens / seconds

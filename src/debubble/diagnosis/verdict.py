@@ -1,0 +1,239 @@
+"""Verdicts: what a comparison means, in sentences; none blames the bubble for more than it can cost."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from ..core.units import percent
+from .run_sides import Side
+from .speeds import MICROBATCHES, STEPS
+from .why import Comparison
+
+NOTICEABLE = 0.03  # factors nearer to 1 than this are not worth a sentence
+UNREALISED = 0.1  # share of a possible gain below which something must be wrong
+
+# What costs work in a busy second, and what only looks like it while nothing was measured op by op; likeliest first.
+IN_BUSY_SECONDS = (
+    "smaller kernels: a smaller micro_batch, a shorter sequence or more tensor parallelism",
+    "recomputation that was switched on (state recompute)",
+    "slower GPUs: clocks, power limits, other kernels beside these",
+)
+CHECKS = (
+    IN_BUSY_SECONDS[0],
+    "exposed hops: more ranks, or ranks that now sit on other nodes (state transfer)",
+    "unequal stages: the embedding and the loss head weigh more where stages are thin",
+    "a slow rank, which all ranks of its pipeline wait for",
+    *IN_BUSY_SECONDS[1:],
+    "a smaller batch: reduction and optimizer cost as much for fewer tokens",
+)
+PARTS = {
+    "outside": "time outside the pipeline",
+    "imbalance_and_transfer": "imbalance, transfers and late hosts",
+    "work_rate": "work in a busy second",
+}
+
+
+def verdict(c: Comparison) -> list[str]:
+    """The comparison in sentences, the answer first."""
+    return [
+        *_headline(c),
+        *_overstated(c),
+        *_bubble(c),
+        *_recomputation(c),
+        *_left_over(c),
+        *_batch(c),
+        *_tie(c),
+        *_ceiling(c),
+        *_no_way_out(c.b),
+    ]
+
+
+def checks(c: Comparison) -> list[str]:
+    """What may have cost work in a busy second, the likeliest first; empty where nothing is left over."""
+    bounds = c.left_over
+    if bounds is None or bounds[1] / c.recompute_ratio > 1 - NOTICEABLE:
+        return []
+    if c.left_over_parts.get("work_rate", 0) > 1 - NOTICEABLE:
+        return []
+    return list(IN_BUSY_SECONDS if c.a.measured and c.b.measured else CHECKS)
+
+
+def times(value: float) -> str:
+    """A ratio with as many digits as a verdict needs."""
+    return f"{value:.2f}" if value < 10 else f"{value:.3g}"
+
+
+def _headline(c: Comparison) -> Iterator[str]:
+    if c.ratio is None:
+        yield "Neither throughput was stated, so only what the schedules themselves would do can be compared."
+        return
+    gpus = c.factors.get("gpus")
+    each = f", on {times(gpus)} times the GPUs" if gpus not in (None, 1) else ""
+    kind = f"{c.unit}, {c.ratio.evidence}"
+    yield f"{c.b.name} has {times(c.ratio.value)} times the throughput of {c.a.name} ({kind}){each}."
+    if c.unit == STEPS or (c.unit == MICROBATCHES and c.a.job.micro_batch is None):
+        yield f"It holds if {'steps' if c.unit == STEPS else 'micro-batches'} of both have as many samples."
+    step_a, step_b = (run.job.measured.step for run in (c.a, c.b))
+    if step_a and step_b and step_b > step_a and c.ratio.value > 1:
+        yield f"Its steps take {times(step_b / step_a)} times as long because they hold more: it is not slower."
+
+
+def _overstated(c: Comparison) -> Iterator[str]:
+    runs = [run for run in (c.a, c.b) if run.overstated]
+    if not runs:
+        return
+    which = " and ".join(_stated(run) for run in runs)
+    if len(runs) == 2:
+        yield f"Both stated utilisations are more than their schedules can reach: {which}."
+    else:
+        yield f"One stated utilisation is more than its schedule can reach: {which}."
+    they = "they were" if len(runs) == 2 else "it was"
+    yield f"So {they} measured over something else than the step; a rank that waits in a receive kernel counts as busy."
+
+
+def _stated(run: Side) -> str:
+    if run.busy is None or run.own is None:
+        return run.name
+    return f"{run.name} {percent(run.busy.value)}, at most {percent(run.own.busy[1])} ({run.own.evidence})"
+
+
+def _bubble(c: Comparison) -> Iterator[str]:
+    if c.explains is None:
+        return
+    low, high = c.explains
+    if low != high:
+        yield from _bounded_bubble(c, low)
+        return
+    whole = f"{c.b.name} {times(low)} times as fast as {c.a.name} ({_own_evidence(c)})"
+    if c.ratio is not None and low >= 1 > c.ratio.value + NOTICEABLE:
+        yield f"The bubble did not make it slower: alone, it would still have made {whole}."
+    else:
+        yield f"The bubble alone would have made {whole}."
+    yield from _realised(c)
+
+
+def _own_evidence(c: Comparison) -> str:
+    """Of the two schedules' own idle time: simulated where either was."""
+    kinds = {run.own.evidence for run in (c.a, c.b) if run.own is not None}
+    return "exact" if kinds == {"exact"} else "simulated"
+
+
+def _realised(c: Comparison) -> Iterator[str]:
+    """On as many GPUs: how much of what removing the bubble can bring was seen."""
+    realised, ceiling = c.realised_share, c.a.ceiling_barrier_ratio
+    if realised is None or ceiling is None or c.ratio is None or c.explains is None:
+        return
+    if c.explains[0] <= 1 + NOTICEABLE and c.ratio.value <= 1:
+        return
+    seen = f"{percent(c.ratio.value - 1)} was seen, {percent(realised)} of it"
+    yield f"Removing the bubble of {c.a.name} can bring {percent(ceiling - 1)}; {seen}."
+    if realised < UNREALISED:
+        yield "Next to nothing of it came: look whether the backward was split at all, and what was timed."
+
+
+def _bounded_bubble(c: Comparison, low: float) -> Iterator[str]:
+    """Micro-batches are not known: the most that the bubble can explain is what the fewest of them cost."""
+    worst = c.b if c.b.own is not None and not c.b.own.known else c.a
+    fewest = worst.own.fewest if worst.own is not None else 1
+    each = "micro-batch" if fewest == 1 else "micro-batches"
+    if c.ratio is None or low == 0:
+        return
+    if c.ratio.value < low:
+        lost = 1 - c.ratio.value / low
+        yield (
+            f"The bubble cannot explain it: even at {fewest} {each} it would leave {times(low)} of the throughput, "
+            f"and {c.ratio.value:.3f} was seen. At least {percent(lost)} more is lost elsewhere."
+        )
+    else:
+        yield f"The bubble can explain at most a factor of {times(low)} (at {fewest} {each})."
+
+
+def _recomputation(c: Comparison) -> Iterator[str]:
+    if c.recompute_ratio == 1 or c.ratio is None:
+        return
+    more = c.b if c.recompute_ratio < 1 else c.a
+    rest = c.ratio.value / c.recompute_ratio
+    yield (
+        f"Full recomputation in {more.name} explains a factor of {times(c.recompute_ratio)} (a second forward, counted "
+        f"once; B = 2 F taken as given); everything else makes {rest:.3f}."
+    )
+
+
+def _left_over(c: Comparison) -> Iterator[str]:
+    bounds = c.left_over
+    if bounds is None:
+        return
+    low, high = bounds
+    known = low == high
+    rest = high / c.recompute_ratio if known else high
+    if not known or abs(rest - 1) < NOTICEABLE:
+        if known:
+            yield "That is all of it: nothing else needs a cause."
+        return
+    if rest > 1:
+        yield f"What is left over is a factor of {rest:.3f}: it does better than its bubble predicts."
+        return
+    second = "a second cause to look for"
+    parts = {name: value for name, value in c.left_over_parts.items() if abs(value - 1) >= NOTICEABLE}
+    if not parts:
+        yield f"What is left over is a factor of {rest:.3f}: {_less(rest)} work in a busy second, {second}."
+        return
+    yield (
+        f"What is left over is a factor of {rest:.3f}: "
+        + ", ".join(f"{PARTS[name]} {value:.3f}" for name, value in parts.items())
+        + "."
+    )
+    if (rate := parts.get("work_rate", 1)) < 1:
+        yield f"A busy second of a GPU does {_less(rate)} work: {second}."
+
+
+def _less(factor: float) -> str:
+    return f"{100 * (1 - factor):.0f} % less"
+
+
+def _batch(c: Comparison) -> Iterator[str]:
+    """A global batch that changed with the layout."""
+    sizes = [_batch_of(run) for run in (c.a, c.b)]
+    if None in sizes:
+        return
+    (a, unit_a), (b, unit_b) = sizes  # type: ignore[misc]
+    if unit_a == unit_b and a != b:
+        sure = "" if unit_a == "samples" else ", if these hold as many samples (state micro_batch)"
+        word = "fell" if b < a else "grew"
+        yield f"The global batch {word} from {a} to {b} {unit_a}{sure}."
+
+
+def _batch_of(run: Side) -> tuple[int, str] | None:
+    job = run.job
+    if job.global_batch is not None:
+        return job.global_batch, "samples"
+    if job.microbatches is None or job.data is None:
+        return None
+    return job.microbatches * job.data, "micro-batches"
+
+
+def _tie(c: Comparison) -> Iterator[str]:
+    if c.tie_hop_ns is not None:
+        yield f"Above {c.tie_hop_ns / 1e6:.3g} ms a hop, {c.b.name} is slower than {c.a.name} (simulated)."
+
+
+def _ceiling(c: Comparison) -> Iterator[str]:
+    ceiling, barrier = c.b.ceiling_ratio, c.b.ceiling_barrier_ratio
+    if ceiling is None or barrier is None or ceiling < 1 + NOTICEABLE:
+        return
+    evidence = _own_evidence(c) if c.b.timeline is None else "simulated"
+    yield (
+        f"No schedule can make {c.b.name} more than {times(ceiling)} times as fast as it is; with the barrier that "
+        f"ends a step, no order of this placement more than {times(barrier)} times ({evidence})."
+    )
+
+
+def _no_way_out(run: Side) -> Iterator[str]:
+    """Why no change is tried on a run that was measured."""
+    if not run.measured or run.replay_fits:
+        return
+    if run.causes is None:
+        yield f"No way out of {run.name} is offered: ranks of it are missing."
+    else:
+        again = f"simulated again, its window takes {run.causes.resim_ratio:.2f} of what was measured"
+        yield f"No way out of {run.name} is offered: {again}."

@@ -1,0 +1,186 @@
+"""The HTML report: one offline file that opens from disk, with its data, style and script inside.
+
+Order on the page: verdict and next command, tiles, timelines, ranks at work, causes, ranks, further tables, what-if,
+things to take.
+Whatever is text in the data stays text: the script sets text content only, and the data cannot end its element. The
+scripts stand in ``page/``; what they compute (orders, longest path, traces) is tested against the Python.
+"""
+
+from __future__ import annotations
+
+import base64
+import json
+import zlib
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from importlib.resources import files
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ..core.account import Account
+from ..core.schedule import Schedule
+from ..core.timeline import Timeline
+from ..core.units import percent
+from .scene import Scene, chunk_of_stage, scene, shares
+
+MOST_BOXES = 200_000  # ops that a browser draws one by one; above, exact shares of equal bins
+BINS = 4096
+MOST_SHARES = 500_000  # rank and bin pairs of such a picture
+SCRIPTS = ("simulate.js", "run.js", "export.js", "pen.js", "timeline.js", "working.js", "whatif.js", "page.js")
+_COUNTS = 2**32 - 1  # what one column of the page counts up to
+
+Row = Mapping[str, Any]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Run:
+    """One timeline of the page.
+
+    Args:
+        name: shown above it.
+        timeline: what to draw.
+        account: of that timeline.
+        per_rank: rows of the table, with the keys of ``per_rank`` in the JSON output.
+    """
+
+    name: str
+    timeline: Timeline
+    account: Account
+    per_rank: Sequence[Row]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Page:
+    """All that a report says.
+
+    Args:
+        title: of the page.
+        verdict: sentences, the most important first.
+        next: a command to run next, or an empty string.
+        tiles: ``{name, value, note}`` each.
+        runs: one timeline, or two on one axis.
+        causes: ``{name, rows}`` of each run that has them, a row ``{cause, cost_ms, cost_share, evidence, remedy}``;
+            the rows of a run sum to its window, or to ``whole`` where a ``step`` is split; a ``hint`` says how.
+        sections: further tables, ``{title, hint, tables}`` each; a table is ``{name, head, lines}`` and, where that
+            helps, ``wordy`` (columns of words), ``bar`` (a share of 1 beside each line), ``shade`` (0 to 1 a cell).
+        what_if: where the sliders start: ``{run, schedule, ranks, microbatches, chunks, slices, stages, table,
+            transfer, pairScale, note}``, with the number of the run, and whole nanoseconds for each kind and stage;
+            None for no sliders.
+        take: ``{name, file, text}`` each, to copy or save; or ``{name, file, maker, run}`` for what the page makes from
+            the ops of a run: ``perfetto``, ``torch-csv`` or ``ops-csv``.
+    """
+
+    title: str
+    verdict: Sequence[str]
+    next: str
+    tiles: Sequence[Row]
+    runs: Sequence[Run]
+    causes: Sequence[Row] = ()
+    sections: Sequence[Row] = field(default=(), kw_only=True)
+    what_if: Row | None = None
+    take: Sequence[Row] = ()
+
+
+def html(page: Page) -> str:
+    """The whole file as text."""
+    data = {
+        "title": page.title,
+        "verdict": list(page.verdict),
+        "next": page.next,
+        "tiles": list(page.tiles),
+        "runs": [_run(run) for run in page.runs],
+        "causes": list(page.causes),
+        "sections": list(page.sections),
+        "what_if": page.what_if,
+        "take": list(page.take),
+    }
+    return _fill(
+        _part("page.html"),
+        title=_escape(page.title),
+        css=_part("page.css"),
+        data=_inert(json.dumps(data, allow_nan=False, separators=(",", ":"))),
+        script="\n".join(_part(name) for name in SCRIPTS),
+    )
+
+
+def _part(name: str) -> str:
+    return (files("debubble.drawing") / "page" / name).read_text(encoding="utf-8")
+
+
+def _fill(template: str, **parts: str) -> str:
+    """Put each part in its place; pieces of the template are joined once, so no part is searched for places."""
+    out, rest = [], template
+    for name, text in parts.items():
+        before, rest = rest.split("{{" + name + "}}", 1)
+        out += [before, text]
+    return "".join([*out, rest])
+
+
+def _escape(text: str) -> str:
+    return text.replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")
+
+
+def _inert(document: str) -> str:
+    """JSON that cannot end its script element or open a comment in it."""
+    return document.replace("<", "\\u003c").replace(">", "\\u003e").replace("&", "\\u0026")
+
+
+def _run(run: Run) -> dict[str, Any]:
+    drawn = scene(run.timeline)
+    schedule = drawn.schedule
+    head = {
+        "name": run.name,
+        "evidence": drawn.evidence,
+        "ranks": schedule.ranks,
+        "stages": schedule.stages,
+        "slices": schedule.slices,
+        "ops": len(schedule),
+        "window": drawn.window,
+        "sentence": f"idle share {percent(run.account.idle_share)}, bubble ratio {percent(run.account.bubble_ratio)}",
+        "per_rank": list(run.per_rank),
+    }
+    return head | (_boxes(drawn) if len(schedule) <= MOST_BOXES else _shares(drawn))
+
+
+def _boxes(drawn: Scene) -> dict[str, Any]:
+    """Every op, as columns of unsigned integers: what it is, and how long the rank was idle before it and worked on it.
+
+    Times are in the finest quantum whose counts still fit. Idle times and durations repeat where starts and ends do
+    not, and so pack better.
+    """
+    schedule = drawn.schedule
+    longest = max((int(part.max()) for part in _lengths(drawn, 1) if part.size), default=0)
+    quantum = max(1, -(-longest // _COUNTS))
+    columns = [_what(schedule), schedule.stage, schedule.unit, *_lengths(drawn, quantum)]
+    packed = b"".join(np.ascontiguousarray(column, "<u4").tobytes() for column in columns)
+    return {"offsets": schedule.offsets.tolist(), "quantum": quantum, "columns": _pack(packed)}
+
+
+def _lengths(drawn: Scene, quantum: int) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """For each op how long its rank was idle before it, and how long it took; both add up without drift."""
+    start, end = drawn.start // quantum, drawn.end // quantum
+    free = np.concatenate([[0], end[:-1]])
+    opens = drawn.schedule.offsets[:-1]
+    free[opens[np.diff(drawn.schedule.offsets) > 0]] = 0
+    return start - free, end - start
+
+
+def _what(schedule: Schedule) -> NDArray[np.uint32]:
+    """The kind of each op, and beside it whether it is joined to the op before, and whether of a later chunk."""
+    later = chunk_of_stage(schedule)[schedule.copy_of(schedule.unit), schedule.stage] > 0
+    joined = np.zeros(len(schedule), np.bool_) if schedule.joined is None else schedule.joined
+    what: NDArray[np.uint32] = schedule.kind + np.uint32(4) * joined + np.uint32(8) * later
+    return what
+
+
+def _shares(drawn: Scene) -> dict[str, Any]:
+    """Busy share of each kind, rank and bin: what is left of an op list too long to draw."""
+    bins = max(1, min(BINS, MOST_SHARES // drawn.schedule.ranks))
+    by_kind = np.moveaxis(shares(drawn, bins), 2, 0)
+    return {"bins": bins, "offsets": [], "columns": _pack(np.ascontiguousarray(by_kind, "<f4").tobytes())}
+
+
+def _pack(data: bytes) -> str:
+    return base64.b64encode(zlib.compress(data, 9)).decode("ascii")

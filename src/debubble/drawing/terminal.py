@@ -1,0 +1,191 @@
+"""Pictures of a timeline in text: boxes with micro-batch numbers, exact shares where boxes do not fit, plain grids."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from itertools import groupby, pairwise
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ..core.errors import Fault, InputError
+from ..core.op import Kind
+from ..core.timeline import Timeline
+from .scene import Scene, chunk_of_stage, scene, shares
+from .tables import duration
+
+MOST_ROWS = 64  # more ranks than this share rows
+
+_WORDS = {Kind.F: "forward", Kind.I: "input gradient", Kind.W: "weight gradient", Kind.B: "backward"}
+_IDLE = len(Kind)
+
+# Colours that eyes with every kind of colour blindness tell apart, of a 256-colour terminal; the second of each pair
+# is for the later chunks of a rank.
+_COLOURS = {Kind.F: (32, 75), Kind.I: (220, 228), Kind.W: (36, 79), Kind.B: (208, 215)}
+
+
+@dataclass(frozen=True, slots=True)
+class _Glyphs:
+    """One character for each kind (F, I, W, B) and for idle, and a scale of shares from nearly nothing to all."""
+
+    kinds: str
+    idle: str
+    scale: str
+
+
+_BLOCKS = _Glyphs("█▓░▒", "·", "▁▂▃▄▅▆▇█")
+_LETTERS = _Glyphs("FIWB", ".", "0123456789#")
+
+
+@dataclass(frozen=True, slots=True)
+class _Row:
+    """One line of a picture: characters, and for each its kind, whether it is a label, and its shade."""
+
+    text: list[str]
+    paint: list[tuple[int, bool, int]]
+
+
+def timeline_text(timeline: Timeline, width: int, *, utf8: bool = True, colour: bool = False) -> str:
+    """A row for each rank, as wide as ``width`` allows, with its busy share; then a legend with scale and makespan.
+
+    Where ops are wide enough they are boxes with the number of their micro-batch, in whole columns per time step if
+    that fits. Where they are not, each column shows the exact share of its time that the rank works. More than 64
+    ranks share rows, as the mean of neighbours.
+    """
+    laid = scene(timeline)
+    glyphs = _BLOCKS if utf8 else _LETTERS
+    ranks = laid.schedule.ranks
+    margin = len(f" rank {ranks - 1} ")
+    columns = max(8, width - margin - 5)
+    boxed = _columns_for_boxes(laid, columns) if ranks <= MOST_ROWS else 0
+    rows = _boxes(laid, boxed, glyphs) if boxed else _bins(laid, columns, glyphs)
+    step = -(-ranks // MOST_ROWS)
+    busy = [float(laid.busy()[first : first + step].mean()) for first in range(0, ranks, step)]
+    lines = [
+        f" rank {rank:<{margin - 7}} {_painted(row) if colour else ''.join(row.text)} {100 * share:3.0f}%"
+        for rank, row, share in zip(range(0, ranks, step), rows, busy, strict=True)
+    ]
+    return "\n".join([*lines, _legend(laid, boxed or columns, glyphs, width, boxes=bool(boxed))])
+
+
+def grid(timeline: Timeline, column_ns: int) -> list[str]:
+    """A timeline as exact rows of one character a column: for docstrings, and for tests that assert the drawing.
+
+    F is the digit of its micro-batch (its last, from 10 on), I and B the letter from ``a``, W the letter from ``A``,
+    idle a point. The two ops of a pair take half of their slot each.
+
+        rank 0   012....aa3bb.cc.dd          1F1B, p=3, m=4, F = 1 and B = 2 columns
+        rank 1   .01..aa2bb3cc.dd..
+        rank 2   ..0aa1bb2cc3dd....
+
+    Raises:
+        InputError: an op starts or ends inside a column.
+    """
+    schedule, begin = timeline.program.schedule, timeline.window[0]
+    times = np.concatenate([timeline.start[: len(schedule)], timeline.end[: len(schedule)]]) - begin
+    if column_ns < 1 or (times % column_ns).any():
+        fault = Fault(f"column_ns = {column_ns}", "ops start or end inside a column", f"try {_tick(times)}")
+        raise InputError(fault)
+    laid = scene(timeline)
+    start, end = (laid.start // column_ns).tolist(), (laid.end // column_ns).tolist()
+    rows = [["."] * (laid.window // column_ns) for _ in range(schedule.ranks)]
+    columns = (schedule.rank_of().tolist(), schedule.kind.tolist(), schedule.unit.tolist(), start, end)
+    for rank, kind, unit, first, last in zip(*columns, strict=True):
+        rows[rank][first:last] = _symbol(kind, unit) * (last - first)
+    return ["".join(row) for row in rows]
+
+
+def _symbol(kind: int, unit: int) -> str:
+    if kind == Kind.F:
+        return str(unit % 10)
+    return chr((ord("A") if kind == Kind.W else ord("a")) + unit % 26)
+
+
+def _tick(times: NDArray[np.int64]) -> int:
+    """The longest time step that all times are multiples of."""
+    return int(np.gcd.reduce(times)) or 1
+
+
+def _columns_for_boxes(laid: Scene, columns: int) -> int:
+    """How many columns to draw boxes in: whole ones a time step if they fit; 0 where boxes would be too narrow."""
+    most = int(np.diff(laid.schedule.offsets).max())
+    if not laid.window or most > columns:
+        return 0
+    steps = laid.window // _tick(np.concatenate([laid.start, laid.end]))
+    if steps <= columns:
+        return columns // steps * steps
+    return columns if 2 * most <= columns else 0
+
+
+def _boxes(laid: Scene, columns: int, glyphs: _Glyphs) -> list[_Row]:
+    schedule = laid.schedule
+    shade = np.minimum(chunk_of_stage(schedule)[schedule.copy_of(schedule.unit), schedule.stage], 1).tolist()
+    first, last = (
+        np.rint(times * (columns / laid.window)).astype(np.int64).tolist() for times in (laid.start, laid.end)
+    )
+    rows = []
+    for begin, stop in pairwise(schedule.offsets.tolist()):
+        row = _Row([glyphs.idle] * columns, [(_IDLE, False, 0)] * columns)
+        for op in range(begin, stop):
+            _box(row, (first[op], last[op]), glyphs, (int(schedule.kind[op]), shade[op]), str(schedule.unit[op]))
+        rows.append(row)
+    return rows
+
+
+def _box(row: _Row, span: tuple[int, int], glyphs: _Glyphs, look: tuple[int, int], label: str) -> None:
+    """Fill a span with the glyph of a kind, with the label in front where a glyph still fits behind it."""
+    first, last = span
+    kind, shade = look
+    label = label if len(label) < last - first else ""
+    row.text[first:last] = (label + glyphs.kinds[kind] * (last - first))[: last - first]
+    row.paint[first:last] = [(kind, column < len(label), shade) for column in range(last - first)]
+
+
+def _bins(laid: Scene, columns: int, glyphs: _Glyphs) -> list[_Row]:
+    filled = shares(laid, columns)
+    step = -(-laid.schedule.ranks // MOST_ROWS)
+    means = [filled[first : first + step].mean(axis=0) for first in range(0, len(filled), step)]
+    return [_bin_row(mean, glyphs) for mean in means]
+
+
+def _bin_row(filled: NDArray[np.float64], glyphs: _Glyphs) -> _Row:
+    most = filled.argmax(axis=1).tolist()
+    busy = filled.sum(axis=1).tolist()
+    kinds = [kind if share > 0 else _IDLE for kind, share in zip(most, busy, strict=True)]
+    return _Row([_level(share, glyphs) for share in busy], [(kind, False, 0) for kind in kinds])
+
+
+def _level(share: float, glyphs: _Glyphs) -> str:
+    """The step of the scale for a share: the highest for all of a column only, idle for nothing only."""
+    steps = len(glyphs.scale) - 1
+    if share >= 1 - 1e-9:
+        return glyphs.scale[-1]
+    return glyphs.scale[min(int(share * steps), steps - 1)] if share > 0 else glyphs.idle
+
+
+def _painted(row: _Row) -> str:
+    parts = []
+    for (kind, label, shade), run in groupby(zip(row.text, row.paint, strict=True), key=lambda cell: cell[1]):
+        text = "".join(character for character, _ in run)
+        if kind == _IDLE:
+            parts.append(f"\x1b[38;5;244m{text}\x1b[0m")
+        else:
+            colour = _COLOURS[Kind(kind)][shade]
+            parts.append(f"\x1b[{f'30;48;5;{colour}' if label else f'38;5;{colour}'}m{text}\x1b[0m")
+    return "".join(parts)
+
+
+def _legend(laid: Scene, columns: int, glyphs: _Glyphs, width: int, *, boxes: bool) -> str:
+    kinds = [kind for kind in (Kind.F, Kind.B, Kind.I, Kind.W) if (laid.schedule.kind == kind).any()]
+    parts = [f"{glyphs.kinds[kind]} {_WORDS[kind]}" for kind in kinds]
+    if not boxes:
+        parts = [f"{glyphs.scale[0]} to {glyphs.scale[-1]} how much of a column is busy"]
+    parts.append(f"{glyphs.idle} idle")
+    step = -(-laid.schedule.ranks // MOST_ROWS)
+    scale = [f"1 column = {duration(laid.window / columns)}"]
+    scale += [f"1 row = mean of {step} ranks"] if step > 1 else []
+    left, right = " " + "  ".join([*parts, *scale]), f"makespan {duration(laid.window)}"
+    if len(left) + len(right) + 2 <= width:
+        return left + right.rjust(width - len(left))
+    first, second = " " + "  ".join(parts), " " + "  ".join(scale)
+    return f"{first}\n{second}{right.rjust(max(width - len(second), len(right) + 2))}"

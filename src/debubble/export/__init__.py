@@ -1,0 +1,1 @@
+"""Timelines and schedules in formats of other tools."""

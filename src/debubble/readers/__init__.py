@@ -1,0 +1,1 @@
+"""File formats of measurements and schedules, one a file, told apart by what they hold."""

@@ -1,0 +1,131 @@
+"""Primus ``pp_rank_N.json``: starts and ends of forwards and backwards by iteration, each rank on its own clock.
+
+One file a rank of the pipeline: ``{"1": {"fwd_start": [..], "fwd_end": [..], "bwd_start": [..], "bwd_end": [..],
+"total": .., "memory": ..}, "2": ..}``, milliseconds of GPU events since an event of that rank and iteration. No
+micro-batch and no chunk is named; their order tells.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from itertools import islice
+from pathlib import Path
+
+import msgspec
+import numpy as np
+from numpy.typing import NDArray
+
+from ..core.errors import Fault, InputError
+from ..core.op import Kind
+from ..reconstruct.device_ops import Clock, RankOps, Reading
+from .mend_json import mended
+from .stream import blocks
+
+_MOST_BLOCKS = 256  # of 1 MiB at most
+_HEAD = re.compile(rb'\s*\{\s*"\d+"\s*:\s*\{')
+_COLUMNS = re.compile(rb'"(?:fwd|bwd)_(?:start|end)"\s*:\s*\[')
+_NAME = re.compile(r"pp_rank_(\d+)")
+
+
+class _Iteration(msgspec.Struct):
+    """What one rank timed in one iteration, milliseconds; the keys are the file's."""
+
+    fwd_start: list[float | None] = []
+    fwd_end: list[float | None] = []
+    bwd_start: list[float | None] = []
+    bwd_end: list[float | None] = []
+
+
+def is_primus(head: bytes) -> bool:
+    """Whether a file that begins like this is one of ours; 4 kB are enough."""
+    return _HEAD.match(head) is not None and _COLUMNS.search(head) is not None
+
+
+def read_primus(paths: Sequence[Path], source: str) -> Reading:
+    """Read the files of all ranks.
+
+    A file that cannot be read costs its rank, an iteration whose lists are not whole costs that iteration.
+
+    Args:
+        paths: one file a rank; the number in its name is its place in the pipeline.
+        source: what the user gave, for messages.
+
+    Raises:
+        InputError: no file can be used.
+    """
+    devices: dict[int, RankOps] = {}
+    remarks: list[str] = []
+    for path in sorted(paths):
+        try:
+            device = _device(path, remarks)
+        except InputError as error:
+            remarks += [f"{fault}; this rank was left out" for fault in error.faults]
+            continue
+        first = devices.setdefault(device.rank, device)
+        if first is not device:
+            remarks.append(f"{path}: rank {device.rank} was read from {first.source} already; this file was left out")
+    if not devices:
+        rule = "; ".join(remarks) or "no pp_rank_N.json is there"
+        raise InputError(Fault(source, rule, "export the ranks again"))
+    return Reading(source, tuple(devices.values()), tuple(remarks))
+
+
+def _device(path: Path, remarks: list[str]) -> RankOps:
+    named = _NAME.search(path.name)
+    if named is None:
+        raise InputError(Fault(str(path), "its name does not say its rank", "call it pp_rank_N.json"))
+    steps, kinds, starts, ends = [], [], [], []
+    for iteration, row in _decoded(path, remarks).items():
+        times = _times(row)
+        if not iteration.isdecimal() or times is None:
+            remarks.append(f"{path}: iteration {iteration[:20]} was left out: its lists are not whole")
+            continue
+        kind, start, end = times
+        steps.append(np.full(len(kind), int(iteration[:18]), np.int64))
+        kinds.append(kind)
+        starts.append(start)
+        ends.append(end)
+    if not steps:
+        raise InputError(Fault(str(path), "no iteration of it is whole", "export it again"))
+    return RankOps(
+        rank=int(named[1]),
+        source=str(path),
+        step=np.concatenate(steps),
+        kind=np.concatenate(kinds),
+        start=np.concatenate(starts),
+        end=np.concatenate(ends),
+        position=int(named[1]),
+        clock=Clock.STEP,
+    )
+
+
+def _decoded(path: Path, remarks: list[str]) -> dict[str, _Iteration]:
+    parts = list(islice(blocks(path, remarks), _MOST_BLOCKS + 1))
+    if len(parts) > _MOST_BLOCKS:
+        raise InputError(Fault(str(path), f"it is longer than {_MOST_BLOCKS} MiB", "export fewer iterations"))
+    whole = mended(b"".join(parts))  # NaN becomes null
+    head = whole.rpartition(b"},")[0] + b"}}"  # without the last iteration
+    for json, cut in ((whole, False), (head, True)):
+        try:
+            found = msgspec.json.decode(json, type=dict[str, _Iteration])
+        except msgspec.DecodeError:
+            continue
+        if cut:
+            remarks.append(f"{path}: it is cut off behind iteration {list(found)[-1][:20]}")
+        return found
+    raise InputError(Fault(str(path), "it is not JSON of iterations", "export it again"))
+
+
+def _times(row: _Iteration) -> tuple[NDArray[np.uint8], NDArray[np.int64], NDArray[np.int64]] | None:
+    """Kind, start and end of all ops of an iteration in nanoseconds; None where a time is missing or runs backwards."""
+    forwards, backwards = len(row.fwd_start), len(row.bwd_start)
+    if len(row.fwd_end) != forwards or len(row.bwd_end) != backwards or not forwards:
+        return None
+    start, end = (
+        np.array([*f, *b], np.float64) for f, b in ((row.fwd_start, row.bwd_start), (row.fwd_end, row.bwd_end))
+    )
+    if not (np.isfinite(start).all() and np.isfinite(end).all() and (end >= start).all() and np.abs(end).max() < 1e12):
+        return None
+    kind = np.repeat(np.array([Kind.F, Kind.B], np.uint8), [forwards, backwards])
+    return kind, np.rint(start * 1e6).astype(np.int64), np.rint(end * 1e6).astype(np.int64)

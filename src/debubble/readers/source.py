@@ -1,0 +1,274 @@
+"""The one door for measurements: what a path holds is told by its content, and read into an observation.
+
+A new format is one line in ``FORMATS``: its name, how its first bytes are recognised, and its reader.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+
+from ..core.errors import Fault, InputError, Refusal
+from ..core.observation import Observation
+from ..reconstruct.device_ops import Reading
+from ..reconstruct.positions import Said
+from .places import place
+from .stream import first_bytes
+
+_HEAD = 1 << 16
+_MOST_FILES = 100_000
+Each = Callable[[Sequence[Path]], Sequence[object]]
+
+
+@dataclass(frozen=True, slots=True)
+class Ask:
+    """What the user says beside the paths.
+
+    Args:
+        said: overrides, where inference fails.
+        columns: our column names to those of a table.
+        each: maps the reader of one trace over many paths, in parallel; None for one after the other.
+    """
+
+    said: Said = field(default_factory=Said)
+    columns: dict[str, str] | None = None
+    each: Each | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Format:
+    """One kind of file.
+
+    Args:
+        name: for messages.
+        holds: whether a file's first bytes (unpacked) are of this kind.
+        read: reads all files of one run.
+    """
+
+    name: str
+    holds: Callable[[bytes], bool]
+    read: Callable[[Sequence[Path], Ask], Reading | Observation]
+
+
+def read(paths: Sequence[Path | str], ask: Ask | None = None) -> Observation:
+    """Read what was measured of one run.
+
+    Args:
+        paths: a file, a folder, or some of both that together hold one run in one format.
+        ask: overrides.
+
+    Raises:
+        InputError: nothing is there, nothing of it is known, several formats or runs are mixed, no window is whole.
+        Refusal: there is no pipeline in it.
+    """
+    return merge(gather(paths, ask), ask)
+
+
+def gather(paths: Sequence[Path | str], ask: Ask | None = None) -> Reading | Observation:
+    """What the files hold before it is merged: the ops of each device, or a recording, which is merged already.
+
+    Raises:
+        InputError: nothing is there, nothing of it is known, several formats or runs are mixed.
+        Refusal: there is no pipeline in it.
+    """
+    ask = ask or Ask()
+    files, remarks = _files([place(path) for path in paths], ask)
+    found = files[0][1].read([path for path, _ in files], ask)
+    if isinstance(found, Reading):
+        return replace(found, source=_name(paths), remarks=(*found.remarks, *remarks))
+    return replace(found, remarks=(*found.remarks, *remarks))
+
+
+def merge(found: Reading | Observation, ask: Ask | None = None) -> Observation:
+    """Windows of whole pipelines from what was gathered.
+
+    Raises:
+        InputError: no window is whole, or none of the steps that are asked for is there.
+        Refusal: there is no pipeline in it.
+    """
+    from ..reconstruct.observe import observe
+
+    ask = ask or Ask()
+    if isinstance(found, Reading):
+        return observe(found, ask.said)
+    windows = tuple(window for window in found.windows if _asked(window.step, ask.said))
+    if not windows:
+        raise InputError(Fault(f"--steps {ask.said.steps}", "no step of the recording is among them", "widen it"))
+    return replace(found, windows=windows)
+
+
+def recognised(path: Path, ask: Ask | None = None) -> Format | None:
+    """The format of one file by its first bytes; None where nothing is known about it."""
+    head = first_bytes(path, _HEAD)
+    if ask is not None and ask.columns and _is_text_table(head):
+        return next(known for known in FORMATS if known.read is _read_table)
+    return next((known for known in FORMATS if known.holds(head)), None)
+
+
+def is_log(path: Path, ask: Ask | None = None) -> bool:
+    """Whether a file holds step times only, which ``fit`` reads, and no ops."""
+    known = recognised(path, ask)
+    return known is not None and known.read is _read_log
+
+
+def _files(paths: Sequence[Path], ask: Ask) -> tuple[list[tuple[Path, Format]], list[str]]:
+    """The files of one run with their format, and what was passed over."""
+    faults: list[Fault] = []
+    found: list[tuple[Path, Format]] = []
+    strange: list[Path] = []
+    for path in paths:
+        try:
+            for file in _inside(path):
+                known = recognised(file, ask)
+                found += [] if known is None else [(file, known)]
+                strange += [file] if known is None else []
+        except OSError as error:
+            faults.append(Fault(str(path), f"it cannot be read: {error.strerror or error}", "give a path that can"))
+    named = [path for path in strange if path in paths]
+    faults += [Fault(str(path), _why_strange(path), f"known: {', '.join(dict.fromkeys(_NAMES))}") for path in named]
+    if not faults and not found:
+        faults.append(Fault(_name(paths), "it holds no measurement", f"known: {', '.join(dict.fromkeys(_NAMES))}"))
+    if faults:
+        raise InputError(*faults)
+    _check_one_run(paths, found)
+    endings = {path.suffix for path, _ in found}
+    remarks = [f"{path}: {_why_strange(path)}; it was left out" for path in strange if path.suffix in endings]
+    return found, remarks
+
+
+def _inside(path: Path) -> list[Path]:
+    """The path itself, or all files of a folder and the folders in it, in order of their numbers."""
+    if not path.is_dir():
+        return [path]
+    files = [file for file in path.rglob("*") if file.is_file() and not file.name.startswith(".")]
+    if len(files) > _MOST_FILES:
+        raise InputError(Fault(str(path), f"it holds {len(files):,} files", "give the folder of one run's traces"))
+    return sorted(files, key=lambda file: [int(p) if p.isdigit() else p for p in re.split(r"(\d+)", str(file))])
+
+
+def _check_one_run(paths: Sequence[Path], found: Sequence[tuple[Path, Format]]) -> None:
+    formats = {known.name: path for path, known in found}
+    if len(formats) > 1:
+        examples = ", ".join(f"{name} ({path.name})" for name, path in formats.items())
+        raise InputError(Fault(_name(paths), f"it holds several formats: {examples}", "name the files of one"))
+    folders = sorted({str(path.parent) for path, _ in found if path not in paths})
+    if len(folders) > 1:
+        shown = ", ".join(folders[:3]) + (", .." if len(folders) > 3 else "")
+        raise InputError(Fault(_name(paths), f"traces lie in {len(folders)} folders: {shown}", "name one of them"))
+
+
+def _why_strange(path: Path) -> str:
+    return "it is empty" if not first_bytes(path, 1) else "its content is of no known format"
+
+
+def _name(paths: Sequence[Path | str]) -> str:
+    return ", ".join(str(path) for path in paths[:3]) + (", .." if len(paths) > 3 else "")
+
+
+def _asked(step: int, said: Said) -> bool:
+    return said.steps is None or said.steps[0] <= step <= said.steps[1]
+
+
+_CHROME = re.compile(rb'"traceEvents"|"schemaVersion"|"deviceProperties"|"distributedInfo"|"displayTimeUnit"')
+_PHASE = re.compile(rb'"ph"\s*:\s*"')
+_TABLE_WORDS = {b"rank", b"op", b"optype", b"op_type", b"kind", b"step", b"stage", b"position", b"microbatch", b"start"}
+
+
+def _is_chrome(head: bytes) -> bool:
+    text = head.lstrip(b"\xef\xbb\xbf \r\n\t")
+    if text.startswith((b"{", b"[")):
+        return bool(_CHROME.search(text) or _PHASE.search(text))
+    return bool(b'"traceEvents"' in head or (_PHASE.search(head) and b"[" in head))  # log lines stand before it
+
+
+def _is_track(head: bytes) -> bool:
+    return b"debubble recording" in head[:200]
+
+
+def _is_text_table(head: bytes) -> bool:
+    first = head.partition(b"\n")[0]
+    return head.startswith(b"PAR1") or (b"\0" not in first and any(mark in first for mark in b",;\t"))
+
+
+def _is_table(head: bytes) -> bool:
+    names = {name.strip().strip(b'"').lower() for name in re.split(rb"[,;\t]", head.partition(b"\n")[0][:4096])}
+    return head.startswith(b"PAR1") or (len(names) > 2 and len(names & _TABLE_WORDS) > 1)
+
+
+def _is_primus(head: bytes) -> bool:
+    from .primus import is_primus
+
+    return is_primus(head)
+
+
+def _is_sqlite(head: bytes) -> bool:
+    return head.startswith(b"SQLite format 3\0")
+
+
+def _read_recording(paths: Sequence[Path], ask: Ask) -> Observation:  # noqa: ARG001 - the table's shape
+    from .recording import read_recording
+
+    return read_recording(paths[0].parent)
+
+
+def _read_traces(paths: Sequence[Path], ask: Ask) -> Reading:
+    from .kineto.read import read_traces
+
+    return read_traces(paths, each=ask.each)
+
+
+def _read_table(paths: Sequence[Path], ask: Ask) -> Reading:
+    from .table import read_tables
+
+    return read_tables(paths, ask.columns)
+
+
+def _read_primus(paths: Sequence[Path], ask: Ask) -> Reading:  # noqa: ARG001 - the table's shape
+    from .primus import read_primus
+
+    return read_primus(paths, str(paths[0].parent))
+
+
+def _is_distilled(head: bytes) -> bool:
+    from .distilled import is_distilled
+
+    return is_distilled(head)
+
+
+def _read_distilled(paths: Sequence[Path], ask: Ask) -> Reading:  # noqa: ARG001 - the table's shape
+    from .distilled import read_distilled
+
+    return read_distilled(paths, str(paths[0].parent))
+
+
+def _read_nsight(paths: Sequence[Path], ask: Ask) -> Reading:  # noqa: ARG001 - the table's shape
+    from .nsight import read_nsight
+
+    return read_nsight(paths, str(paths[0]) if len(paths) == 1 else str(paths[0].parent))
+
+
+def _is_steps(head: bytes) -> bool:
+    from .steplog import is_log, is_step_table
+
+    return is_log(head) or is_step_table(head)
+
+
+def _read_log(paths: Sequence[Path], ask: Ask) -> Reading:  # noqa: ARG001 - the table's shape
+    raise Refusal(
+        f"{paths[0]}: it holds step times and sums of timers, without the order of ops that a timeline needs; "
+        f"debubble fit {paths[0].name} --ranks P says what they tell"
+    )
+
+
+FORMATS = (
+    Format("a recording", _is_track, _read_recording),
+    Format("a distilled trace", _is_distilled, _read_distilled),
+    Format("a Primus timeline", _is_primus, _read_primus),
+    Format("a Kineto or Chrome trace", _is_chrome, _read_traces),
+    Format("an Nsight Systems export", _is_sqlite, _read_nsight),
+    Format("an op table", _is_table, _read_table),
+    Format("a log of steps", _is_steps, _read_log),
+)
+_NAMES = [known.name for known in FORMATS]

@@ -1,0 +1,1 @@
+"""Schedules that are searched: they need costs and a memory cap beside the shape."""

@@ -1,0 +1,45 @@
+"""Memory caps as people write them: ``6`` micro-batches, ``1p`` for as many as there are ranks, one for each rank."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+from ...core.errors import Fault, InputError
+
+Cap = str | float | Sequence[float]
+
+
+def caps_of(cap: Cap, ranks: int) -> tuple[float, ...]:
+    """How many micro-batches of a rank's activations each rank may hold.
+
+    Args:
+        cap: a number, a list of them, or either as text: ``6``, ``1p``, ``1.5p``, ``4,6,6,4``; ``p`` is the number
+            of ranks.
+        ranks: p.
+
+    Raises:
+        InputError: not a number above 0, or a list of the wrong length.
+    """
+    words = cap.split(",") if isinstance(cap, str) else [cap] if isinstance(cap, int | float) else list(cap)
+    caps = [_number(word, ranks) if isinstance(word, str) else float(word) for word in words]
+    faults = [
+        Fault(f"memory = {word}", "a cap is a number of micro-batches above 0", "give it as in 6, 1p or 4,6,6,4")
+        for word, value in zip(words, caps, strict=True)
+        if not 0 < value < math.inf
+    ]
+    if len(caps) not in (1, ranks):
+        rule = f"a list of caps has one for each of the {ranks} ranks"
+        faults.append(Fault(f"memory has {len(caps)} caps", rule, f"give 1 or {ranks} of them"))
+    if faults:
+        raise InputError(*faults)
+    return tuple(caps * ranks if len(caps) == 1 else caps)
+
+
+def _number(word: str, ranks: int) -> float:
+    """The value of one cap; not a number where it is none."""
+    digits, in_ranks = word.strip().removesuffix("p"), word.strip().endswith("p")
+    try:
+        return float(digits or "1" * in_ranks) * (ranks if in_ranks else 1)
+    except ValueError:
+        return math.nan

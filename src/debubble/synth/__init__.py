@@ -1,1 +1,0 @@
-"""Schedules that need costs, and the bounds that none can beat."""

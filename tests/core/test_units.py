@@ -1,0 +1,53 @@
+"""Quantities as people write them."""
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from debubble.core.errors import InputError
+from debubble.core.units import count_bytes, nanoseconds, percent
+
+
+@pytest.mark.parametrize(
+    ("text", "value"),
+    [
+        ("20ms", 20e6), ("35us", 35e3), ("35µs", 35e3), ("1.5s", 1.5e9), ("7", 7e6), ("0", 0), (".5", 5e5),
+        ("1e3us", 1e6), ("2 min", 120e9), (" 4 ns ", 4), ("3MS", 3e6),
+    ],
+)  # fmt: skip
+def test_durations(text, value):
+    assert nanoseconds(text) == value
+
+
+@pytest.mark.parametrize(
+    ("text", "value"),
+    [("80GB", 80 * 10**9), ("16GiB", 16 * 2**30), ("1.5kB", 1500), ("512", 512), ("2MiB", 2**21), ("1TB", 10**12)],
+)
+def test_sizes(text, value):
+    assert count_bytes(text) == value
+
+
+@pytest.mark.parametrize("text", ["", "ms", "-1ms", "nan", "inf", "1e999s", "1 2", "5parsec", "0x10", "1,5ms", "٣ms"])
+def test_what_is_no_duration_is_refused_with_its_name(text):
+    with pytest.raises(InputError, match="forward = "):
+        nanoseconds(text, "forward")
+    with pytest.raises(InputError, match="a size is a number"):
+        count_bytes(text)
+
+
+@given(st.text(max_size=12))
+def test_any_text_is_a_finite_duration_or_an_input_error(text):
+    try:
+        value = nanoseconds(text)
+    except InputError:
+        return
+    assert 0 <= value < float("inf")
+
+
+def test_a_share_of_no_work_is_said_in_words():
+    assert [percent(share) for share in (3 / 11, 0, float("inf"), float("nan"))] == [
+        "27.3 %",
+        "0.0 %",
+        "none: no work",
+        "none: no work",
+    ]

@@ -1,0 +1,112 @@
+"""Causes: what was put into a simulated run comes out under its name, and the sum is the window."""
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from debubble import Rates, Shape, Timeline, account, build, costs_of, lower, simulate
+from debubble.core.costs import Costs
+from debubble.diagnosis.causes import causes
+from debubble.diagnosis.fit import fitted, spent
+
+MS = 1_000_000
+SHAPES = st.tuples(st.sampled_from(["gpipe", "1f1b"]), st.integers(1, 6), st.integers(1, 9))
+
+
+def run(name="1f1b", ranks=4, microbatches=8, **rates):
+    schedule = build(name, Shape(ranks, microbatches))
+    return simulate(lower(schedule), costs_of(Rates(**rates), schedule))
+
+
+def random_run(name, ranks, microbatches, seed, host=0):
+    """Random durations and hops; ``host`` adds late starts that nothing explains."""
+    schedule = build(name, Shape(ranks, microbatches))
+    draw = np.random.default_rng(seed)
+    costs = Costs(
+        draw.integers(1, 50, (4, ranks, microbatches)) * 997, draw.integers(0, 30, (4, ranks, microbatches)) * 991
+    )
+    exact = simulate(lower(schedule), costs)
+    late = np.cumsum(draw.integers(0, host + 1, len(schedule))) if host else 0  # monotone on each rank
+    return Timeline(exact.program, exact.start + late, exact.end + late, "measured")
+
+
+@given(SHAPES, st.integers(0, 2**32), st.integers(0, 5000))
+def test_causes_sum_to_the_measured_window(shape, seed, host):
+    timeline = random_run(*shape, seed, host)
+    assert causes(timeline).window == timeline.makespan
+
+
+@given(SHAPES, st.integers(0, 2**32), st.integers(0, 5000))
+def test_own_times_sum_to_the_compute_of_the_account(shape, seed, host):
+    timeline = random_run(*shape, seed, host)
+    offsets = timeline.program.schedule.offsets
+    assert np.add.reduceat(spent(timeline), offsets[:-1]).tolist() == account(timeline).compute.tolist()
+
+
+@given(SHAPES, st.integers(0, 2**32))
+def test_a_run_fitted_and_simulated_again_starts_no_op_later(shape, seed):
+    timeline = random_run(*shape, seed)
+    again = simulate(timeline.program, fitted(timeline))
+    assert (again.start <= timeline.start).all()
+
+
+@pytest.mark.parametrize(("p", "m"), [(2, 8), (4, 4), (8, 32)])
+def test_an_even_run_has_nothing_but_its_schedule(p, m):
+    found = causes(run(ranks=p, microbatches=m, forward=1 * MS))
+    assert dict(found) == {
+        "ideal": m * 3 * MS,
+        "schedule": (p - 1) * 3 * MS,
+        **dict.fromkeys(("imbalance", "variation", "transfer", "unexplained"), 0),
+    }
+
+
+def test_a_heavy_last_stage_is_imbalance_and_nothing_else():
+    found = causes(run(forward=10 * MS, stage_scale=(1, 1, 1, 1.6)))
+    assert found.imbalance == causes_of_scale((1, 1, 1, 1.6)) > 0
+    assert (found.variation, found.transfer, found.unexplained) == (0, 0, 0)
+
+
+def causes_of_scale(scale):
+    """Window beyond that of the even run of the same total work."""
+    even = sum(scale) / len(scale)
+    uneven, levelled = (run(forward=10 * MS, stage_scale=s).makespan for s in (scale, (even,) * 4))
+    return uneven - levelled
+
+
+@pytest.mark.parametrize("hop", [1 * MS, 7 * MS, 100 * MS])
+def test_constant_hops_are_transfer_and_nothing_else(hop):
+    found = causes(run(forward=10 * MS, transfer=hop))
+    assert found.transfer == run(forward=10 * MS, transfer=hop).makespan - run(forward=10 * MS).makespan
+    assert (found.imbalance, found.variation, found.unexplained) == (0, 0, 0)
+
+
+def test_long_and_short_microbatches_are_variation_and_nothing_else():
+    scale = (0.5, 1.5, 0.5, 1.5, 0.5, 1.5, 0.5, 1.5)
+    found = causes(run(forward=10 * MS, microbatch_scale=scale))
+    even = run(forward=10 * MS).makespan
+    assert found.variation == run(forward=10 * MS, microbatch_scale=scale).makespan - even > 0
+    assert (found.imbalance, found.transfer, found.unexplained) == (0, 0, 0)
+
+
+def test_a_late_host_before_the_first_op_of_a_stage_stays_unexplained():
+    """GPipe with one rank: no hop could explain that the third forward starts 5 ms late."""
+    exact = run("gpipe", 1, 4, forward=1 * MS)
+    late = np.where(np.arange(8) >= 2, 5 * MS, 0)
+    found = causes(Timeline(exact.program, exact.start + late, exact.end + late, "measured"))
+    assert (found.unexplained, found.transfer, found.schedule) == (5 * MS, 0, 0)
+
+
+def test_bytedance_st_schedule_364_imbalance_149_variation_minus_001_rest_0025_of_the_window(st_windows):
+    found = [causes(timeline) for timeline in st_windows]
+    shares = np.mean([[cost / each.window for _, cost in each] for each in found], axis=0)
+    ideal, schedule, imbalance, variation, transfer, unexplained = shares
+    assert [schedule, imbalance, variation] == pytest.approx([0.3643, 0.1488, -0.0014], abs=0.001)
+    assert transfer + unexplained == pytest.approx(0.0025, abs=0.0005)
+    assert 1 - ideal == pytest.approx(0.5143, abs=0.0005)
+
+
+def test_bytedance_st_simulated_again_is_within_half_a_percent_of_measured(st_windows):
+    found = [causes(timeline) for timeline in st_windows]
+    assert np.mean([each.resim_ratio for each in found]) == pytest.approx(1, abs=0.005)
+    assert np.mean([each.resim_without_transfer_ratio for each in found]) == pytest.approx(0.9975, abs=0.0005)

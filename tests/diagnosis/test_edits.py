@@ -1,0 +1,131 @@
+"""What-ifs against closed forms, and against a production run whose answer is known."""
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from debubble import Kind, Rates, Shape, build, costs_of
+from debubble.diagnosis.causes import causes
+from debubble.diagnosis.edits import (
+    balanced_stages,
+    cured_rank,
+    fewer_stages,
+    finer_microbatches,
+    more_microbatches,
+    other_schedule,
+    without_transfer,
+)
+from debubble.diagnosis.fit import fitted
+from debubble.diagnosis.replay import Replay, tried
+from debubble.diagnosis.ways_out import enough_microbatches, ways_out
+from debubble.diagnosis.what_if import heaviest, what_ifs
+
+SIZES = st.tuples(st.integers(2, 8), st.integers(1, 16))
+
+
+def replay(p, m, name="1f1b", chunks=1, **rates):
+    schedule = build(name, Shape(p, m, chunks))
+    return Replay(schedule, costs_of(Rates(**({"forward": 1e6, "backward": 2e6} | rates)), schedule), name)
+
+
+def speedup(run, changed):
+    (answer,) = tried(run, [changed])
+    return answer.speedup
+
+
+def busy(p, m):
+    return m / (m + p - 1)
+
+
+@given(SIZES, st.integers(2, 40))
+def test_finer_and_more_microbatches_gain_what_the_formula_says(size, then):
+    run, expected = replay(*size), busy(size[0], then) / busy(*size)
+    assert speedup(run, finer_microbatches(run, then)) == pytest.approx(expected, rel=1e-4)
+    assert speedup(run, more_microbatches(run, then)) == pytest.approx(expected, rel=1e-4)
+
+
+def test_cut_finer_a_hop_stays_as_long_as_it_was():
+    run = replay(4, 4, transfer=1e6)
+    fine = finer_microbatches(run, 8)
+    assert fine.costs.transfers.max() == run.costs.transfers.max()
+    assert speedup(run, fine) < speedup(run, more_microbatches(run, 8))
+
+
+def test_a_microbatch_of_known_size_is_cut_into_whole_samples():
+    run = Replay(*(getattr(replay(4, 4), name) for name in ("schedule", "costs", "name")), micro_batch=2)
+    assert finer_microbatches(run, 8) is not None
+    assert finer_microbatches(run, 16) is None
+
+
+@given(st.integers(1, 4), st.integers(1, 8))
+def test_half_the_stages_with_twice_the_replicas_gain_what_the_formula_says(half, half_m):
+    run = replay(2 * half, 2 * half_m)
+    changed = fewer_stages(run)
+    assert speedup(run, changed) == pytest.approx(busy(half, half_m) / busy(2 * half, 2 * half_m), rel=1e-6)
+    assert changed.schedule.ranks == half
+
+
+def test_interleaved_and_zb_h1_shorten_the_bubble_as_published():
+    """(p-1)/(v m) of https://arxiv.org/abs/2104.04473; ZB-H1 leaves (p-1)(F+I-W), https://arxiv.org/abs/2401.10241."""
+    run = replay(4, 8, forward=1e6, backward=2e6)
+    assert speedup(run, other_schedule(run, "interleaved", 2)) == pytest.approx(33 / (24 + 9 / 2))
+    assert speedup(run, other_schedule(run, "zb-h1", 1)) == pytest.approx(33 / (24 + 3))
+
+
+def test_there_and_back_again_a_split_backward_weighs_the_same():
+    run = replay(4, 8)
+    there = other_schedule(run, "zb-h1", 1)
+    back = other_schedule(there, "1f1b", 1)
+    assert back.tables[0].tolist() == run.tables[0].tolist()
+
+
+def test_balanced_stages_move_work_and_a_cured_rank_loses_it():
+    run = replay(4, 8, stage_scale=(1, 1, 1, 1.6))
+    assert heaviest(run) == (3, pytest.approx(1.6))
+    assert balanced_stages(run).tables[0].sum() == pytest.approx(run.tables[0].sum(), rel=1e-6)
+    assert tried(run, [cured_rank(run, 3)])[0].step_ns == 33_000_000
+
+
+def test_free_transfers_give_back_what_hops_cost():
+    run = replay(4, 8, transfer=2e6)
+    assert tried(run, [without_transfer(run)])[0].step_ns == 33_000_000
+
+
+def test_27_microbatches_are_enough_for_a_tenth_of_idle_time_at_p4():
+    assert enough_microbatches(replay(4, 4)) == 27
+
+
+def test_ways_out_hold_the_batch_and_are_sorted_by_gain():
+    found = ways_out(replay(4, 4))
+    assert [each.speedup for each in found] == sorted((each.speedup for each in found), reverse=True)
+    assert {"micro-batches 4/27 the size", "interleaved with 2 chunks", "interleaved-zb with 2 chunks"} <= {
+        each.change for each in found
+    }
+    assert min(each.speedup for each in found) > 1
+
+
+def test_an_order_without_a_name_gets_no_other_microbatches():
+    run = Replay(*(getattr(replay(4, 4), name) for name in ("schedule", "costs")), name=None)
+    assert more_microbatches(run, 8) is finer_microbatches(run, 8) is fewer_stages(run) is None
+
+
+def test_bytedance_st_last_stage_as_fast_as_the_others_2007_to_1475_ms_within_2_percent(st_windows):
+    runs = [Replay(each.program.schedule, fitted(each), "1f1b") for each in st_windows]
+    now, then = np.mean([[each.again().window, cured_rank(each, 3).again().window] for each in runs], axis=0) / 1e6
+    assert {heaviest(each)[0] for each in runs} == {3}
+    assert (now, then) == pytest.approx((2007, 1475), rel=0.02)
+
+
+def test_no_what_if_where_the_replay_misses_the_window_by_more_than_a_tenth(st_windows):
+    timeline = st_windows[0]
+    run = Replay(timeline.program.schedule, fitted(timeline), "1f1b")
+    found = causes(timeline)
+    assert what_ifs(run, found)
+    missed = type(found)(*(cost for name, cost in found if name != "unexplained"), unexplained=found.window // 8)
+    assert what_ifs(run, missed) == []
+
+
+def test_kinds_that_a_schedule_lacks_weigh_nothing():
+    durations = replay(2, 2).tables[0]
+    assert durations[Kind.I].max() == durations[Kind.W].max() == 0

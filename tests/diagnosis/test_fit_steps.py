@@ -1,0 +1,99 @@
+"""A line through step times: exact lines come back, what is off the line is set aside, and the model is said."""
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from debubble.core.errors import InputError
+from debubble.core.memory import peak_activations
+from debubble.core.schedule import Shape
+from debubble.diagnosis.fit_memory import fit_memory, in_flight
+from debubble.diagnosis.fit_steps import CONSTANT, GROWS, ONE_POINT, StepTimes, fit_steps, gains, holdouts, sentences
+from debubble.schedules.catalog import build
+
+
+def times(microbatches, seconds, *, constant=False):
+    return StepTimes(np.array(microbatches, float), np.array(seconds, float), None, constant, "the test says so")
+
+
+@given(
+    ranks=st.integers(1, 64),
+    slot=st.floats(1e-3, 10),
+    fixed=st.floats(0, 100),
+    settings=st.lists(st.integers(1, 512), min_size=2, max_size=12, unique=True),
+)
+def test_slot_bubble_and_fixed_time_of_an_exact_step_come_back(ranks, slot, fixed, settings):
+    fit = fit_steps(times(settings, [fixed + (m + ranks - 1) * slot for m in settings]), ranks)
+    assert fit.model == GROWS
+    assert not fit.outliers
+    assert (fit.slot, fit.bubble) == pytest.approx((slot, (ranks - 1) * slot))
+    assert fit.fixed == pytest.approx(fixed, abs=1e-6 * (fixed + 600 * slot))
+
+
+@pytest.mark.parametrize("name", ["gpipe", "1f1b"])
+def test_what_is_simulated_is_fitted_exactly(name):
+    from debubble import Rates, costs_of, lower, simulate
+
+    settings = [8, 12, 16, 32]
+    built = [build(name, Shape(4, m)) for m in settings]
+    spans = [simulate(lower(s), costs_of(Rates(forward=10e6, backward=20e6), s)).makespan / 1e9 for s in built]
+    fit = fit_steps(times(settings, spans), 4)
+    assert (fit.slot, fit.bubble) == pytest.approx((0.03, 0.09))
+    assert fit.fixed == pytest.approx(0, abs=1e-9)
+
+
+def test_a_slow_first_step_of_a_setting_is_set_aside():
+    fit = fit_steps(times([4, 4, 4, 8, 8, 8], [9.0, 0.7, 0.7, 1.1, 1.1, 1.1]), 4)
+    assert [outlier.row for outlier in fit.outliers] == [0]
+    assert fit.slot == pytest.approx(0.1)
+
+
+def test_a_setting_far_off_the_line_is_set_aside():
+    fit = fit_steps(times([4, 8, 16, 32, 64], [0.7, 1.1, 1.9, 9.9, 6.7]), 4)
+    assert [(outlier.microbatches, round(outlier.expected, 6)) for outlier in fit.outliers] == [(32, 3.5)]
+    assert fit.slot == pytest.approx(0.1)
+
+
+def test_one_setting_bounds_the_bubble_and_says_that_it_is_an_estimate():
+    fit = fit_steps(times([8, 8], [1.1, 1.1]), 4)
+    assert (fit.model, fit.evidence) == (ONE_POINT, "estimated")
+    assert fit.bubble == pytest.approx(0.3)
+    assert "the most it can be" in sentences(fit)[0]
+
+
+def test_a_constant_batch_has_no_one_bubble_and_gains_are_measured_against_it():
+    fit = fit_steps(times([1, 2, 4], [4.0, 4.5, 5.5], constant=True), 2)
+    assert (fit.model, fit.bubble) == (CONSTANT, None)
+    assert (fit.slot, fit.intercept, fit.fixed) == pytest.approx((0.5, 3.5, 3.5))
+    assert gains(fit)[0] == pytest.approx((2, 4 / 3, 4 / 4.5))
+
+
+def test_each_setting_is_foretold_by_the_smaller_ones_only():
+    assert holdouts(fit_steps(times([1, 2, 3], [1.0, 2.0, 3.3]), 1)) == [(3.0, pytest.approx(3.0), 3.3)]
+
+
+@pytest.mark.parametrize("seconds", [[], [1.0, np.nan], [1.0, 0.0], [1.0, -2.0]])
+def test_what_is_no_step_time_is_refused(seconds):
+    with pytest.raises(InputError):
+        fit_steps(times(range(1, 1 + len(seconds)), seconds), 4)
+
+
+@pytest.mark.parametrize("m", [1, 2, 3, 7, 20])
+def test_in_flight_is_what_the_schedule_holds(m):
+    held = peak_activations(build("1f1b", Shape(8, m)))
+    assert [int(in_flight(np.array([float(m)]), 8, rank)[0]) for rank in range(8)] == held.tolist()
+
+
+def test_memory_that_stops_growing_at_m_equal_p_is_no_leak():
+    fit = fit_memory(np.array([1.0, 2, 8, 64]), np.array([11e9, 12e9, 18e9, 18e9]), 8)
+    assert (fit.each, fit.base, fit.grows) == (pytest.approx(1e9), pytest.approx(10e9), False)
+
+
+def test_memory_that_grows_beyond_m_equal_p_is_said():
+    assert fit_memory(np.array([8.0, 16, 32]), np.array([10e9, 12e9, np.inf]), 8).grows
+
+
+def test_memory_without_a_run_that_lived_is_refused():
+    with pytest.raises(InputError, match="finite"):
+        fit_memory(np.array([8.0]), np.array([np.inf]), 8)
