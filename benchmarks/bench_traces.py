@@ -28,7 +28,7 @@ RANKS, STEPS, MICROBATCHES, KERNELS = 16, 2, 64, 84
 
 READERS = {
     "debubble, to windows": """
-from debubble.formats.source import read
+from debubble.readers.source import read
 print(len(read([sys.argv[1]]).windows), 'windows')""",
     "msgspec, parse only": """
 import msgspec
@@ -113,7 +113,7 @@ def _with_holes(row: dict[str, Any], span: float, ids: int) -> tuple[str, list[t
 
 
 _ONE_FILE = """
-from debubble.formats.kineto.read import read_trace
+from debubble.readers.kineto.read import read_trace
 print(len(read_trace(paths[0]).devices[0]), 'ops')"""
 
 
