@@ -2,22 +2,33 @@
 PYTHON ?= python3
 BIN := .venv/bin
 
-.PHONY: demo test quick check bench docs clean
+# Tests run in as many processes as there are cores, each file in one, so that what it shares is made once.
+SPREAD := --numprocesses auto --dist loadfile
+
+.PHONY: demo test quick check mutants shape bench docs clean
 
 demo: .venv/demo ## why eight GPUs train slower than four, from two recordings that lie in this repository
 	@$(BIN)/debubble why examples/four-to-eight/recordings/four examples/four-to-eight/recordings/eight --html demo.html
 	@$(BIN)/debubble diagnose examples/four-to-eight/recordings/eight --perfetto eight.perfetto.json.gz
 
 test: .venv/test check ## everything that CI runs
-	$(BIN)/python -m pytest
+	$(BIN)/python -m pytest $(SPREAD)
 
 quick: .venv/test ## what needs no processes and no patience
-	$(BIN)/python -m pytest -m "not slow and not real"
+	$(BIN)/python -m pytest $(SPREAD) -m "not slow and not real"
 
 check: .venv/test ## style and types
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
+
+# make mutants ROOM="core planning" N=60 SEED=1 JOBS=2 FRESH=1; all rooms take about an hour
+mutants: .venv/test ## do the tests see a wrong line? a drawn sample of one-line mutations, its score and its survivors
+	@$(BIN)/python tools/mutants.py $(ROOM) $(if $(N),--number $(N)) $(if $(SEED),--seed $(SEED)) \
+		$(if $(JOBS),--jobs $(JOBS)) $(if $(FRESH),--fresh)
+
+shape: ## the figures of the house: files, depth, density of expressions, comments, tests
+	@$(PYTHON) tools/shape.py
 
 bench: .venv/test ## every claim of speed, measured here
 	$(BIN)/python -m pytest benchmarks --benchmark-only -s -o python_files='bench_*.py'

