@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from debubble import Rates, Shape, account, build, costs_of, lower, lower_bound, simulate, violations
-from debubble.config.job import Job
+from debubble.config.config import Config
 from debubble.core.errors import InputError
 from debubble.diagnosis.own_idle import closed_form, halved, own
 
@@ -17,7 +17,7 @@ def test_the_formula_is_what_simulation_finds(name, size, forward, backward):
     schedule = build(name, Shape(*size))
     costs = costs_of(Rates(forward=forward * 1000, backward=backward * 1000), schedule)
     idle = account(simulate(lower(schedule), costs)).idle_share
-    assert own(Job(pipeline=size[0], microbatches=size[1], schedule=name)).most == pytest.approx(idle, abs=1e-9)
+    assert own(Config(pipeline=size[0], microbatches=size[1], schedule=name)).most == pytest.approx(idle, abs=1e-9)
 
 
 @given(st.integers(2, 6), st.integers(1, 4), st.integers(2, 4))
@@ -34,29 +34,29 @@ def test_the_best_with_a_barrier_is_the_lower_bound_of_a_split_backward(size, fo
     schedule = build("1f1b", Shape(*size))
     costs = costs_of(Rates(**rates), schedule)
     window = simulate(lower(schedule), costs).makespan
-    job = Job(pipeline=size[0], microbatches=size[1], **rates)
+    job = Config(pipeline=size[0], microbatches=size[1], **rates)
     assert own(job).barrier_ratio == pytest.approx(window / lower_bound(halved(schedule), costs))
 
 
 def test_zb_h1_is_simulated_and_no_order_of_its_placement_beats_it_at_p8_m64():
-    found = own(Job(pipeline=8, microbatches=64, schedule="zb-h1"))
+    found = own(Config(pipeline=8, microbatches=64, schedule="zb-h1"))
     assert (found.evidence, found.barrier_ratio) == ("simulated", 1.0)
 
 
 def test_without_microbatches_there_are_bounds():
-    found = own(Job(pipeline=4))
+    found = own(Config(pipeline=4))
     assert (found.least, found.most, found.fewest, found.known) == (0.0, 0.75, 1, False)
-    assert own(Job(pipeline=4, chunks=2, schedule="interleaved")).fewest == 4
+    assert own(Config(pipeline=4, chunks=2, schedule="interleaved")).fewest == 4
 
 
 def test_one_rank_has_no_bubble_and_no_length_no_answer():
-    assert own(Job(pipeline=1)).most == 0
-    assert own(Job(microbatches=4)) is None
+    assert own(Config(pipeline=1)).most == 0
+    assert own(Config(microbatches=4)) is None
 
 
 def test_a_schedule_that_does_not_take_these_sizes_names_the_job():
     with pytest.raises(InputError, match="eight: microbatches = 6"):
-        own(Job(name="eight", pipeline=4, microbatches=6, chunks=2, schedule="interleaved"))
+        own(Config(name="eight", pipeline=4, microbatches=6, chunks=2, schedule="interleaved"))
 
 
 def test_halving_every_backward_keeps_a_schedule_legal():

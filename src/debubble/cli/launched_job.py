@@ -8,13 +8,13 @@ from typing import TYPE_CHECKING
 from ..core.errors import Fault, InputError
 
 if TYPE_CHECKING:
-    from ..config.job import Job
+    from ..config.config import Config
     from ..frameworks.setup import Backend, Setup
 
 LAUNCHERS = frozenset({".sh", ".bash", ".slurm", ".sbatch", ".py", ".yaml", ".yml"})  # no trace, log or table ends so
 
 
-def jobs_of_file(path: Path) -> tuple[Job, ...]:
+def jobs_of_file(path: Path) -> tuple[Config, ...]:
     """The runs of a job TOML, or the one that a launch configuration describes.
 
     Raises:
@@ -26,7 +26,7 @@ def jobs_of_file(path: Path) -> tuple[Job, ...]:
         from ..readers.job_toml import read_jobs
 
         return read_jobs(path)
-    from ..config.job import settled
+    from ..config.derive import settled
     from ..frameworks.backends import recognised
     from ..frameworks.files import read_pairs
     from ..frameworks.read_keys import read_setup
@@ -36,7 +36,7 @@ def jobs_of_file(path: Path) -> tuple[Job, ...]:
     return (settled(job_of_setup(path.name, backend, read_setup(backend, pairs).setup)),)
 
 
-def job_of_setup(name: str, backend: Backend, setup: Setup) -> Job:
+def job_of_setup(name: str, backend: Backend, setup: Setup) -> Config:
     """The sizes that a setup says, None where it is silent; 1F1B where its schedule is none of ours.
 
     Args:
@@ -44,11 +44,11 @@ def job_of_setup(name: str, backend: Backend, setup: Setup) -> Job:
         backend: whose setup.
         setup: as read.
     """
-    from ..config.job import Job
+    from ..config.config import Config
 
     full = backend.settled(setup)
     replicas = full.replicas
-    return Job(
+    return Config(
         name=name,
         gpus=full.gpus,
         pipeline=full.pipeline,

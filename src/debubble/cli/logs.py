@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from .fit_document import Asked, Fitted
 
 if TYPE_CHECKING:
-    from ..config.job import Job
+    from ..config.config import Config
     from ..frameworks.setup import Setup
     from ..readers.steplog import StepLog
     from ..reconstruct.positions import Said
@@ -17,7 +16,7 @@ if TYPE_CHECKING:
 SLOW = 1.5  # steps longer than this times the median are no measurement of a job
 
 
-def job_of_log(path: Path, said: Said, micro_batch: int | None) -> tuple[Job, Fitted | None]:
+def job_of_log(path: Path, said: Said, micro_batch: int | None) -> tuple[Config, Fitted | None]:
     """A job whose step and batch are those of most steps in a log; with sizes, also the fit of all its settings.
 
     Args:
@@ -41,14 +40,13 @@ def job_of_log(path: Path, said: Said, micro_batch: int | None) -> tuple[Job, Fi
     return job, fitted(log, asked)
 
 
-def _sizes(name: str, setup: Setup, said: Said, micro_batch: int | None) -> Job:
+def _sizes(name: str, setup: Setup, said: Said, micro_batch: int | None) -> Config:
     """The job as its log begins with it, and as the options say where it does not."""
     from ..frameworks.megatron import MEGATRON
     from .launched_job import job_of_setup
 
     told = job_of_setup(name, MEGATRON, setup)
-    return replace(
-        told,
+    return told.changed(
         pipeline=told.pipeline or said.ranks,
         data=told.data or said.data,
         micro_batch=told.micro_batch or micro_batch,
@@ -56,11 +54,11 @@ def _sizes(name: str, setup: Setup, said: Said, micro_batch: int | None) -> Job:
     )
 
 
-def _job(log: StepLog, sizes: Job) -> Job:
+def _job(log: StepLog, sizes: Config) -> Config:
     """With the batch and the step of the setting that most steps have."""
     import numpy as np
 
-    from ..config.job import Measured, settled
+    from ..config.derive import settled
 
     timed = np.flatnonzero(np.isfinite(log.seconds))
     setting = np.nan_to_num(np.stack([log.batch, log.microbatches])[:, timed], nan=-1.0)
@@ -69,6 +67,6 @@ def _job(log: StepLog, sizes: Job) -> Job:
     seconds = log.seconds[timed][index.reshape(-1) == most]
     seconds = seconds[seconds <= SLOW * np.median(seconds)]
     batch, microbatches = (int(value) if value > 0 else None for value in settings[:, most])
-    measured = Measured(step=float(np.median(seconds)) * 1e9, evidence="measured")
     batch = batch or (None if microbatches else sizes.global_batch)
-    return settled(replace(sizes, microbatches=microbatches, global_batch=batch, measured=measured))
+    step = float(np.median(seconds)) * 1e9
+    return settled(sizes.changed(microbatches=microbatches, global_batch=batch, step=step, evidence="measured"))

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from ..core.errors import Fault, InputError
 
 if TYPE_CHECKING:
-    from ..config.job import Job
+    from ..config.config import Config
 
 
 def filled(said: dict[str, Any], path: str) -> dict[str, Any]:
@@ -38,7 +38,7 @@ def filled(said: dict[str, Any], path: str) -> dict[str, Any]:
     return said | {name: value for name, value in known.items() if said[name] is None and value is not None}
 
 
-def _batch(job: Job) -> int | None:
+def _batch(job: Config) -> int | None:
     """Samples of a step; a micro-batch counts as one sample where the file does not say."""
     if job.global_batch is None and job.data and job.microbatches:
         return job.data * job.microbatches * (job.micro_batch or 1)

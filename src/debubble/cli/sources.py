@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from ..core.errors import Fault, InputError
 
 if TYPE_CHECKING:
-    from ..config.job import Job
+    from ..config.config import Config
     from ..core.observation import Observation
     from ..readers.source import Ask
     from .fit_document import Fitted
@@ -25,7 +25,7 @@ class Run:
         fit: of its step times, where it is a log of several.
     """
 
-    what: Job | Observation
+    what: Config | Observation
     fit: Fitted | None = None
 
 

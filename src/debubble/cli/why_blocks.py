@@ -154,7 +154,7 @@ def _layout(run: Side) -> str:
 def _schedule(run: Side) -> str:
     if run.job.pipeline is None:
         return NONE
-    return run.job.schedule if run.job.pipeline > 1 else "no pipeline"
+    return str(run.job.schedule) if run.job.pipeline > 1 else "no pipeline"
 
 
 def _of_timeline(c: Comparison) -> str:

@@ -39,11 +39,7 @@ def frontier(comparisons: Sequence[Comparison]) -> Frontier | None:
     first = comparisons[0].a
     speeds = {first.name: (1.0, first)}
     speeds |= {c.b.name: (c.ratio.value, c.b) for c in comparisons if c.ratio is not None and c.b.gpus == first.gpus}
-    held = {
-        name: (speed, run.job.measured.peak_memory)
-        for name, (speed, run) in speeds.items()
-        if run.job.measured.peak_memory
-    }
+    held = {name: (speed, run.job.peak_memory) for name, (speed, run) in speeds.items() if run.job.peak_memory}
     if len(held) < FEWEST:
         return None
     fastest = max(held, key=lambda name: held[name][0])

@@ -6,7 +6,8 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from ..config.job import Job
+from ..config.config import Config
+from ..config.derive import settled
 from ..core.account import account
 from ..core.bounds import lower_bound
 from ..core.costs import Rates, costs_of
@@ -55,12 +56,13 @@ class Own:
         return self.most / (1 - self.most)
 
 
-def own(job: Job) -> Own | None:
+def own(job: Config) -> Own | None:
     """The idle time of a job's schedule; None where the length of the pipeline is not known.
 
     Raises:
         InputError: there is no such schedule, or it does not take these sizes.
     """
+    job = settled(job)
     if job.pipeline is None:
         return None
     if job.pipeline == 1:
@@ -72,7 +74,7 @@ def own(job: Job) -> Own | None:
     return _named(job, job.microbatches)
 
 
-def rates(job: Job) -> Rates:
+def rates(job: Config) -> Rates:
     """What a job says about the speed of its ops, with equal stages and free transfers; default B = 2 F, F = 1 ms."""
     said = {name: getattr(job, name) for name in ("forward", "backward", "input", "weight")}
     known = {name: value for name, value in said.items() if value is not None}
@@ -81,12 +83,12 @@ def rates(job: Job) -> Rates:
     return Rates(**known)
 
 
-def shape(job: Job, microbatches: int) -> Shape:
+def shape(job: Config, microbatches: int) -> Shape:
     """The size of a job's pipeline."""
-    return Shape(job.pipeline or 1, microbatches, job.chunks)
+    return Shape(job.number("pipeline"), microbatches, job.number("chunks"))
 
 
-def _named(job: Job, microbatches: int) -> Own:
+def _named(job: Config, microbatches: int) -> Own:
     """As ``_of_shape``, with the job's name in front of each fault."""
     try:
         return _of_shape(job, microbatches)
@@ -95,27 +97,29 @@ def _named(job: Job, microbatches: int) -> Own:
         raise InputError(*faults) from None
 
 
-def _fewest(job: Job) -> int:
+def _fewest(job: Config) -> int:
     """The fewest micro-batches that a schedule takes."""
     first = None
-    for microbatches in range(1, 4 * (job.pipeline or 1) + 1):
+    for microbatches in range(1, 4 * job.number("pipeline") + 1):
         try:
             _of_shape(job, microbatches)
         except InputError as error:
             first = first or error
         else:
             return microbatches
-    faults = first.faults if first else (Fault(job.schedule, "no number of micro-batches suits it", "take another"),)
+    faults = (
+        first.faults if first else (Fault(str(job.schedule), "no number of micro-batches suits it", "take another"),)
+    )
     raise InputError(*(replace(fault, value=f"{job.name}: {fault.value}") for fault in faults))
 
 
-def _of_shape(job: Job, microbatches: int) -> Own:
+def _of_shape(job: Config, microbatches: int) -> Own:
     size = shape(job, microbatches)
-    ratio = closed_form(job.schedule, size)
+    ratio = closed_form(str(job.schedule), size)
     if ratio is not None:
         idle = ratio / (1 + ratio)
         return Own(idle, idle, "exact", barrier_ratio=(1 + ratio) * size.microbatches / _even_bound(size, rates(job)))
-    schedule = build(job.schedule, size)
+    schedule = build(str(job.schedule), size)
     costs = costs_of(rates(job), schedule)
     timeline = simulate(lower(schedule), costs)
     idle = account(timeline).idle_share

@@ -8,7 +8,8 @@ from pathlib import PurePath
 import numpy as np
 from numpy.typing import NDArray
 
-from ..config.job import Job
+from ..config.config import Config
+from ..config.derive import settled
 from ..core.bounds import lower_bound
 from ..core.costs import Rates, costs_of
 from ..core.errors import Fault, InputError
@@ -54,7 +55,7 @@ class Side:
     """
 
     name: str
-    job: Job
+    job: Config
     own: Own | None
     speeds: dict[str, Figure] = field(default_factory=dict)
     predicted: dict[str, Figure] = field(default_factory=dict)
@@ -114,16 +115,16 @@ class Side:
         return (self.outside_ns + self.causes.window) / (self.outside_ns + lower_bound(split, costs))
 
 
-def side(run: Job | Observation) -> Side:
+def side(run: Config | Observation) -> Side:
     """What is known of a run.
 
     Raises:
         InputError: a job whose schedule does not exist or does not take its sizes; a measurement without a step.
     """
-    return _of_job(run) if isinstance(run, Job) else _of_observation(run)
+    return _of_job(settled(run)) if isinstance(run, Config) else _of_observation(run)
 
 
-def _of_job(job: Job) -> Side:
+def _of_job(job: Config) -> Side:
     if job.transfer is not None and job.forward is None:
         rule = "a hop is long or short only beside the work of a micro-batch"
         raise InputError(Fault(f"{job.name}: transfer", rule, 'state it too, as in forward = "10ms"'))
@@ -138,7 +139,7 @@ def _of_job(job: Job) -> Side:
             timeline = simulate(lower(schedule), costs)
             found = causes(timeline)
     step = timeline.makespan if timeline is not None and job.forward is not None else 0
-    stated = job.measured.utilisation
+    stated = job.utilisation
     return Side(
         name=job.name,
         job=job,
@@ -152,17 +153,17 @@ def _of_job(job: Job) -> Side:
     )
 
 
-def _order(job: Job) -> Schedule | None:
+def _order(job: Config) -> Schedule | None:
     """The order of a job's ops; None where its sizes are not known, or too large to be tried at once."""
     if job.pipeline is None or job.microbatches is None:
         return None
     size = shape(job, job.microbatches)
     most = MOST_SIMULATED if job.forward is not None else MOST_OPS
-    return build(job.schedule, size) if 2 * size.stages * size.units <= most else None
+    return build(str(job.schedule), size) if 2 * size.stages * size.units <= most else None
 
 
-def _all_rates(job: Job) -> Rates:
-    return replace(rates(job), transfer=job.transfer or 0, stage_scale=job.stage_scale)
+def _all_rates(job: Config) -> Rates:
+    return replace(rates(job), transfer=job.transfer or 0, stage_scale=job.stage_scale or ())
 
 
 def _of_observation(run: Observation) -> Side:
@@ -203,12 +204,12 @@ def replay_of(run: Observation, summary: Summary, name: str | None) -> Replay:
     return Replay(timeline.program.schedule, fitted(timeline), name, outside, job.micro_batch, job.data)
 
 
-def _sizes(run: Observation, summary: Summary, name: str | None) -> Job:
+def _sizes(run: Observation, summary: Summary, name: str | None) -> Config:
     schedule = summary.window.timeline.program.schedule
     replicas = 1 + max(window.replica for window in run.windows)
     travelling = schedule.microbatches * replicas
     whole = run.samples is not None and run.samples % travelling == 0
-    return Job(
+    return Config(
         name=PurePath(run.source).name or run.source,
         gpus=run.gpus or schedule.ranks * replicas,
         pipeline=schedule.ranks,

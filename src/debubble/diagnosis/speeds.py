@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from ..config.job import Job
+from ..config.config import Config
 
 SECOND = 1e9  # nanoseconds
 
@@ -25,12 +25,12 @@ class Figure:
     evidence: str
 
 
-def stated_speeds(job: Job) -> dict[str, Figure]:
+def stated_speeds(job: Config) -> dict[str, Figure]:
     """Throughput as stated or logged, and what follows: of the whole run, or per GPU for the units in ``PER_GPU``."""
-    return {unit: Figure(value, job.measured.evidence) for unit, value in _stated(job)}
+    return {unit: Figure(value, job.evidence) for unit, value in _stated(job)}
 
 
-def speeds_of_step(job: Job, step_ns: float, evidence: str, tokens: float | None = None) -> dict[str, Figure]:
+def speeds_of_step(job: Config, step_ns: float, evidence: str, tokens: float | None = None) -> dict[str, Figure]:
     """Throughput that follows from the length of a step.
 
     Args:
@@ -42,8 +42,8 @@ def speeds_of_step(job: Job, step_ns: float, evidence: str, tokens: float | None
     return {unit: Figure(value, evidence) for unit, value in _of_step(job, step_ns / SECOND, tokens)}
 
 
-def _stated(job: Job) -> Iterator[tuple[str, float]]:
-    seen = job.measured
+def _stated(job: Config) -> Iterator[tuple[str, float]]:
+    seen = job
     if seen.step:
         yield from _of_step(job, seen.step / SECOND, None)
     samples = seen.samples_per_second
@@ -60,7 +60,7 @@ def _stated(job: Job) -> Iterator[tuple[str, float]]:
             yield unit, value
 
 
-def _of_step(job: Job, seconds: float, tokens: float | None) -> Iterator[tuple[str, float]]:
+def _of_step(job: Config, seconds: float, tokens: float | None) -> Iterator[tuple[str, float]]:
     yield STEPS, 1 / seconds
     if job.microbatches is not None and job.data is not None:
         yield MICROBATCHES, job.microbatches * job.data / seconds

@@ -73,7 +73,7 @@ def _headline(c: Comparison) -> Iterator[str]:
     yield f"{c.b.name} has {times(c.ratio.value)} times the throughput of {c.a.name} ({kind}){each}."
     if c.unit == STEPS or (c.unit == MICROBATCHES and c.a.job.micro_batch is None):
         yield f"It holds if {'steps' if c.unit == STEPS else 'micro-batches'} of both have as many samples."
-    step_a, step_b = (run.job.measured.step for run in (c.a, c.b))
+    step_a, step_b = (run.job.step for run in (c.a, c.b))
     if step_a and step_b and step_b > step_a and c.ratio.value > 1:
         yield f"Its steps take {times(step_b / step_a)} times as long because they hold more: it is not slower."
 

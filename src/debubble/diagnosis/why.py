@@ -15,7 +15,7 @@ from math import prod
 
 import numpy as np
 
-from ..config.job import Job
+from ..config.config import Config
 from ..core.costs import Costs
 from ..core.errors import Fault, InputError
 from ..core.observation import Observation
@@ -101,7 +101,7 @@ class Comparison:
         return parts | {"work_rate": self.factors["work_rate"]}
 
 
-def why(first: Job | Observation, second: Job | Observation, *, changes: bool = True) -> Comparison:
+def why(first: Config | Observation, second: Config | Observation, *, changes: bool = True) -> Comparison:
     """Compare two runs.
 
     Args:
@@ -134,7 +134,7 @@ def why(first: Job | Observation, second: Job | Observation, *, changes: bool = 
     )
 
 
-def series(runs: list[Job | Observation]) -> list[Comparison]:
+def series(runs: list[Config | Observation]) -> list[Comparison]:
     """Each run after the first against the first; ways out of the last."""
     return [why(runs[0], run, changes=run is runs[-1]) for run in runs[1:]]
 

@@ -4,7 +4,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from debubble.config.job import Job, settled
+from debubble.config.config import Config
+from debubble.config.derive import settled
 from debubble.core.errors import InputError
 from debubble.readers.job_toml import read_jobs
 
@@ -38,17 +39,17 @@ def test_every_key_of_the_design_is_read(read):
         'tokens_per_second = 82000\ntflops_per_gpu = 170\nmfu = 0.43\nstep = "1.2s"\nsamples_per_second = 20'
     )
     assert (job.name, job.gpus, job.forward, job.backward, job.transfer) == ("eight", 8, 10e6, 20e6, 35e3)
-    assert (job.measured.utilisation, job.measured.step, job.stage_scale) == (0.61, 1.2e9, (1, 1, 1, 1.6))
+    assert (job.utilisation, job.step, job.stage_scale) == (0.61, 1.2e9, (1, 1, 1, 1.6))
     assert job.global_batch == 8
 
 
 @given(SIZE, SIZE, SIZE, SIZE, SIZE)
 def test_sizes_follow_from_each_other(pipeline, tensor, data, microbatches, micro_batch):
-    whole = Job(pipeline=pipeline, tensor=tensor, data=data, microbatches=microbatches, micro_batch=micro_batch)
+    whole = Config(pipeline=pipeline, tensor=tensor, data=data, microbatches=microbatches, micro_batch=micro_batch)
     full = settled(whole)
     assert full.gpus == pipeline * tensor * data
     assert full.global_batch == microbatches * micro_batch * data
-    lacking = Job(
+    lacking = Config(
         gpus=full.gpus, pipeline=pipeline, tensor=tensor, global_batch=full.global_batch, micro_batch=micro_batch
     )
     found = settled(lacking)
@@ -62,7 +63,7 @@ def test_a_series_inherits_what_stands_above_it_and_names_its_runs(read):
     )
     assert [run.name for run in runs] == ["2 GPUs", "4 GPUs", "run 3"]
     assert {run.microbatches for run in runs} == {8}
-    assert (runs[1].measured.mfu, runs[1].measured.step, runs[0].measured.step) == (0.4, 2e6, None)
+    assert (runs[1].mfu, runs[1].step, runs[0].step) == (0.4, 2e6, None)
 
 
 def test_runs_of_one_name_are_told_apart(read):
@@ -125,7 +126,7 @@ def test_a_file_that_is_no_text_too_long_or_too_deep_is_refused(tmp_path, raw, s
 def test_memory_that_was_seen_is_a_size(tmp_path, text, held):
     path = tmp_path / "job.toml"
     path.write_text(f"gpus = 8\n[measured]\npeak_memory = {text}\n")
-    assert read_jobs(path)[0].measured.peak_memory == held
+    assert read_jobs(path)[0].peak_memory == held
 
 
 @pytest.mark.parametrize("text", ['"48 bananas"', "0", "-3", "1.5", "true", '"2000TB"', "nan"])

@@ -1,0 +1,368 @@
+"""A configuration: what a script, a log's head, a job TOML or options say of a job, each field known, open or absent.
+
+Known is a value. Absent is None: nobody said it. Open was said but not resolved, as ``${PP}`` in a script: such a field
+has no value at all, and reading it raises ``StillOpen``, which asks for it by name. So no verdict can rest on an open
+field unseen, and no place that reads a configuration must remember to look.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field, fields
+from typing import TYPE_CHECKING, Any, TypeVar, cast
+
+from ..core.errors import Fault, InputError
+
+Value = bool | int | float | str | tuple["Value", ...] | None
+T = TypeVar("T")
+
+
+@dataclass(frozen=True, slots=True)
+class Open:
+    """A field that was said but not resolved.
+
+    Args:
+        field: of ``Config``, or a framework's own word.
+        text: what was said instead of a value, as in ``${PP}``.
+        place: where, as in ``train.sh:12``; empty where that is not known.
+    """
+
+    field: str
+    text: str
+    place: str = ""
+
+    @property
+    def fault(self) -> Fault:
+        """What asks for it."""
+        where = f" ({self.place})" if self.place else ""
+        return Fault(f"{self.field} = {self.text}{where}", "it is set outside of what was given", ask(self.field))
+
+
+class Unknown(InputError):
+    """A question needs a field that is not known."""
+
+
+class StillOpen(Unknown):
+    """A question needs a field that was said but not resolved."""
+
+    def __init__(self, *fields: Open) -> None:
+        super().__init__(*(one.fault for one in fields))
+        self.fields = fields
+
+
+class Absent(Unknown):
+    """A question needs fields that nobody said."""
+
+    def __init__(self, name: str, *fields: str) -> None:
+        super().__init__(*(Fault(f"{name}: {one}", "it is not said", ask(one)) for one in fields))
+        self.fields = fields
+
+
+def ask(field: str) -> str:
+    """How a field is given on a command line."""
+    return f"give --{field.replace('_', '-')}"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False, repr=False)
+class Config:
+    """What is said of a job. None is absent; a field in ``open`` has no value, and reading it raises ``StillOpen``.
+
+    Args:
+        name: what reports call it.
+        framework: whose configuration it is, by the name in ``frameworks.catalog``; ``engine`` what executes it.
+        gpus: devices of the whole job; ``per_node`` of one host.
+        tensor: devices that share each layer, t; likewise ``context`` each sequence and ``expert`` the experts.
+        expert_tensor: devices that share each expert.
+        pipeline: ranks of one pipeline, p.
+        data: data-parallel replicas; ``sharded`` share one model out among them, ``copies`` such groups make up data.
+        layers: transformer layers; likewise ``heads``, ``kv_heads``, ``experts`` of a layer, ``hidden`` (width),
+            ``ffn`` (width of the feed-forward part), ``vocab``, and ``next_layers``, which predict further tokens.
+        sequence: tokens in a sample.
+        chunks: stages per rank, v; ``chunk_layers`` are layers of each, from which some frameworks work v out.
+        first: layers of the first rank, ``last`` of the last one, where the ends are told apart.
+        embedding_layers: layers as which the embedding counts in the split; likewise ``loss_layers``.
+        split: layers of each stage, where all are given.
+        layout: Megatron's string of stages.
+        pattern: Megatron's string of layers of a hybrid model, with bars where stages are cut.
+        micro_batch: samples in a micro-batch, b.
+        microbatches: per pipeline and step, m.
+        local_batch: samples of one replica in a step; ``global_batch`` of all.
+        rampup: samples at the start, by how many they grow, and over how many samples.
+        group: micro-batches that pass a chunk before the next has its turn.
+        schedule: by our name or the framework's own.
+        recompute: ``none``, ``selective`` or ``full``; ``recompute_method`` and ``recompute_layers`` as Megatron says.
+        zero: what data-parallel ranks share out, 0 to 3.
+        precision: of the matrix products.
+        sequence_parallel: whether norms and dropout are split over the tensor group; likewise the switches ``overlap``,
+            ``overlap_gather``, ``tensor_overlap`` of ``Layout``.
+        forward: F of one micro-batch on one rank, nanoseconds; likewise ``backward``, ``input``, ``weight``.
+        transfer: one hop between ranks, nanoseconds.
+        stage_scale: a factor for each stage.
+        utilisation: busy share of the GPUs as it was seen, 0 to 1; likewise ``tokens_per_second`` and
+            ``samples_per_second`` of the whole run, ``tflops_per_gpu`` of the model, ``mfu`` (0 to 1), ``step`` in
+            nanoseconds, ``peak_memory`` of a device in bytes.
+        evidence: of these figures: ``stated`` by the user, or ``measured`` where the run's own log says it.
+        own: the framework's own words that no field stands for, by their names.
+        open: what was said but not resolved.
+        places: where each field was said, as in ``train.sh:12`` or ``--pipeline``.
+        follows: fields that nobody said: a framework's default, or what follows from others.
+        remarks: what a reader noticed, a sentence each.
+    """
+
+    name: str = "job"
+    framework: str | None = None
+    engine: str | None = None
+
+    gpus: int | None = None
+    per_node: int | None = None
+    tensor: int | None = None
+    context: int | None = None
+    pipeline: int | None = None
+    data: int | None = None
+    sharded: int | None = None
+    copies: int | None = None
+    expert: int | None = None
+    expert_tensor: int | None = None
+
+    layers: int | None = None
+    heads: int | None = None
+    kv_heads: int | None = None
+    experts: int | None = None
+    hidden: int | None = None
+    ffn: int | None = None
+    vocab: int | None = None
+    next_layers: int | None = None
+    sequence: int | None = None
+
+    chunks: int | None = None
+    chunk_layers: int | None = None
+    first: int | None = None
+    last: int | None = None
+    embedding_layers: int | None = None
+    loss_layers: int | None = None
+    split: tuple[int, ...] | None = None
+    layout: str | None = None
+    pattern: str | None = None
+
+    micro_batch: int | None = None
+    microbatches: int | None = None
+    local_batch: int | None = None
+    global_batch: int | None = None
+    rampup: tuple[int, ...] | None = None
+    group: int | None = None
+    schedule: str | None = None
+
+    recompute: str | None = None
+    recompute_method: str | None = None
+    recompute_layers: int | None = None
+    zero: int | None = None
+    precision: str | None = None
+    sequence_parallel: bool | None = None
+    overlap: bool | None = None
+    overlap_gather: bool | None = None
+    tensor_overlap: bool | None = None
+
+    forward: float | None = None
+    backward: float | None = None
+    input: float | None = None
+    weight: float | None = None
+    transfer: float | None = None
+    stage_scale: tuple[float, ...] | None = None
+
+    utilisation: float | None = None
+    tokens_per_second: float | None = None
+    samples_per_second: float | None = None
+    tflops_per_gpu: float | None = None
+    mfu: float | None = None
+    step: float | None = None
+    peak_memory: int | None = None
+    evidence: str = "stated"
+
+    own: Mapping[str, Value] = field(default_factory=dict)
+    open: tuple[Open, ...] = ()
+    places: Mapping[str, str] = field(default_factory=dict)
+    follows: frozenset[str] = frozenset()
+    remarks: tuple[str, ...] = ()
+
+    def __post_init__(self) -> None:
+        """Take the values of open fields away: a slot that is not set asks ``__getattr__``, the rest cost nothing."""
+        for one in self.open:
+            if one.field in SAYABLE:
+                object.__delattr__(self, one.field)
+
+    if not TYPE_CHECKING:
+
+        def __getattr__(self, name: str) -> Any:
+            if name in _ALL:
+                raise StillOpen(*(one for one in self.open if one.field == name))
+            raise AttributeError(name)
+
+    def __eq__(self, other: object) -> bool:
+        """Whether both say the same, wherever they say it."""
+        if not isinstance(other, Config):
+            return NotImplemented
+        opened = {(one.field, one.text) for one in self.open} == {(one.field, one.text) for one in other.open}
+        return opened and self.known() == other.known() and dict(self.own) == dict(other.own)
+
+    __hash__ = None  # type: ignore[assignment]  # it holds mappings
+
+    def __repr__(self) -> str:
+        said = [f"{name}={value!r}" for name, value in self.known().items() if value != _DEFAULTS[name]]
+        said += [f"{one.field}=<open {one.text}>" for one in self.open]
+        said += [f"own={dict(self.own)!r}"] if self.own else []
+        return f"Config({', '.join(said)})"
+
+    def known(self) -> dict[str, Value]:
+        """Every field that has a value, with it, in the order of the fields."""
+        opened = self.opened()
+        values = {name: getattr(self, name) for name in SAYABLE if name not in opened}
+        return {name: value for name, value in values.items() if value is not None}
+
+    def opened(self) -> frozenset[str]:
+        """Names of what is open."""
+        return frozenset(one.field for one in self.open)
+
+    def said(self, *names: str) -> tuple[str, ...]:
+        """Those of these fields that somebody said, known or open; not what a framework takes by itself."""
+        opened = self.opened()
+        return tuple(
+            name for name in names if name in opened or (name not in self.follows and getattr(self, name) is not None)
+        )
+
+    def number(self, name: str) -> int:
+        """A field that is a whole number.
+
+        Raises:
+            StillOpen: it is open.
+            Absent: nobody said it.
+        """
+        value = getattr(self, name)
+        if value is None:
+            raise Absent(self.name, name)
+        return cast("int", value)
+
+    def word(self, name: str, otherwise: Value = None) -> Value:
+        """One of the framework's own words; ``otherwise`` where it is absent.
+
+        Raises:
+            StillOpen: it is open.
+        """
+        opened = [one for one in self.open if one.field == name]
+        if opened:
+            raise StillOpen(*opened)
+        value = self.own.get(name)
+        return otherwise if value is None else value
+
+    def on(self, name: str) -> bool:
+        """Whether one of the framework's own switches is on."""
+        value = self.word(name, otherwise=False)
+        return value.lower() in _YES if isinstance(value, str) else bool(value)
+
+    def need(self, *names: str) -> None:
+        """Ask for those of these fields that are not known, all at once.
+
+        Raises:
+            Unknown: some are open or absent.
+        """
+        opened = [one for one in self.open if one.field in names]
+        missing = [name for name in names if name not in self.opened() and getattr(self, name) is None]
+        if opened and missing:
+            raise Unknown(*StillOpen(*opened).faults, *Absent(self.name, *missing).faults)
+        if opened:
+            raise StillOpen(*opened)
+        if missing:
+            raise Absent(self.name, *missing)
+
+    def changed(self, **values: Any) -> Config:
+        """The same with other values, which are known from now on."""
+        open_ = tuple(one for one in self.open if one.field not in values)
+        kept = {one.field for one in open_}
+        everything = {name: getattr(self, name) for name in _ALL if name not in kept and name not in values}
+        everything["follows"] = self.follows.difference(values)
+        return Config(**(everything | {"open": open_} | values))
+
+    def filled(self, **values: Any) -> Config:
+        """The same with values for what is absent; what is known or open stays."""
+        opened = self.opened()
+        new = {n: v for n, v in values.items() if v is not None and n not in opened and getattr(self, n) is None}
+        follows = self.follows.union(new)
+        return self.changed(**new, follows=follows) if new else self
+
+    def derived(self, name: str, work: Callable[[Config], Value]) -> Config:
+        """The same with a field that follows from others: open where one of them is, absent where one of them is.
+
+        Args:
+            name: the field; where it is known or open already, nothing changes.
+            work: its value; None where there is none.
+        """
+        if name in self.opened() or getattr(self, name) is not None:
+            return self
+        try:
+            return self.filled(**{name: work(self)})
+        except StillOpen as error:
+            texts = ", ".join(f"{one.field} = {one.text}" for one in error.fields)
+            return self.changed(open=(*self.open, Open(name, texts, error.fields[0].place)))
+        except Absent:
+            return self
+
+    def where(self, name: str) -> str:
+        """Where a field was said; empty where nobody did."""
+        return self.places.get(name, "")
+
+    @property
+    def ranks(self) -> int:
+        """Ranks of one pipeline."""
+        return self.number("pipeline")
+
+    @property
+    def replica(self) -> int:
+        """Devices of one data-parallel replica."""
+        return self.number("tensor") * self.number("pipeline") * self.number("context")
+
+    @property
+    def replicas(self) -> int | None:
+        """Data-parallel replicas, as given or as the devices leave them; None where that cannot be told."""
+        if self.data is not None:
+            return self.data
+        if not self.gpus or self.gpus % self.replica:
+            return None
+        return self.gpus // self.replica
+
+    @property
+    def flush(self) -> int | None:
+        """Micro-batches per pipeline and step, as given or as the batch leaves them; None where it does not divide."""
+        if self.microbatches is not None:
+            return self.microbatches
+        if self.micro_batch is None:
+            return None
+        if self.local_batch is not None:
+            return _whole(self.local_batch, self.micro_batch)
+        if self.global_batch is None or self.replicas is None:
+            return None
+        return _whole(self.global_batch, self.micro_batch * self.replicas)
+
+    @property
+    def counted_share(self) -> float:
+        """Share of the work that model FLOPs count: less than 1 where forwards are computed twice."""
+        return FULL_RECOMPUTE if self.recompute == "full" else 1.0
+
+
+FULL_RECOMPUTE = 0.75  # a second forward in each backward: 3 of 4 parts of the work are counted, where B = 2 F
+_YES = ("true", "1", "on", "yes")
+_ALL = tuple(one.name for one in fields(Config))
+_ABOUT = ("own", "open", "places", "follows", "remarks")
+_DEFAULTS = {one.name: one.default for one in fields(Config)}
+SAYABLE = tuple(name for name in _ALL if name not in _ABOUT)
+NUMBERS = tuple(one.name for one in fields(Config) if one.type == "int | None" and one.name != "peak_memory")
+OF_THE_MODEL = ("layers", "heads", "kv_heads", "experts", "hidden", "ffn", "vocab", "next_layers", "sequence")
+FIGURES = ("utilisation", "tokens_per_second", "samples_per_second", "tflops_per_gpu", "mfu", "step", "peak_memory")
+
+
+def _whole(amount: int, of: int) -> int | None:
+    return amount // of if of > 0 and amount % of == 0 and amount >= of else None
+
+
+def open_in(config: Config, names: Iterable[str]) -> tuple[Open, ...]:
+    """Those of these fields that are open."""
+    wanted = set(names)
+    return tuple(one for one in config.open if one.field in wanted)

@@ -1,0 +1,59 @@
+"""What follows: the sizes of a job that others imply, and the layout, all known, that a configuration amounts to."""
+
+from __future__ import annotations
+
+from math import prod
+
+from ..core.errors import Fault, InputError
+from .config import Config
+
+
+def settled(config: Config) -> Config:
+    """The same job with the sizes filled in that follow from others, and what a job need not say.
+
+    gpus = tensor x context x pipeline x data, and global_batch = microbatches x micro_batch x data. A job need not say:
+    context 1; tensor 1, unless devices, ranks and replicas tell it; schedule 1f1b; one chunk a rank; no recomputation.
+
+    Raises:
+        InputError: sizes contradict each other; every contradiction.
+    """
+    faults: list[Fault] = []
+    config = config.filled(context=1, schedule="1f1b", chunks=1, recompute="none")
+    if not {"gpus", "pipeline", "data"} <= config.known().keys():
+        config = config.filled(tensor=1)
+    if "pipeline" in config.known():
+        config = _solve(config, "gpus", ("tensor", "context", "pipeline", "data"), faults)
+    if "data" in config.known():
+        config = _solve(config, "global_batch", ("microbatches", "micro_batch", "data"), faults)
+    if faults:
+        raise InputError(*faults)
+    return config
+
+
+def _solve(config: Config, whole: str, parts: tuple[str, ...], faults: list[Fault]) -> Config:
+    """Fill in the one size that is missing from ``whole = product of parts``, or check it where none is."""
+    if config.opened() & {whole, *parts}:
+        return config
+    known = [name for name in parts if getattr(config, name) is not None]
+    unknown = [name for name in parts if name not in known]
+    product = prod(getattr(config, name) for name in known)
+    total = getattr(config, whole)
+    if len(unknown) > 1 or (unknown and total is None):
+        return config
+    if total is None:
+        return config.filled(**{whole: product})
+    if (not unknown and total != product) or total % product:
+        faults.append(_contradiction(config, whole, known, product))
+        return config
+    return config.filled(**{unknown[0]: total // product}) if unknown else config
+
+
+def _contradiction(config: Config, whole: str, parts: list[str], product: int) -> Fault:
+    total: int = getattr(config, whole)
+    near = sorted({max(total // product, 1) * product, (total // product + 1) * product})
+    stated = " x ".join(f"{name} {getattr(config, name)}" for name in parts if getattr(config, name) > 1)
+    return Fault(
+        f"{config.name}: {whole} = {total}",
+        f"{stated} = {product} does not fit into it",
+        f"give {whole} {' or '.join(map(str, near))}, or change one of the others",
+    )
