@@ -8,8 +8,7 @@ from __future__ import annotations
 import time
 
 from debubble.config.layout import Layout
-from debubble.estimate.hardware import cluster_of
-from debubble.estimate.read_hardware import read_hardware
+from debubble.estimate.hardware import cluster_of, read_hardware
 from debubble.estimate.read_model import read_model
 from debubble.planning.screen import screen
 from debubble.planning.search import search

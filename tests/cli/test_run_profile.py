@@ -9,7 +9,7 @@ from debubble.cli.run_profile import _refuse_other, layer_sizes
 from debubble.config.layout import Layout
 from debubble.core.errors import InputError
 from debubble.estimate.count import layer_parameters
-from debubble.estimate.read_hardware import read_hardware
+from debubble.estimate.hardware import read_hardware
 from debubble.estimate.read_model import model_of_sizes, read_model
 
 pytestmark = pytest.mark.skipif(find_spec("torch") is None, reason="no torch")
@@ -126,8 +126,7 @@ def parameters_of(model, layout):
 @pytest.mark.parametrize("name", ["llama3-8b", "gpt-3.6b", "mixtral-8x7b", "deepseek-v3"])
 def test_a_layer_has_as_many_parameters_as_the_planner_counts(name):
     model = read_model(name)
-    has = model.has_experts(model.layers - 1)
-    counted = layer_parameters(model, experts=has)
+    counted = layer_parameters(model, model.last_kind)
     assert sum(p.numel() for p in parameters_of(model, Layout())) == pytest.approx(counted, rel=1e-4)
 
 

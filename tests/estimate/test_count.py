@@ -1,5 +1,7 @@
 """Parameters and FLOPs of named models against what their authors print."""
 
+from dataclasses import replace
+
 import pytest
 
 from debubble.estimate.count import active_parameters, flops_per_token, parameters
@@ -55,9 +57,10 @@ def test_flops_of_a_token_match_equation_3_of_narayanan_2021(name):
 
 def test_flops_of_nanotron_models_match_what_its_mfu_implies(shared):
     """1B: 11.271 GFLOP a token at sequence 4,096, scores counted dense, tied embeddings twice at p=2."""
-    from debubble.estimate.model import Model
+    from debubble.estimate.model import transformer
 
-    model = Model("1B", 16, 2048, 8192, 32, 32, 131072, tied=True)
+    sizes = {"layers": 16, "hidden": 2048, "ffn": 8192, "heads": 32, "kv_heads": 32, "vocab": 131072}
+    model = replace(transformer("1B", **sizes), tied=True)
     dense = flops_per_token(model, 4096) + 6 * 4096 * 2048 * 16
     assert dense + 6 * 131072 * 2048 == pytest.approx(11.271e9, rel=0.01)
 

@@ -8,17 +8,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from debubble.config.layout import Layout, columns
-from debubble.estimate.count import expert_products, layer_parameters, parameters, routed_parameters
-from debubble.estimate.hardware import cluster_of
-from debubble.estimate.held import parameters_on_device
+from debubble.estimate.count import feed_forward_products, layer_parameters, parameters, routed_parameters
+from debubble.estimate.hardware import cluster_of, read_hardware
 from debubble.estimate.kernels import products_time
 from debubble.estimate.layer import layer_time
-from debubble.estimate.memory import MASTER, state_bytes
-from debubble.estimate.network import Ring, exchange_time, ring_time
-from debubble.estimate.read_hardware import read_hardware
+from debubble.estimate.memory import MASTER, StageLayers, device_parameters, stage_parameters, state_bytes
+from debubble.estimate.network import exchange_time, gather_time
 from debubble.estimate.read_model import read_model
-from debubble.estimate.setting import Setting
-from debubble.estimate.stages import Slice, stage_parameters
+from debubble.estimate.setting import Group, Setting
 from debubble.planning.judge import judge
 
 H100 = read_hardware("H100")
@@ -28,6 +25,15 @@ ONE, NONE = np.ones(1), np.zeros(1)
 def setting(name, **given):
     model, layout = read_model(name), Layout(**given)
     return Setting(model, cluster_of(H100, layout.gpus), columns([layout], model.layers))
+
+
+def routed_products(name):
+    model = read_model(name)
+    return feed_forward_products(model.hidden, model.last_kind.feed_forward)
+
+
+def timed(at):
+    return layer_time(at, at.model.last_kind)
 
 
 @st.composite
@@ -42,8 +48,7 @@ def spreads(draw):
 
 def whole(at):
     """The only stage of a pipeline of one rank."""
-    moe = float(at.model.expert_layers)
-    return Slice(ONE * (at.model.layers - moe), ONE * moe, NONE, ONE, ONE)
+    return StageLayers(tuple(count * ONE for count in at.model.counts), NONE, ONE, ONE)
 
 
 @settings(max_examples=60, deadline=None)
@@ -73,7 +78,7 @@ def test_the_distributed_optimizer_holds_12_bytes_of_each_parameter_once(given):
 def test_whole_experts_see_the_tokens_of_their_own_device(given, name):
     """et = 1 at tensor t and b samples is the work of b / t samples at tensor 1."""
     given = {**given, "expert_tensor": 1, "expert": min(given["expert"], 8)}
-    routed = tuple(p for p in expert_products(read_model(name)) if p.held > 1)
+    routed = tuple(p for p in routed_products(name) if p.held > 1)
     shared = setting(name, micro_batch=given["tensor"], **given)
     alone = setting(name, micro_batch=1, **{**given, "tensor": 1})
     for one, other in zip(products_time(shared, routed), products_time(alone, routed), strict=True):
@@ -95,29 +100,29 @@ def test_the_all_to_all_of_whole_experts_stays_in_the_node_that_the_tensor_group
     far, near = setting("mixtral-8x7b", **both), setting("mixtral-8x7b", expert_tensor=1, **both)
     sent = 2 * 4096 / 4 * 2 * 4096 * ONE  # bytes a number, tokens of a device, experts of a token, hidden
     for at, members in ((far, 2.0), (near, 4.0)):
-        ring = Ring(4 * ONE, members * ONE)  # of 4, those who share a host of 8
-        assert layer_time(at, experts=True).expert.forward == 2 * exchange_time(at.network, ring, sent)
-    assert layer_time(near, experts=True).expert.forward < layer_time(far, experts=True).expert.forward / 3
+        group = Group(4 * ONE, members * ONE)  # of 4, those who share a host of 8
+        assert timed(at).expert.forward == 2 * exchange_time(at, group, sent)
+    assert timed(near).expert.forward < timed(far).expert.forward / 3
 
 
 @pytest.mark.parametrize(("name", "left"), [("mixtral-8x7b", 0.5), ("deepseek-v3", 1.0)])
 def test_whole_experts_gather_nothing_of_the_residual_unless_shared_ones_do(name, left):
     both = {"tensor": 8, "data": 2, "expert": 2}
-    gathered = (layer_time(setting(name, expert_tensor=et, **both), experts=True).tensor for et in (8, 1))
+    gathered = (timed(setting(name, expert_tensor=et, **both)).tensor for et in (8, 1))
     of_group, alone = (one.forward[0] for one in gathered)
     assert alone == pytest.approx(left * of_group, rel=1e-12)
 
 
 def test_experts_that_one_device_holds_alone_are_never_gathered_under_zero_3():
     at = setting("mixtral-8x7b", data=8, expert=8, zero=3, overlap=False)
-    shared = layer_parameters(at.model, experts=True) - routed_parameters(at.model)
-    once = ring_time(at.network, at.ring(8 * ONE), 2 * shared * ONE)
-    found = layer_time(at, experts=True).data
+    shared = layer_parameters(at.model, at.model.last_kind) - routed_parameters(at.model, at.model.last_kind)
+    once = gather_time(at, at.group(8 * ONE), 2 * shared * ONE)
+    found = timed(at).data
     assert (found.forward, found.backward) == (pytest.approx(once), pytest.approx(2 * once))
 
 
 def test_a_device_works_on_its_share_of_attention_and_of_experts():
     at = setting("mixtral-8x7b", tensor=4, data=4, expert=8, expert_tensor=2)
     routed = 3 * 4096 * 14336 * 8
-    rest = layer_parameters(at.model, experts=True) - routed
-    assert parameters_on_device(at, experts=True) == pytest.approx(rest / 4 + routed / (8 * 2))
+    rest = layer_parameters(at.model, at.model.last_kind) - routed
+    assert device_parameters(at, at.model.last_kind) == pytest.approx(rest / 4 + routed / (8 * 2))

@@ -6,7 +6,7 @@ import tomllib
 import pytest
 
 from debubble.core.errors import InputError
-from debubble.estimate.read_hardware import FOLDER, known_hardware, read_hardware
+from debubble.estimate.hardware import FOLDER, known_hardware, read_hardware
 
 ASKED = "A100-40GB A100-80GB B200 B300 GB200 GB300 H100 H200 MI300X MI325X MI355X"
 

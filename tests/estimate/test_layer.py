@@ -8,21 +8,24 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from debubble.config.layout import Layout, columns
-from debubble.estimate.constants import CONSTANTS
-from debubble.estimate.factors import GENERIC, Factor
-from debubble.estimate.hardware import cluster_of
+from debubble.estimate.constants import CONSTANTS, GENERIC, Factor
+from debubble.estimate.hardware import cluster_of, read_hardware
+from debubble.estimate.kernels import product_time
 from debubble.estimate.layer import layer_time
-from debubble.estimate.model import Model
-from debubble.estimate.products import product_time
-from debubble.estimate.read_hardware import read_hardware
+from debubble.estimate.model import transformer
 from debubble.estimate.read_model import read_model
 from debubble.estimate.setting import Setting
 
 A100 = cluster_of(read_hardware("A100-80GB"), 64)
 
 
-def timed(model, experts=False, **given):
-    return layer_time(Setting(model, A100, columns([Layout(**given)], model.layers)), experts=experts)
+def gpt(name, **sizes):
+    """GPT as Megatron-DeepSpeed trains it: no gate, biases, dropout."""
+    return replace(transformer(name, gated=False, **sizes), biases=True, dropout=True)
+
+
+def timed(model, **given):
+    return layer_time(Setting(model, A100, columns([Layout(**given)], model.layers)), model.last_kind)
 
 
 layouts = st.fixed_dictionaries(
@@ -42,7 +45,7 @@ layouts = st.fixed_dictionaries(
 @given(layouts, st.sampled_from(["llama3-8b", "gpt3-175b", "deepseek-v3", "qwen3-30b-a3b"]))
 def test_no_layer_is_faster_than_its_flops_at_the_peak(given, name):
     model = read_model(name)
-    found = timed(model, experts=model.experts is not None, **given)
+    found = timed(model, **given)
     assert (found.total.forward >= found.ideal.forward).all()
     assert (found.total.backward >= found.ideal.backward).all()
     assert (found.kernels.backward >= found.weight).all()
@@ -62,7 +65,7 @@ def test_more_samples_never_take_less_time_nor_less_time_each(given):
 
 def test_a_small_layer_takes_what_the_host_needs_to_issue_it():
     """vTrain single node: hidden 1,024, micro-batch 1, full recomputation: 3.5 to 3.9 ms a layer at tensor 1 to 4."""
-    model = Model("small", 24, 1024, 4096, 16, 16, 51200, gated=False, dropout=True, biases=True)
+    model = gpt("small", layers=24, hidden=1024, ffn=4096, heads=16, kv_heads=16, vocab=51200)
     for tensor in (1, 2, 4):
         total = timed(
             model,
@@ -78,7 +81,7 @@ def test_a_small_layer_takes_what_the_host_needs_to_issue_it():
 
 def test_heads_of_108_cost_a_third_more_where_scores_are_products():
     """BigScience: 78 layers of 13,824 at tensor 8: 64 heads (216) 121 s, 128 heads (108) 157 to 163 s."""
-    sizes = {"layers": 78, "hidden": 13824, "ffn": 55296, "vocab": 250880, "gated": False, "dropout": True}
+    sizes = {"layers": 78, "hidden": 13824, "ffn": 55296, "vocab": 250880}
     common = {
         "tensor": 8,
         "micro_batch": 4,
@@ -87,7 +90,7 @@ def test_heads_of_108_cost_a_third_more_where_scores_are_products():
         "fused_attention": False,
         "precision": "fp16",
     }
-    wide, odd = (timed(Model("m", heads=a, kv_heads=a, **sizes), **common).total for a in (64, 128))
+    wide, odd = (timed(gpt("m", heads=a, kv_heads=a, **sizes), **common).total for a in (64, 128))
     ratio = ((odd.both + odd.again) / (wide.both + wide.again))[0]
     assert ratio == pytest.approx(160 / 121, rel=0.15)
 
@@ -131,9 +134,8 @@ def test_a_stalling_cluster_costs_pipelines_across_nodes_alone_by_the_members_of
 
     def longer(**given):
         layout = columns([Layout(sequence=512, **given)], model.layers)
-        plain, stalled = (
-            layer_time(Setting(model, A100, layout, factors=f)).total.forward[0] for f in (GENERIC, factors)
-        )
+        settings = (Setting(model, A100, layout, factors=f) for f in (GENERIC, factors))
+        plain, stalled = (layer_time(setting, model.last_kind).total.forward[0] for setting in settings)
         return stalled / plain
 
     assert longer(tensor=8, pipeline=4) == pytest.approx(5, rel=0.02)

@@ -5,7 +5,7 @@ import json
 import pytest
 
 from debubble.core.errors import InputError
-from debubble.estimate.count import active_parameters, dense_products, parameters
+from debubble.estimate.count import active_parameters, feed_forward_products, parameters
 from debubble.estimate.read_model import model_of_config, read_model
 
 LLAMA = {
@@ -103,9 +103,9 @@ def test_an_unknown_model_type_is_planned_from_generic_fields_with_a_warning(tmp
 )
 def test_a_gate_is_what_the_type_is_known_for_or_else_what_the_activation_says(said, gated):
     model = model_of_config({**LLAMA, "model_type": "novel", **said}, "m", "m")
-    assert model.gated == gated
+    assert model.last_kind.feed_forward.gated == gated
     up_and_down = (3 if gated else 2) * 4096 * 14336
-    assert sum(p.weights for p in dense_products(model)) == up_and_down
+    assert sum(p.weights for p in feed_forward_products(4096, model.last_kind.feed_forward)) == up_and_down
 
 
 def test_the_field_that_tells_the_gate_of_an_unknown_type_is_named():

@@ -7,9 +7,8 @@ import pytest
 
 from debubble.config.layout import Layout
 from debubble.core.errors import InputError
-from debubble.estimate.factors import GENERIC, Factor
-from debubble.estimate.hardware import cluster_of
-from debubble.estimate.read_hardware import read_hardware
+from debubble.estimate.constants import GENERIC, Factor
+from debubble.estimate.hardware import cluster_of, read_hardware
 from debubble.estimate.read_model import read_model
 from debubble.planning.calibrate import calibrate
 from debubble.planning.measured import Row

@@ -8,9 +8,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from debubble.config.layout import Layout
-from debubble.estimate.factors import GENERIC, Factor
-from debubble.estimate.hardware import cluster_of
-from debubble.estimate.read_hardware import read_hardware
+from debubble.estimate.constants import GENERIC, Factor
+from debubble.estimate.hardware import cluster_of, read_hardware
 from debubble.estimate.read_model import known_models, read_model
 from debubble.planning.calibrate_layer import TINY, LayerRun, calibrate_layer, ends_pass, layer_pass, tiny
 from debubble.planning.priors import PRIOR, untold

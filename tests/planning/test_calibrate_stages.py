@@ -12,9 +12,9 @@ from debubble.config.layout import Layout
 from debubble.core.costs import Costs
 from debubble.core.errors import InputError
 from debubble.core.op import Kind
-from debubble.estimate.factors import GENERIC, Factor
-from debubble.estimate.hardware import cluster_of
-from debubble.estimate.read_hardware import read_hardware
+from debubble.estimate.constants import GENERIC, Factor
+from debubble.estimate.hardware import cluster_of, read_hardware
+from debubble.estimate.model import transformer
 from debubble.estimate.read_model import read_model
 from debubble.planning.calibrate_stages import StageRun, calibrate_stages
 from debubble.planning.judge import judge, simulated
@@ -142,7 +142,8 @@ def vocabulary_runs(shared, sequence):
     cluster = cluster_of(read_hardware("A100-80GB"), 8)
     for row in rows:
         sizes = {"layers": int(row["n_layers"]), "heads": int(row["n_heads"]), "vocab": int(row["vocab"])}
-        model = replace(read_model("gpt-3.6b"), kv_heads=sizes["heads"], tied=False, **sizes)
+        model = transformer("gpt", hidden=3072, ffn=12288, kv_heads=sizes["heads"], gated=False, **sizes)
+        model = replace(model, biases=True, dropout=True, positions=2048)
         layout = Layout(pipeline=8, microbatches=int(row["microbatches"]), sequence=sequence, sequence_parallel=False)
         durations = np.zeros((4, 8, 1), np.int64)
         for kind, name in ((Kind.F, "fwd"), (Kind.B, "bwd")):

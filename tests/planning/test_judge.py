@@ -11,12 +11,12 @@ from debubble.core.lower import lower
 from debubble.core.op import KINDS, Kind
 from debubble.core.schedule import Shape
 from debubble.core.simulate import simulate
-from debubble.estimate.hardware import cluster_of
+from debubble.estimate.hardware import cluster_of, read_hardware
 from debubble.estimate.network import hop_time
-from debubble.estimate.read_hardware import read_hardware
 from debubble.estimate.read_model import read_model
 from debubble.estimate.setting import Setting
-from debubble.planning.judge import judge, screen
+from debubble.planning.judge import judge
+from debubble.planning.screen import screen
 from debubble.schedules.catalog import build
 
 H100 = cluster_of(read_hardware("H100"), 64)
@@ -92,7 +92,7 @@ def _replayed(row):
     model = read_model("gpt-3.6b")
     cluster = cluster_of(read_hardware("A100-80GB"), 8)
     at = Setting(model, cluster, columns([Layout(pipeline=8, sequence=int(row["seq_len"]))], model.layers))
-    hop = hop_time(at.network, np.zeros(1), 2 * at.tokens * int(row["hidden"]))[0]
+    hop = hop_time(at, np.zeros(1), 2 * at.tokens * int(row["hidden"]))[0]
     transfers = np.zeros_like(durations)
     transfers[Kind.F, 1:] = transfers[Kind.B, :-1] = round(1e9 * hop)
     program = lower(build("1f1b", Shape(stages, m)))

@@ -10,8 +10,7 @@ from hypothesis import strategies as st
 from debubble.config.layout import Layout, even_split
 from debubble.core.errors import InputError
 from debubble.core.schedule import Shape
-from debubble.estimate.hardware import cluster_of
-from debubble.estimate.read_hardware import read_hardware
+from debubble.estimate.hardware import cluster_of, read_hardware
 from debubble.estimate.read_model import read_model
 from debubble.frameworks.backends import BACKENDS
 from debubble.frameworks.setup import Setup
@@ -149,7 +148,9 @@ def test_a_space_without_end_is_refused(monkeypatch):
 
 
 def test_experts_of_60_spread_over_every_divisor_that_the_devices_share():
-    model = replace(read_model("qwen3-30b-a3b"), experts=replace(read_model("qwen3-30b-a3b").experts, count=60))
+    model = read_model("qwen3-30b-a3b")
+    sixty = replace(model.last_kind, feed_forward=replace(model.experts, count=60))
+    model = replace(model, kinds=(sixty,))
     found = space(model, cluster_of(H100, 48), Choice(48, 48, tensor=(1,), pipeline=(1,)))
     assert {found.layout(row).expert for row in range(len(found))} == {1, 2, 3, 4, 6, 12}
 

@@ -7,8 +7,7 @@ import numpy as np
 import pytest
 
 from debubble.config.layout import Layout
-from debubble.estimate.hardware import cluster_of
-from debubble.estimate.read_hardware import read_hardware
+from debubble.estimate.hardware import cluster_of, read_hardware
 from debubble.estimate.read_model import read_model
 from debubble.planning.measured import TABLES, Row, read_table
 from debubble.planning.predict import constant_mfu, predict

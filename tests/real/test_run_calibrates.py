@@ -6,9 +6,8 @@ import pytest
 from debubble.config.layout import Layout
 from debubble.diagnosis.stage_costs import stage_costs
 from debubble.diagnosis.windows import summarise
-from debubble.estimate.factors import GENERIC
-from debubble.estimate.hardware import cluster_of
-from debubble.estimate.read_hardware import read_hardware
+from debubble.estimate.constants import GENERIC
+from debubble.estimate.hardware import cluster_of, read_hardware
 from debubble.estimate.read_model import read_model
 from debubble.planning.calibration_file import read_calibration
 from debubble.planning.judge import simulated

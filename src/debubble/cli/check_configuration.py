@@ -176,8 +176,7 @@ def _room(asked: Asked, checked: Checked) -> tuple[str, ...]:
         return (
             "full recomputation runs a forward again in each backward; --model and --gpu tell if there is room without",
         )
-    from ..estimate.hardware import cluster_of
-    from ..estimate.read_hardware import read_hardware
+    from ..estimate.hardware import cluster_of, read_hardware
     from ..estimate.read_model import read_model
     from ..frameworks.to_layout import laid_out
     from ..planning.recompute_need import room_without_recompute

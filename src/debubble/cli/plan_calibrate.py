@@ -11,7 +11,7 @@ from .console import warn
 
 if TYPE_CHECKING:
     from ..config.layout import Layout
-    from ..estimate.factors import Calibration
+    from ..estimate.constants import Calibration
     from ..estimate.hardware import Cluster
     from ..estimate.model import Model
     from ..planning.calibrate_stages import StageRun

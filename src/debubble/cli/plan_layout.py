@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from ..config.layout import Layout
-    from ..estimate.factors import Calibration
+    from ..estimate.constants import Calibration
     from ..estimate.hardware import Cluster, Hardware
     from ..estimate.model import Model
     from ..frameworks.setup import Backend
@@ -126,8 +126,7 @@ def _draw(asked: Planned, said: dict[str, Any], pictures: dict[str, Path]) -> No
 
 
 def _cluster(said: dict[str, Any], gpus: int) -> Cluster:
-    from ..estimate.hardware import cluster_of
-    from ..estimate.read_hardware import read_hardware
+    from ..estimate.hardware import cluster_of, read_hardware
 
     device, nodes = read_hardware(said["gpu"]), said["nodes"]
     if nodes is not None and gpus % nodes:

@@ -14,7 +14,7 @@ from .report import layout_row
 
 if TYPE_CHECKING:
     from ..config.layout import Layout, Plan
-    from ..estimate.factors import Calibration
+    from ..estimate.constants import Calibration
     from ..estimate.hardware import Cluster
     from ..estimate.model import Model
     from ..frameworks.setup import Backend
@@ -221,7 +221,7 @@ def factors_of(calibration: Calibration) -> dict[str, Any]:
 
 
 def _band(calibration: Calibration | None) -> str:
-    from ..estimate.factors import GENERIC
+    from ..estimate.constants import GENERIC
 
     return f"estimated ±{100 * (calibration or GENERIC).band:.0f} %"
 

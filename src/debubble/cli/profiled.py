@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from ..drawing.tables import duration, table
 
 if TYPE_CHECKING:
-    from ..estimate.factors import Calibration
+    from ..estimate.constants import Calibration
     from ..planning.calibrate_layer import LayerRun
     from ..runner.profile import Timed
 
@@ -24,7 +24,7 @@ def document(calibration: Calibration, runs: Sequence[LayerRun], ends: Mapping[s
         runs: the layer, and the narrow one.
         ends: embedding and head, where they were timed; they are held against the factors and are no part of them.
     """
-    from ..estimate.factors import GENERIC
+    from ..estimate.constants import GENERIC
     from ..planning.calibrate_layer import ends_pass, layer_pass
     from .plan_text import factors_of
 

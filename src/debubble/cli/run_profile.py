@@ -17,7 +17,7 @@ from .options import COUNT, together
 
 if TYPE_CHECKING:
     from ..config.layout import Layout
-    from ..estimate.factors import Calibration
+    from ..estimate.constants import Calibration
     from ..estimate.hardware import Hardware
     from ..estimate.model import Model
     from ..planning.calibrate_layer import LayerRun
@@ -78,8 +78,7 @@ def profile(layer: dict[str, Any], run: dict[str, Any], *, as_json: bool) -> Non
         InputError: what is missing or wrong on the command line, or a device that is not the one named.
         Refusal: the device has no room for one layer.
     """
-    from ..estimate.hardware import cluster_of
-    from ..estimate.read_hardware import read_hardware
+    from ..estimate.hardware import cluster_of, read_hardware
     from ..estimate.read_model import read_model
     from ..planning.calibrate_layer import LayerRun, calibrate_layer
     from .profiled import document, text
@@ -141,33 +140,37 @@ def layer_sizes(model: Model, layout: Layout) -> LayerSizes:
     Raises:
         InputError: heads, widths or experts that the groups cannot share out.
     """
+    from ..estimate.model import LatentAttention
     from ..runner.layer import Experts, Latent, LayerSizes
 
-    tensor, expert, e, latent = layout.tensor, layout.expert, model.experts, model.latent
-    if not model.has_experts(model.layers - 1):
-        e = None
-    shared = {"heads": model.heads, "ffn": e.width if e else model.ffn, "shared": e.shared if e else 0}
-    faults = [
-        Fault(f"tensor = {tensor}", f"it does not divide {name} {size}", "give one that does")
-        for name, size in shared.items()
-        if size % tensor
-    ]
+    tensor, expert, kind = layout.tensor, layout.expert, model.last_kind
+    mixer, e = kind.mixer, kind.experts
+    width, shared = (e.width, e.shared) if e else (kind.feed_forward.width, 0)
+    faults = []
+    for name, size in (("heads", mixer.heads), ("ffn", width), ("shared", shared)):
+        if size % tensor:
+            faults.append(Fault(f"tensor = {tensor}", f"it does not divide {name} {size}", "give one that does"))
     if expert > 1 and (e is None or e.count % expert):
         faults.append(Fault(f"expert = {expert}", f"it does not divide {e.count if e else 'no'} experts", "give one"))
     if faults:
         raise InputError(*faults)
+    latent, experts = None, None
+    if isinstance(mixer, LatentAttention):
+        latent = Latent(mixer.kv, mixer.query, mixer.rotary, mixer.value)
+    if e:
+        experts = Experts(e.count, e.count // expert, e.active, e.width // tensor, e.shared // tensor)
     return LayerSizes(
         hidden=model.hidden,
-        heads=model.heads // tensor,
-        kv_heads=max(model.kv_heads // tensor, 1),
-        head=model.head_width,
+        heads=mixer.heads // tensor,
+        kv_heads=max(mixer.kv_heads // tensor, 1),
+        head=mixer.head_width,
         ffn=model.ffn // tensor,
         vocab=-(-model.vocab // tensor),
-        gated=model.gated,
+        gated=kind.feed_forward.gated,
         biases=model.biases,
         rotary=model.positions == 0,
-        latent=Latent(latent.kv, latent.query, latent.rotary, latent.value) if latent else None,
-        experts=Experts(e.count, e.count // expert, e.active, e.width // tensor, e.shared // tensor) if e else None,
+        latent=latent,
+        experts=experts,
     )
 
 
@@ -185,7 +188,7 @@ def _refuse_other(device: Hardware, asked: str, name: str) -> None:
 
     A file of the user's own is taken to describe what is here.
     """
-    from ..estimate.read_hardware import known_hardware
+    from ..estimate.hardware import known_hardware
 
     words = set(name.lower().replace("-", " ").split())
     named = {known for known in known_hardware() if known.lower().split("-")[0] in words}

@@ -1,4 +1,4 @@
-"""The generic model's few constants: what kernels, links and hosts reach of their datasheets, and where each is from.
+"""What the generic model assumes of kernels, links and hosts, and the factors by which measured rows correct it.
 
 *Fitted* means: by least squares of log step time on dgxc-benchmarking, Megatron-Bridge, llm-foundry, NeMo 24.07,
 Korthikanti 2022, SimuMax's B200 rows and vTrain's single node, pulled towards the value first assumed; ``link`` and
@@ -9,7 +9,11 @@ device, fitted along, stands in its file.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, fields, replace
+
+import numpy as np
+from numpy.typing import NDArray
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,7 +27,7 @@ class Constants:
         core: share of its published rate that attention reaches, forward. Fitted; papers print the best length.
         core_back: what the backward reaches of that. FlashAttention-2 and 3 print 0.75 to 0.85.
         stream: share of memory bandwidth that element-wise kernels reach. Fitted.
-        eager: how many times the bytes element-wise kernels move where they are not fused. Fitted.
+        eager: how many times the bytes element-wise kernels move if they are not fused. Fitted.
         launch: seconds between the starts of two kernels on the device, at least: the usual figure.
         host: seconds that the host needs to issue the forward of one layer; the backward takes as long again. Fitted.
         issue: seconds that the host needs on top for each collective of the tensor group: the usual figure.
@@ -37,8 +41,8 @@ class Constants:
         far_latency: the same between nodes: from all-reduces of 8 to 256 MiB over 4 nodes of 8 B200, which take 0.3 ms
             longer than their bytes (stas00/ml-engineering@0cc3de50 network/benchmarks/README.md).
         call: seconds that starting a collective or a send takes whatever its size: the usual figure.
-        hidden_tensor: share of tensor collectives hidden where the layout overlaps them. Fitted.
-        hidden_data: share of data-parallel traffic hidden at most, where the layout overlaps it. Fitted.
+        hidden_tensor: share of tensor collectives hidden if the layout overlaps them. Fitted.
+        hidden_data: share of data-parallel traffic hidden at most, if the layout overlaps it. Fitted.
         microbatch: seconds of host work for each micro-batch and stage, forward and again backward. Fitted.
         step: seconds of each step outside everything else. Assumed.
         workspace: bytes that libraries of collectives and of products hold. From SimuMax's B200 rows.
@@ -68,3 +72,61 @@ class Constants:
 
 
 CONSTANTS = Constants()
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Factor:
+    """One correction.
+
+    Args:
+        value: what a predicted part is multiplied by: one number, or one for each layout, float64[n].
+        error: one standard error of it.
+    """
+
+    value: float | NDArray[np.float64] = 1.0
+    error: float | NDArray[np.float64] = 0.0
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Calibration:
+    """What was learned from measured rows.
+
+    Args:
+        kernels: on time spent in matrix products, attention and memory-bound operations.
+        tensor: on collectives of tensor, context and expert groups.
+        data: on data-parallel traffic.
+        transfer: on hops between ranks.
+        floor: on the shortest time that a layer takes.
+        stall: on that time where tensor groups of 8 wait for a pipeline that spans nodes; of others in proportion.
+        memory: on peak bytes.
+        rows: how many rows it was fitted on.
+        source: what they were.
+        band: relative error of a prediction, one standard deviation, 0 to 1.
+    """
+
+    kernels: Factor = Factor()
+    tensor: Factor = Factor()
+    data: Factor = Factor()
+    transfer: Factor = Factor()
+    floor: Factor = Factor()
+    stall: Factor = Factor()
+    memory: Factor = Factor()
+    rows: int = 0
+    source: str = ""
+    band: float = 0.15
+
+    def factors(self) -> dict[str, Factor]:
+        """All factors by name."""
+        values = {field.name: getattr(self, field.name) for field in fields(self)}
+        return {name: value for name, value in values.items() if isinstance(value, Factor)}
+
+    def rows_of(self, positions: Sequence[int]) -> Calibration:
+        """The factors of some layouts, if they differ from layout to layout."""
+        chosen = {}
+        for name, factor in self.factors().items():
+            if isinstance(factor.value, np.ndarray):
+                chosen[name] = Factor(factor.value[positions])
+        return replace(self, **chosen) if chosen else self  # type: ignore[arg-type]
+
+
+GENERIC = Calibration()

@@ -1,10 +1,27 @@
-"""Hardware: one device and the cluster it stands in, every figure with its source."""
+"""Hardware: one device and its cluster, read by name from ``data/hardware`` or from the user's own TOML file."""
 
 from __future__ import annotations
 
+import tomllib
 from dataclasses import dataclass, field
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+from ..core.errors import Fault, InputError, nearest
 
 GIGA = 1e9
+TERA = 1e12
+FOLDER = Path(__file__).resolve().parents[1] / "data" / "hardware"
+
+# Words of a file that every device needs, and those that it may leave out. See ``_from_table`` for what stands in then.
+_NEEDED = ("bf16_tflops", "memory_gb", "memory_tb_s", "link_gb_s")
+_OPTIONAL = (
+    *("fp8_tflops", "fp4_tflops", "vector_tflops", "units", "peer_gb_s", "domain", "nic_gb_s"),
+    *("achievable", "sustained", "flash", "native"),
+)
+_TEXT = ("name", "also", "sources")
+_LARGEST = 1e9  # no figure of a device, in the unit of its word, comes near it
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,7 +43,7 @@ class Hardware:
         native: the same in kernels written for this device (FlashAttention-3, cuDNN).
         domain: devices that ``link`` joins.
         nic: bytes per second to other nodes, a device, one way.
-        sources: where each figure comes from, by its name here.
+        sources: where each figure comes from, by its word in the file.
     """
 
     name: str
@@ -38,18 +55,19 @@ class Hardware:
     vector: float
     units: int
     achievable: float
-    sustained: float = 0.85
-    flash: float = 0.35
-    native: float = 0.7
-    domain: int = 8
-    nic: float = 50 * GIGA
+    sustained: float
+    flash: float
+    native: float
+    domain: int
+    nic: float
     sources: dict[str, str] = field(default_factory=dict)
 
     def peak(self, precision: str) -> float:
         """FLOP/s of a precision; fp16 runs as bf16, and what a device lacks runs at the next wider one."""
-        for name in {"fp4": ("fp4", "fp8"), "fp8": ("fp8",)}.get(precision, ()):
-            if name in self.flops:
-                return self.flops[name]
+        if precision == "fp4" and "fp4" in self.flops:
+            return self.flops["fp4"]
+        if precision in ("fp4", "fp8") and "fp8" in self.flops:
+            return self.flops["fp8"]
         return self.flops["bf16"]
 
 
@@ -73,5 +91,92 @@ class Cluster:
 
 
 def cluster_of(device: Hardware, gpus: int, *, gpus_per_node: int | None = None, nic: float | None = None) -> Cluster:
-    """A cluster of a device, with the node and the network that its vendor sells it with where none are given."""
+    """A cluster of a device, by default with the node and the network that its vendor sells it with."""
     return Cluster(device, gpus, gpus_per_node or device.domain, nic or device.nic)
+
+
+def read_hardware(text: str) -> Hardware:
+    """The device that a user means: a name, or a path to a TOML file.
+
+    Raises:
+        InputError: no such name (the nearest are given), or a figure that a file lacks.
+    """
+    path = Path(text)
+    if path.suffix == ".toml":
+        return _from_table(_load(path), str(path))
+    names = _names()
+    if text.lower() not in names:
+        raise nearest(text, names, "gpu")
+    return _from_table(_load(FOLDER / f"{names[text.lower()]}.toml"), text)
+
+
+def known_hardware() -> tuple[str, ...]:
+    """Names of all devices that come with the package, sorted."""
+    return tuple(sorted(_load(file)["name"] for file in FOLDER.glob("*.toml")))
+
+
+@cache
+def _names() -> dict[str, str]:
+    """Every name of a device, with the file that describes it."""
+    names: dict[str, str] = {}
+    for file in FOLDER.glob("*.toml"):
+        names[file.stem] = file.stem
+        names.update(dict.fromkeys(_load(file)["also"], file.stem))
+    return names
+
+
+def _load(path: Path) -> dict[str, Any]:
+    try:
+        return tomllib.loads(path.read_text(encoding="utf-8"))
+    except (ValueError, RecursionError) as error:
+        raise InputError(Fault(str(path), f"it cannot be read: {error}", "give a TOML file")) from None
+
+
+def _from_table(table: dict[str, Any], where: str) -> Hardware:
+    """A device from the words of a file.
+
+    The figures that stand in for what a file leaves out are those of today's usual data-centre devices: a peak outside
+    the matrix units of 1/16 (H100: 1/15), some 128 units, the shares of A100 and H100, hosts of 8 with a card of
+    400 Gb/s for each.
+    """
+    faults = _faults(table, where)
+    if faults:
+        raise InputError(*faults)
+    flops = {}
+    for precision in ("bf16", "fp8", "fp4"):
+        if f"{precision}_tflops" in table:
+            flops[precision] = table[f"{precision}_tflops"] * TERA
+    sources = dict(table.get("sources", {}))
+    return Hardware(
+        name=str(table.get("name", Path(where).stem)),
+        flops=flops,
+        memory=table["memory_gb"] * GIGA,
+        memory_rate=table["memory_tb_s"] * TERA,
+        link=table["link_gb_s"] * GIGA,
+        peer=table.get("peer_gb_s", table["link_gb_s"]) * GIGA,
+        vector=table.get("vector_tflops", table["bf16_tflops"] / 16) * TERA,
+        units=int(table.get("units", 128)),
+        achievable=table.get("achievable", 0.8),
+        sustained=table.get("sustained", 0.85),
+        flash=table.get("flash", 0.35),
+        native=table.get("native", 0.7),
+        domain=int(table.get("domain", 8)),
+        nic=table.get("nic_gb_s", 50) * GIGA,
+        sources={str(word): str(source) for word, source in sources.items()},
+    )
+
+
+def _faults(table: dict[str, Any], where: str) -> list[Fault]:
+    """What is missing, unknown or no figure."""
+    known = sorted((*_NEEDED, *_OPTIONAL))
+    faults = [Fault(f"{where}: {word}", "it is missing", f"add {word}") for word in _NEEDED if word not in table]
+    for word in sorted(table.keys() - {*known, *_TEXT}):
+        faults.append(Fault(f"{where}: {word}", "no device has such a figure", f"known: {', '.join(known)}"))
+    for word, value in table.items():
+        if word in known and not _is_figure(value):
+            faults.append(Fault(f"{where}: {word} = {value!r}", "a figure is a number above 0", "correct it"))
+    return faults
+
+
+def _is_figure(value: object) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool) and 0 < value < _LARGEST

@@ -1,84 +1,158 @@
-"""Kernels of one layer: its matrix products, its attention core, and what moves bytes alone."""
+"""Time of kernels: matrix products by their shape, attention by its length, element-wise work by its bytes."""
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 import numpy as np
-from numpy.typing import NDArray
 
+from .constants import Constants
 from .count import Product, core_flops
-from .held import accumulated_bytes, parameters_on_device
-from .products import ALIGNED, product_time, stream_time
-from .setting import Pass, Setting
+from .hardware import Hardware
+from .memory import accumulated_bytes, device_parameters
+from .model import Kind, Mixer
+from .setting import Column, Pass, Setting
 
-Column = NDArray[np.float64]
+TILE = 128  # rows and columns of the result that one multiprocessor works on at a time
+ALIGNED = 8  # elements of 2 bytes in 16: widths that are no multiple of it leave the matrix units idle (cuBLAS guide)
+
+# FlashAttention skips half of the scores of a causal model and computes them anew in the backward: 5 products for 2.
+FLASH_BACKWARD = 2.5
+PUBLISHED_WIDTH = 128  # of a head, for which papers print what attention reaches
+HALF_WIDTH = 32  # width at which it reaches half of its best rate: assumed from what papers print at 64, 128 and 256
+
+# Bytes that unfused element-wise kernels read and write, counted with numbers of 2 bytes and masks of 1.
+SCORES = (4, 6)  # of each score of attention, forward and backward: softmax; its gradient also reads the result
+SCORES_DROPOUT = (9, 11)  # with dropout: read, write and mask more
+RESIDUAL = (20, 24)  # of each number of the residual: two norms (8), two dropouts and additions (12); gradients of both
+ROTARY = 4  # of each query and key: read and written
+GATED = (6, 10)  # of each number between the products: gate and up read, product written; backward both again
+PLAIN = (4, 6)  # the same if there is no gate
+ROUTED = 24  # of each number sent to an expert: sorted, sent, put back and weighted
+CAST = 4.0  # of each number cast to 8 bits and its transpose: read 2, write 1 twice
+LAYER_KERNELS = 10  # element-wise kernels of a dense layer, forward; those of experts are about twice as many
+EXPERT_KERNELS = 20
 
 
-def products_time(at: Setting, products: tuple[Product, ...]) -> list[Column]:
-    """Seconds of F, I and W in the matrix products.
+def product_time(
+    device: Hardware, constants: Constants, sides: tuple[Column, Column, Column], peak: Column, count: Column
+) -> Column:
+    """Seconds of ``count`` products of [rows, inner] by [inner, outer] that run as one batch, on one device.
+
+    The device's achievable rate, less what the last wave of tiles and the ends of each tile's loop leave idle, or the
+    traffic of operands and result if that takes longer; and one launch.
+
+    Args:
+        device: on what.
+        constants: of the generic model.
+        sides: rows, inner (summed over) and outer of each product.
+        peak: FLOP/s of the precision.
+        count: products in the batch.
+    """
+    rows, inner, outer = sides
+    waves = np.ceil(rows / TILE) * np.ceil(outer / TILE) * count / device.units
+    full = waves / (waves + constants.half_units)
+    deep = inner / (inner + constants.half_inner)
+    arithmetic = 2 * rows * inner * outer / (peak * device.achievable * device.sustained * full * deep)
+    moved = 2 * (rows * inner + inner * outer + rows * outer) / (device.memory_rate * constants.stream)
+    busy: Column = count * np.maximum(arithmetic, moved) + constants.launch
+    return busy
+
+
+def stream_time(device: Hardware, constants: Constants, moved: Column, kernels: int) -> Column:
+    """Seconds of so many element-wise kernels that together move these bytes to and from memory, on one device."""
+    return moved / (device.memory_rate * constants.stream) + kernels * constants.launch
+
+
+def products_time(setting: Setting, products: Iterable[Product]) -> tuple[Column, Column, Column]:
+    """Seconds of F, I and W in the matrix products of a layer.
 
     An expert on et devices of a tensor group of t sees the tokens of et / t of that group at a time.
     """
-    device, constants, tensor = at.cluster.device, at.constants, at.layouts.tensor
-    sums = [np.zeros(len(at.layouts)) for _ in range(3)]
-    for p in products:
-        shards = at.layouts.expert_tensor if p.held > 1 else tensor
-        inner = p.inner / (shards if p.split == "inner" else 1.0) + 0 * tensor
-        outer = p.outer / (shards if p.split == "outer" else 1.0) + 0 * tensor
-        held = np.maximum(p.held / at.layouts.expert, 1.0) if p.held > 1 else np.ones_like(tensor)
-        rows = at.tokens * p.copies / held * (shards / tensor)
-        for position, sides in enumerate(((rows, inner, outer), (rows, outer, inner), (inner, rows, outer))):
-            sums[position] = sums[position] + product_time(device, constants, sides, at.rate, held)
-    return sums
+    device, constants, layouts = setting.cluster.device, setting.constants, setting.layouts
+    ones = np.ones(len(layouts))
+    forward, inputs, weight = 0 * ones, 0 * ones, 0 * ones
+    for product in products:
+        routed = product.held > 1
+        shards = layouts.expert_tensor if routed else layouts.tensor
+        inner, outer = product.inner * ones, product.outer * ones
+        if product.split == "inner":
+            inner = product.inner / shards
+        if product.split == "outer":
+            outer = product.outer / shards
+        held = np.maximum(product.held / layouts.expert, 1.0) if routed else ones
+        rows = setting.tokens * product.copies / held * (shards / layouts.tensor)
+        forward = forward + product_time(device, constants, (rows, inner, outer), setting.peak, held)
+        inputs = inputs + product_time(device, constants, (rows, outer, inner), setting.peak, held)
+        weight = weight + product_time(device, constants, (inner, rows, outer), setting.peak, held)
+    return forward, inputs, weight
 
 
-def core_time(at: Setting) -> Pass:
+def core_time(setting: Setting, mixer: Mixer) -> Pass:
     """Seconds of scores, softmax and values, fused or in plain products as each layout has it."""
-    fused, plain = _fused_core(at), _plain_core(at)
-    pick = at.layouts.fused_attention > 0
-    return Pass(*(np.where(pick, getattr(fused, n), getattr(plain, n)) for n in ("forward", "backward", "again")))
+    fused, plain = _fused_core(setting, mixer), _plain_core(setting, mixer)
+    is_fused = setting.layouts.fused_attention > 0
+    return Pass(
+        np.where(is_fused, fused.forward, plain.forward),
+        np.where(is_fused, fused.backward, plain.backward),
+        np.where(is_fused, fused.again, plain.again),
+    )
 
 
-def _fused_core(at: Setting) -> Pass:
-    """Flash attention: scores stay on the chip, half of them skipped where causal; the backward makes them again."""
-    flops = core_flops(at.model, 1.0) * at.layouts.sequence * at.tokens / at.layouts.tensor
-    width = at.model.head_width
-    published = np.where(at.layouts.fused_kernels > 0, at.cluster.device.native, at.cluster.device.flash)
-    reached = at.constants.core * published * width / (width + 32) * 1.25  # published at a head of 128
-    forward = flops / (at.rate16 * reached) + at.constants.launch
-    return Pass(forward, 2.5 * forward / at.constants.core_back, forward)
+def _fused_core(setting: Setting, mixer: Mixer) -> Pass:
+    """Flash attention: scores stay on the chip, half of them skipped if causal; the backward makes them again."""
+    layouts, device, constants = setting.layouts, setting.cluster.device, setting.constants
+    flops = core_flops(setting.model, mixer, 1.0) * layouts.sequence * setting.tokens / layouts.tensor
+    published = np.where(layouts.fused_kernels > 0, device.native, device.flash)
+    by_width = mixer.head_width / (mixer.head_width + HALF_WIDTH) * (1 + HALF_WIDTH / PUBLISHED_WIDTH)
+    forward = flops / (setting.peak_16bit * (constants.core * published * by_width)) + constants.launch
+    return Pass(forward, FLASH_BACKWARD * forward / constants.core_back, forward)
 
 
-def _plain_core(at: Setting) -> Pass:
+def _plain_core(setting: Setting, mixer: Mixer) -> Pass:
     """Batched products with all scores written to memory; odd head widths leave the matrix units idle."""
-    model, device, constants = at.model, at.cluster.device, at.constants
-    heads = at.layouts.micro_batch * model.heads / at.layouts.tensor
-    rows, length = at.layouts.sequence / at.layouts.context, at.layouts.sequence
-    width = np.full_like(rows, model.head_width)
-    rate = at.rate16 if model.head_width % ALIGNED == 0 else np.full_like(rows, device.vector)
-    scores = product_time(device, constants, (rows, width, length), rate, heads)
-    values = product_time(device, constants, (rows, length, width), rate, heads)
-    element = heads * rows * length
-    forward = scores + values + stream_time(device, constants, element * (9 if model.dropout else 4), 2)
-    backward = 2 * (scores + values) + stream_time(device, constants, element * (11 if model.dropout else 6), 2)
+    layouts, device, constants = setting.layouts, setting.cluster.device, setting.constants
+    heads = layouts.micro_batch * mixer.heads / layouts.tensor
+    rows, length = layouts.sequence / layouts.context, layouts.sequence
+    width = np.full_like(rows, mixer.head_width)
+    peak = setting.peak_16bit
+    if mixer.head_width % ALIGNED:
+        peak = np.full_like(rows, device.vector)
+    scores = product_time(device, constants, (rows, width, length), peak, heads)
+    values = product_time(device, constants, (rows, length, width), peak, heads)
+    elements = heads * rows * length
+    ahead, back = SCORES_DROPOUT if setting.model.dropout else SCORES
+    forward = scores + values + stream_time(device, constants, elements * ahead, 2)
+    backward = 2 * (scores + values) + stream_time(device, constants, elements * back, 2)
     return Pass(forward, backward, forward)
 
 
-def streams_time(at: Setting, experts: bool) -> Pass:
-    """Norms, residuals and dropout (read and write 20 bytes an element forward, 24 backward), rotary, activation."""
-    model, device, constants = at.model, at.cluster.device, at.constants
-    residual = at.tokens * model.hidden / at.spread
-    grouped = at.tokens * (model.heads + 2 * model.kv_heads) * model.head_width / at.layouts.tensor
-    e = model.experts
-    width = e.shared + e.width * e.active if experts and e else model.ffn
-    inner = at.tokens * width / at.layouts.tensor
-    routed = at.tokens * model.hidden * e.active / at.layouts.tensor if experts and e else 0 * inner
-    own = parameters_on_device(at, experts)
-    narrow = np.where(at.rate > at.rate16, 4.0, 0.0) * (residual + grouped + inner)  # cast to 8 bits, both ways round
-    forward = 20 * residual + 4 * grouped + (6 if model.gated else 4) * inner + 24 * routed
-    backward = 24 * residual + 4 * grouped + (10 if model.gated else 6) * inner + 24 * routed
-    times = np.where(at.layouts.fused_kernels > 0, 1.0, at.constants.eager)
-    forward = forward * times + narrow
-    backward = backward * times + 2 * narrow + accumulated_bytes(at, own)
-    kernels = 20 if experts else 10
+def streams_time(setting: Setting, kind: Kind) -> Pass:
+    """Seconds of norms, residuals and dropout, rotary positions, activations, and of adding up gradients."""
+    model, device, constants, layouts = setting.model, setting.cluster.device, setting.constants, setting.layouts
+    mixer, feed_forward = kind.mixer, kind.feed_forward
+    residual = setting.tokens * model.hidden / setting.residual_shards
+    heads = setting.tokens * (mixer.heads + 2 * mixer.kv_heads) * mixer.head_width / layouts.tensor
+    inner = setting.tokens * feed_forward_width(kind) / layouts.tensor
+    between = GATED if feed_forward.gated else PLAIN
+    forward = RESIDUAL[0] * residual + ROTARY * heads + between[0] * inner
+    backward = RESIDUAL[1] * residual + ROTARY * heads + between[1] * inner
+    kernels = LAYER_KERNELS
+    if kind.experts:
+        routed = setting.tokens * model.hidden * kind.experts.active / layouts.tensor
+        forward, backward = forward + ROUTED * routed, backward + ROUTED * routed
+        kernels = EXPERT_KERNELS
+    eager = np.where(layouts.fused_kernels > 0, 1.0, constants.eager)
+    cast = np.where(setting.peak > setting.peak_16bit, CAST, 0.0) * (residual + heads + inner)
+    forward = forward * eager + cast
+    backward = backward * eager + 2 * cast + accumulated_bytes(setting, device_parameters(setting, kind))
     streamed = stream_time(device, constants, forward, kernels)
     return Pass(streamed, stream_time(device, constants, backward, 2 * kernels), streamed)
+
+
+def feed_forward_width(kind: Kind) -> int:
+    """Numbers of a token between the products of its feed-forward, those of all its experts together."""
+    experts = kind.experts
+    if experts:
+        return experts.shared + experts.width * experts.active
+    return kind.feed_forward.width

@@ -5,16 +5,17 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import NDArray
 
-from .count import Product, attention_products, core_flops, dense_products, expert_products, layer_flops
-from .host import with_host
+from .count import core_flops, layer_products, product_flops
 from .kernels import core_time, products_time, streams_time
-from .model import Model
-from .setting import Pass, Setting
-from .traffic import context_time, expert_time, gathered_time, reduced_time, tensor_time
+from .model import Kind
+from .setting import Column, Pass, Setting
+from .traffic import context_time, expert_time, residual_time, tensor_time, zero3_time
 
-Column = NDArray[np.float64]
+# Collectives that the host issues for the tensor group in one pass of a layer: two all-reduces, or with sequence
+# parallelism a gather and a scatter for each.
+REDUCES, GATHERS_AND_SCATTERS = 2, 4
+STALLING_GROUP = 8  # members of the tensor group for which the factor ``stall`` is counted
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -25,9 +26,9 @@ class LayerTime:
         ideal: FLOPs at the peak rate.
         kernels: matrix products, attention and element-wise work, ``ideal`` included.
         tensor: collectives of the tensor group; likewise ``context`` and ``expert``.
-        data: weights gathered and gradients scattered for this layer alone (ZeRO-3), where nothing hides them.
+        data: weights gathered and gradients scattered for this layer alone (ZeRO-3), as far as nothing hides them.
         weight: part of ``kernels.backward`` that W takes in a split backward, float64[n].
-        total: their sum, or the host's time where that is longer.
+        total: their sum, or the host's time if that is longer.
     """
 
     ideal: Pass
@@ -40,38 +41,73 @@ class LayerTime:
     total: Pass
 
 
-def layer_time(at: Setting, *, experts: bool = False) -> LayerTime:
-    """Seconds of one micro-batch in one layer, for each layout."""
-    every = attention_products(at.model) + _feed_forward(at.model, experts)
-    forward, inputs, weight = products_time(at, every)
-    core = core_time(at)
-    streams = streams_time(at, experts)
-    again = _recomputed(at, whole=forward + core.forward + streams.forward, core=core.again)
-    kernels = Pass(
-        forward + core.forward + streams.forward, inputs + weight + core.backward + streams.backward, again
-    ).scaled(at.factors.kernels.value)
-    group = at.factors.tensor.value
-    tensor, expert = tensor_time(at, every, reduced_time(at, experts) * group), expert_time(at, experts).scaled(group)
-    context = context_time(at, core).scaled(group)
-    data = gathered_time(at, kernels, experts).scaled(at.factors.data.value)
-    total = with_host(at, kernels + tensor + context + expert + data)
-    weight = weight * at.factors.kernels.value
-    return LayerTime(_ideal(at, experts), kernels, tensor, context, expert, data, weight, total)
+def layer_time(setting: Setting, kind: Kind) -> LayerTime:
+    """Seconds of one micro-batch in one layer of a kind, for each layout."""
+    factors = setting.factors
+    products = layer_products(setting.model.hidden, kind)
+    forward, inputs, weight = products_time(setting, products)
+    core, streams = core_time(setting, kind.mixer), streams_time(setting, kind)
+    whole = forward + core.forward + streams.forward
+    backward = inputs + weight + core.backward + streams.backward
+    kernels = Pass(whole, backward, _recomputed(setting, core.again, whole)).scaled(factors.kernels.value)
+    tensor = tensor_time(setting, products, residual_time(setting, kind) * factors.tensor.value)
+    context = context_time(setting, kind, core).scaled(factors.tensor.value)
+    expert = expert_time(setting, kind).scaled(factors.tensor.value)
+    data = zero3_time(setting, kind, kernels).scaled(factors.data.value)
+    return LayerTime(
+        ideal=_ideal(setting, kind),
+        kernels=kernels,
+        tensor=tensor,
+        context=context,
+        expert=expert,
+        data=data,
+        weight=weight * factors.kernels.value,
+        total=with_host(setting, kernels + tensor + context + expert + data),
+    )
 
 
-def _feed_forward(model: Model, experts: bool) -> tuple[Product, ...]:
-    return expert_products(model) if experts else dense_products(model)
-
-
-def _ideal(at: Setting, experts: bool) -> Pass:
-    once = layer_flops(at.model, 0, experts=experts) / at.rate
-    # the core's FLOPs grow with the sequence, which differs from layout to layout
-    core = core_flops(at.model, 1.0) * at.layouts.sequence / at.rate
-    forward = (once + core) * at.tokens / at.layouts.tensor
+def _ideal(setting: Setting, kind: Kind) -> Pass:
+    """FLOPs over the peak, 1 : 2 forward and backward; those of the core grow with each layout's sequence."""
+    once = product_flops(setting.model, kind) / setting.peak
+    core = core_flops(setting.model, kind.mixer, 1.0) * setting.layouts.sequence / setting.peak
+    forward = (once + core) * setting.tokens / setting.layouts.tensor
     return Pass(forward, 2 * forward, np.zeros_like(forward))
 
 
-def _recomputed(at: Setting, whole: Column, core: Column) -> Column:
-    by_mode = np.stack([np.zeros_like(whole), core, whole])
-    found: Column = by_mode[at.layouts.recompute.astype(np.int64), np.arange(len(whole))]
-    return found
+def _recomputed(setting: Setting, core: Column, whole: Column) -> Column:
+    """Kernels that run again: none, the attention core alone (selective), or all."""
+    recompute = setting.layouts.recompute
+    return np.select([recompute == 1, recompute == 2], [core, whole], 0.0)
+
+
+def with_host(setting: Setting, device: Pass) -> Pass:
+    """A layer takes about as long as the slower of its device and the host that issues it, whatever its size.
+
+    If the host waits for each kernel, the two add up.
+    """
+    constants, layouts, tensor = setting.constants, setting.layouts, setting.layouts.tensor
+    collectives = np.where(layouts.sequence_parallel > 0, GATHERS_AND_SCATTERS, REDUCES)
+    calls = np.where(tensor > 1, collectives, 0) * layouts.pieces * constants.issue
+    slowest_host = 1 + constants.jitter * (tensor - 1)
+    host = (constants.host + calls) * slowest_host * setting.factors.floor.value * _stalled(setting)
+    power = np.where(layouts.blocking_launches > 0, 1.0, constants.blend)
+
+    def slower(busy: Column) -> Column:
+        longer, shorter = np.maximum(busy, host), np.minimum(busy, host)
+        return longer * (1 + (shorter / longer) ** power) ** (1 / power)
+
+    again = np.where(layouts.recompute == 2, slower(device.again), device.again)
+    return Pass(slower(device.forward), slower(device.backward), again)
+
+
+def _stalled(setting: Setting) -> Column:
+    """How many times longer the host takes if tensor groups wait for a pipeline that spans nodes.
+
+    1 unless measured rows say otherwise: some clusters lose milliseconds a layer for each member of the group, whatever
+    the micro-batch.
+    """
+    layouts = setting.layouts
+    waits = (layouts.pipeline > 1) & (layouts.tensor > 1) & (layouts.gpus > setting.cluster.gpus_per_node)
+    more = (setting.factors.stall.value - 1) * layouts.tensor / STALLING_GROUP
+    times: Column = np.where(waits, np.maximum(1 + more, 0.0), 1.0)
+    return times

@@ -1,4 +1,4 @@
-"""The setting: a model, where it runs and how it lies there; and a pass, the three times of all that runs in it."""
+"""The setting: a model, where it runs and how it is laid out; and a pass, the three times of all that runs in it."""
 
 from __future__ import annotations
 
@@ -8,13 +8,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..config.layout import PRECISIONS, Layouts
-from .constants import CONSTANTS, Constants
-from .factors import GENERIC, Calibration
+from .constants import CONSTANTS, GENERIC, Calibration, Constants
 from .hardware import Cluster
 from .model import Model
-from .network import Network, Ring
 
-Column = NDArray[np.float64]
+Column = NDArray[np.float64]  # one number for each layout
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -39,8 +37,26 @@ class Pass:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
+class Group:
+    """Devices that reduce, gather or exchange together.
+
+    Args:
+        members: devices in it, float64[n].
+        near: of them, how many share a node: their cards carry its traffic together.
+    """
+
+    members: Column
+    near: Column
+
+    @property
+    def crossings(self) -> Column:
+        """Steps of a ring over it that leave a node."""
+        return np.where(self.members > self.near, self.members / self.near, 0.0)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
 class Setting:
-    """What every function of this room needs: the model, where it runs, how it lies there, and the constants."""
+    """What every function of this room needs: the model, where it runs, its layouts, and the constants."""
 
     model: Model
     cluster: Cluster
@@ -54,32 +70,28 @@ class Setting:
         return self.layouts.micro_batch * self.layouts.sequence / self.layouts.context
 
     @property
-    def rate(self) -> Column:
+    def peak(self) -> Column:
         """Peak FLOP/s of the precision of each layout."""
         peaks = np.array([self.cluster.device.peak(name) for name in PRECISIONS])
-        found: Column = peaks[self.layouts.precision.astype(np.int64)]
-        return found
+        chosen: Column = peaks[self.layouts.precision.astype(np.int64)]
+        return chosen
 
     @property
-    def rate16(self) -> Column:
-        """Peak FLOP/s at 16 bits: attention and the head stay there."""
+    def peak_16bit(self) -> Column:
+        """Peak FLOP/s at 16 bits: attention and the head stay there whatever the precision."""
         return np.full(len(self.layouts), self.cluster.device.peak("bf16"))
 
     @property
-    def spread(self) -> Column:
-        """Devices among which norms and dropout are split: the tensor group with sequence parallelism, else 1."""
+    def residual_shards(self) -> Column:
+        """Devices among which the residual is split between products: the tensor group with sequence parallelism."""
         return np.where(self.layouts.sequence_parallel > 0, self.layouts.tensor, 1.0)
 
     @property
-    def blocking(self) -> NDArray[np.bool_]:
-        """Where a hop takes up both of its ranks and passes no other."""
-        return self.layouts.blocking_sends > 0
+    def is_fp16(self) -> NDArray[np.bool_]:
+        """Which layouts accumulate gradients in 16 bits (fp16); all others do in fp32."""
+        chosen: NDArray[np.bool_] = self.layouts.precision == PRECISIONS.index("fp16")
+        return chosen
 
-    @property
-    def network(self) -> Network:
-        """Links and cards."""
-        return Network(self.cluster, self.constants)
-
-    def ring(self, members: Column, stride: Column | float = 1.0) -> Ring:
+    def group(self, members: Column, stride: Column | float = 1.0) -> Group:
         """A group whose members are ``stride`` devices apart."""
-        return Ring(members, np.clip(np.floor(self.cluster.gpus_per_node / stride), 1, members))
+        return Group(members, np.clip(np.floor(self.cluster.gpus_per_node / stride), 1, members))

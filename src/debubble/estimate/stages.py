@@ -1,53 +1,40 @@
-"""Stages: layers, embedding and head added up into the time and the parameters of each slice of the model."""
+"""Stages: layers, embedding and head added up into the time of each slice of the model."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import NDArray
 
-from .count import embedding_parameters, layer_parameters, routed_parameters
-from .ends import embedding_time, head_time
+from .kernels import product_time, stream_time
 from .layer import LayerTime, layer_time
-from .setting import Pass, Setting
+from .memory import StageLayers, accumulated_bytes
+from .network import reduce_time
+from .setting import Column, Pass, Setting
 
-Column = NDArray[np.float64]
+# Bytes of each logit that the loss moves in fp32: cast, largest, difference, exponential, sum and quotient forward;
+# copy, difference and cast back to 16 bits backward. And the kernels that move them.
+LOSS, LOSS_KERNELS = 36, 8
+LOSS_BACKWARD, LOSS_BACKWARD_KERNELS = 22, 4
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Blocks:
-    """What a model is made of: seconds of one micro-batch in each kind of layer and at the ends.
+class ModelTime:
+    """Seconds of one micro-batch in each kind of layer and at the ends of the pipeline.
 
     Args:
-        dense: a layer with a dense feed-forward.
-        expert: a layer with a mixture of experts, or None where the model has none.
+        layers: of each kind of the model.
         embedding: kernels and collectives of the first stage.
-        head: kernels of the last stage; ``head_tensor`` its collectives, ``head_ideal`` its FLOPs at the peak.
-        head_tensor: see ``head``.
-        head_ideal: see ``head``.
+        head: kernels of the last stage.
+        head_tensor: its collectives.
+        head_ideal: its FLOPs at the peak.
     """
 
-    dense: LayerTime
-    expert: LayerTime | None
+    layers: tuple[LayerTime, ...]
     embedding: Pass
     head: Pass
     head_tensor: Pass
     head_ideal: Column
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class Slice:
-    """Which layers a stage holds: dense ones, ones with experts, those that are recomputed, and the ends.
-
-    Each is float64[n] or float64[stages].
-    """
-
-    dense: Column
-    expert: Column
-    again: Column
-    first: Column
-    last: Column
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -69,72 +56,79 @@ class StageTime:
     data: Column
 
 
-def blocks(at: Setting) -> Blocks:
+def model_time(setting: Setting) -> ModelTime:
     """Time of each kind of layer and of the ends, for each layout of a setting."""
-    kernels, reduced = head_time(at)
-    heads = 1 + at.model.next_heads
-    ideal = 6.0 * heads * at.tokens * at.model.hidden * at.model.vocab / at.layouts.tensor / at.rate
-    scale = at.factors.kernels.value
-    return Blocks(
-        layer_time(at),
-        layer_time(at, experts=True) if at.model.experts else None,
-        embedding_time(at).scaled(scale),
-        kernels.scaled(scale),
-        reduced.scaled(at.factors.tensor.value),
-        ideal,
+    model, factors = setting.model, setting.factors
+    kernels, collectives = head_time(setting)
+    head_flops = 6.0 * (1 + model.next_heads) * setting.tokens * model.hidden * model.vocab / setting.layouts.tensor
+    return ModelTime(
+        layers=tuple(layer_time(setting, kind) for kind in model.kinds),
+        embedding=embedding_time(setting).scaled(factors.kernels.value),
+        head=kernels.scaled(factors.kernels.value),
+        head_tensor=collectives.scaled(factors.tensor.value),
+        head_ideal=head_flops / setting.peak,
     )
 
 
-def stage_time(at: Setting, made_of: Blocks, held: Slice) -> StageTime:
+def embedding_time(setting: Setting) -> Pass:
+    """Rows gathered from a table that the tensor group shares, an all-reduce, and a scatter backward."""
+    device, constants, tensor = setting.cluster.device, setting.constants, setting.layouts.tensor
+    moved = 4 * setting.tokens * setting.model.hidden
+    gathered = stream_time(device, constants, moved, 3)
+    reduced = reduce_time(setting, setting.group(tensor), moved / 2)
+    table = accumulated_bytes(setting, setting.model.vocab * setting.model.hidden / tensor)
+    scattered = 2 * gathered + stream_time(device, constants, table, 2)
+    return Pass(gathered + reduced, scattered, np.zeros_like(gathered))
+
+
+def head_time(setting: Setting) -> tuple[Pass, Pass]:
+    """Kernels and collectives of the product with the vocabulary and of the loss over fp32 logits."""
+    device, constants, tensor = setting.cluster.device, setting.constants, setting.layouts.tensor
+    heads = 1 + setting.model.next_heads
+    tokens, hidden, outer = setting.tokens, np.full_like(tensor, setting.model.hidden), setting.model.vocab / tensor
+    peak, one = setting.peak_16bit, np.ones_like(tensor)
+    forward = product_time(device, constants, (tokens, hidden, outer), peak, one)
+    inputs = product_time(device, constants, (tokens, outer, hidden), peak, one)
+    weight = product_time(device, constants, (hidden, tokens, outer), peak, one)
+    logits = tokens * outer
+    loss = stream_time(device, constants, LOSS * logits, LOSS_KERNELS)
+    summed = accumulated_bytes(setting, hidden * outer)
+    gradient = stream_time(device, constants, LOSS_BACKWARD * logits + summed, LOSS_BACKWARD_KERNELS)
+    nothing = np.zeros_like(forward)
+    reduced = reduce_time(setting, setting.group(tensor), 2 * tokens * setting.model.hidden)
+    kernels = Pass(heads * (forward + loss), heads * (inputs + weight + gradient), nothing)
+    return kernels, Pass(nothing, heads * reduced, nothing)
+
+
+def stage_time(setting: Setting, times: ModelTime, stage: StageLayers) -> StageTime:
     """Add up a stage; extra prediction heads bring a layer each, which runs on the last stage."""
-    extra = held.last * at.model.next_heads
-    moe = at.model.has_experts(at.model.layers - 1)
-    counts = (
-        (made_of.dense, held.dense + (0 if moe else extra)),
-        (made_of.expert, held.expert + (extra if moe else 0)),
-    )
-    layers = held.dense + held.expert
-    share = np.where(layers > 0, np.minimum(held.again, layers) / np.maximum(layers, 1), 0.0)
-    sums = {name: np.zeros_like(held.dense * at.tokens) for name in StageTime.__slots__}
-    for block, count in counts:
-        if block is None:
-            continue
-        again = count * share
-        sums["forward"] += count * block.total.forward
-        sums["backward"] += count * block.total.backward + again * block.total.again
-        sums["weight"] += count * block.weight
-        sums["ideal"] += count * block.ideal.both
-        sums["recompute"] += again * block.total.again
-        for name in ("tensor", "context", "expert", "data"):
-            sums[name] += count * getattr(block, name).both
-    _add_ends(at, made_of, held, sums)
-    told = sum(sums[n] for n in ("ideal", "recompute", "tensor", "context", "expert", "data"))
-    sums["kernels"] = sums["forward"] + sums["backward"] - told
+    model = setting.model
+    sums = {name: np.zeros_like(stage.layers * setting.tokens) for name in StageTime.__slots__}
+    for kind, layer, held in zip(model.kinds, times.layers, stage.counts, strict=True):
+        count = held
+        if kind is model.last_kind:
+            count = held + stage.last * model.next_heads
+        again = count * stage.recomputed_share * layer.total.again
+        sums["forward"] += count * layer.total.forward
+        sums["backward"] += count * layer.total.backward + again
+        sums["weight"] += count * layer.weight
+        sums["ideal"] += count * layer.ideal.both
+        sums["recompute"] += again
+        sums["tensor"] += count * layer.tensor.both
+        sums["context"] += count * layer.context.both
+        sums["expert"] += count * layer.expert.both
+        sums["data"] += count * layer.data.both
+    _add_ends(setting, times, stage, sums)
+    named = sums["ideal"] + sums["recompute"] + sums["tensor"] + sums["context"] + sums["expert"] + sums["data"]
+    sums["kernels"] = sums["forward"] + sums["backward"] - named
     return StageTime(**sums)
 
 
-def _add_ends(at: Setting, made_of: Blocks, held: Slice, sums: dict[str, Column]) -> None:
-    host = at.constants.microbatch * at.factors.floor.value
-    for name in ("forward", "backward"):
-        sums[name] += held.first * getattr(made_of.embedding, name) + host
-        sums[name] += held.last * (getattr(made_of.head, name) + getattr(made_of.head_tensor, name))
-    sums["tensor"] += held.last * made_of.head_tensor.both
-    sums["ideal"] += held.last * made_of.head_ideal
-    sums["weight"] += held.last * made_of.head.backward / 2
-
-
-def stage_parameters(at: Setting, held: Slice) -> tuple[Column, Column]:
-    """Parameters of a stage on one device, before ZeRO: what all replicas share, and its experts."""
-    model, tensor = at.model, at.layouts.tensor
-    routed = routed_parameters(model)
-    extra = held.last * model.next_heads
-    moe = model.has_experts(model.layers - 1)
-    dense = held.dense + (0 if moe else extra)
-    expert = held.expert + (extra if moe else 0)
-    own = dense * layer_parameters(model, experts=False)
-    if model.experts:
-        own = own + expert * (layer_parameters(model, experts=True) - routed)
-    ends = held.first * embedding_parameters(model)
-    alone = (at.layouts.pipeline == 1) & model.tied  # one matrix serves both ends where one device has both
-    ends = ends + held.last * np.where(alone, 0, model.vocab * model.hidden)
-    return (own + ends) / tensor, expert * routed / (at.layouts.expert * at.layouts.expert_tensor)
+def _add_ends(setting: Setting, times: ModelTime, stage: StageLayers, sums: dict[str, Column]) -> None:
+    host = setting.constants.microbatch * setting.factors.floor.value
+    head = times.head + times.head_tensor
+    sums["forward"] += stage.first * times.embedding.forward + host + stage.last * head.forward
+    sums["backward"] += stage.first * times.embedding.backward + host + stage.last * head.backward
+    sums["tensor"] += stage.last * times.head_tensor.both
+    sums["ideal"] += stage.last * times.head_ideal
+    sums["weight"] += stage.last * times.head.backward / 2  # of its products for inputs and weights, alike in size

@@ -2,101 +2,110 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import numpy as np
-from numpy.typing import NDArray
 
 from .count import Product
-from .held import own_and_routed
 from .kernels import products_time
-from .network import exchange_time, hop_time, ring_time
-from .setting import Pass, Setting
+from .memory import layer_shares
+from .model import Kind, LatentAttention
+from .network import exchange_time, gather_time, hop_time, reduce_time
+from .setting import Column, Pass, Setting
 
-Column = NDArray[np.float64]
 
-
-def reduced_time(at: Setting, experts: bool) -> Column:
+def residual_time(setting: Setting, kind: Kind) -> Column:
     """Seconds of a layer's two all-reduces of the residual, forward.
 
     Routed experts alone need the second only among the devices that share one: what these gather is of et / t tokens.
     """
-    tensor, shards = at.layouts.tensor, at.layouts.expert_tensor
-    volume = 2 * at.tokens * at.model.hidden
-    whole = ring_time(at.network, at.ring(tensor), volume, reduce=True)
-    if not experts or at.model.experts is None or at.model.experts.shared:
+    tensor, shards = setting.layouts.tensor, setting.layouts.expert_tensor
+    volume = 2 * setting.tokens * setting.model.hidden
+    whole = reduce_time(setting, setting.group(tensor), volume)
+    if kind.experts is None or kind.experts.shared:
         return 2 * whole
-    return whole + ring_time(at.network, at.ring(shards), volume * (shards / tensor), reduce=True)
+    return whole + reduce_time(setting, setting.group(shards), volume * (shards / tensor))
 
 
-def tensor_time(at: Setting, products: tuple[Product, ...], once: Column) -> Pass:
+def tensor_time(setting: Setting, products: Sequence[Product], once: Column) -> Pass:
     """All-reduces of the residual, ``once`` forward and again backward; a full recomputation repeats the forward's.
 
-    With sequence parallelism each is a gather and a scatter of half its time. Where products are cut in pieces, a
-    gather runs beside the piece that needs none of it, 1/t, and a backward's scatter beside the product for W; no more
-    than ``hidden_data`` of it is hidden, as of other traffic that shares the multiprocessors with products.
+    With sequence parallelism each is a gather and a scatter of half its time. If products are cut in pieces, a gather
+    runs beside the piece that needs none of it, 1/t, and a backward's scatter beside the product for W; no more than
+    ``hidden_data`` of it is hidden, as of other traffic that shares the multiprocessors with products.
     """
-    layouts = at.layouts
-    seen = once * np.where(layouts.tensor_overlap > 0, 1 - at.constants.hidden_tensor, 1.0)
+    layouts = setting.layouts
+    seen = once * np.where(layouts.tensor_overlap > 0, 1 - setting.constants.hidden_tensor, 1.0)
     forward, backward = seen, seen
-    cut = layouts.pieces > 1
-    if cut.any():  # else the products need not be timed once more
-        forward, backward = (np.where(cut, left, seen) for left in _beside_pieces(at, products, once))
+    in_pieces = layouts.pieces > 1
+    if in_pieces.any():  # else the products need not be timed once more
+        cut_forward, cut_backward = _beside_pieces(setting, products, once)
+        forward, backward = np.where(in_pieces, cut_forward, seen), np.where(in_pieces, cut_backward, seen)
     return Pass(forward, backward, np.where(layouts.recompute == 2, forward, 0.0))
 
 
-def _beside_pieces(at: Setting, products: tuple[Product, ...], once: Column) -> tuple[Column, Column]:
+def _beside_pieces(setting: Setting, products: Sequence[Product], once: Column) -> tuple[Column, Column]:
     """What the pieces of products leave unhidden, forward and backward."""
-    tensor = at.layouts.tensor
-    column, row = (products_time(at, tuple(p for p in products if p.split == split)) for split in ("outer", "inner"))
-    half, scale, most = once / 2, at.factors.kernels.value, at.constants.hidden_data
+    column = products_time(setting, [product for product in products if product.split == "outer"])
+    row = products_time(setting, [product for product in products if product.split == "inner"])
+    half, scale = once / 2, setting.factors.kernels.value
 
     def beside(product: Column) -> Column:
-        return half - np.minimum(most * half, scale * product)
+        return half - np.minimum(setting.constants.hidden_data * half, scale * product)
 
-    again = np.where(at.layouts.keep_gathered > 0, 0.0, beside(column[1]))  # gathered again for W
-    return half + beside(column[0] / tensor), beside(row[1] / tensor) + beside(column[2]) + again
+    gathered_for_weights = np.where(setting.layouts.keep_gathered > 0, 0.0, beside(column[1]))
+    forward = half + beside(column[0] / setting.layouts.tensor)
+    return forward, beside(row[1] / setting.layouts.tensor) + beside(column[2]) + gathered_for_weights
 
 
-def context_time(at: Setting, core: Pass) -> Pass:
+def context_time(setting: Setting, kind: Kind, core: Pass) -> Pass:
     """Keys and values passed around a ring beside the attention core; what the core does not hide counts."""
-    model, context = at.model, at.layouts.context
-    wide = model.latent.kv + model.latent.rotary if model.latent else 2 * model.kv_heads * model.head_width
-    shared = np.ones_like(context) if model.latent else at.layouts.tensor
-    block = 2 * at.tokens * wide / shared
-    apart = (at.layouts.tensor * context > at.cluster.gpus_per_node).astype(np.float64)
-    once = (context - 1) * hop_time(at.network, apart, block)
+    layouts, mixer = setting.layouts, kind.mixer
+    if isinstance(mixer, LatentAttention):  # compressed, every device of the tensor group has them whole
+        block = 2 * setting.tokens * (mixer.kv + mixer.rotary) / np.ones(len(layouts))
+    else:
+        block = 2 * setting.tokens * (2 * mixer.kv_heads * mixer.head_width) / layouts.tensor
+    crosses = (layouts.tensor * layouts.context > setting.cluster.gpus_per_node).astype(np.float64)
+    once = (layouts.context - 1) * hop_time(setting, crosses, block)
     forward = np.maximum(once - core.forward, 0)
-    return Pass(forward, np.maximum(2 * once - core.backward, 0), np.where(at.layouts.recompute == 2, forward, 0.0))
+    backward = np.maximum(2 * once - core.backward, 0)  # keys and values, and their gradients
+    return Pass(forward, backward, np.where(layouts.recompute == 2, forward, 0.0))
 
 
-def expert_time(at: Setting, experts: bool) -> Pass:
+def expert_time(setting: Setting, kind: Kind) -> Pass:
     """Tokens sent to their experts and back: two all-to-alls forward, two backward.
 
     Each device sends its 1/t of the tokens; those who share an expert are neighbours, so groups lie et devices apart.
     """
-    if not experts or at.model.experts is None:
-        nothing = np.zeros(len(at.layouts))
+    layouts = setting.layouts
+    if kind.experts is None:
+        nothing = np.zeros(len(layouts))
         return Pass(nothing, nothing, nothing)
-    group, shards = at.layouts.expert, at.layouts.expert_tensor
-    volume = 2 * at.tokens / at.layouts.tensor * at.model.experts.active * at.model.hidden
-    once = 2 * exchange_time(at.network, at.ring(group, shards), volume)
-    return Pass(once, once, np.where(at.layouts.recompute == 2, once, 0.0))
+    group = setting.group(layouts.expert, layouts.expert_tensor)
+    volume = 2 * setting.tokens / layouts.tensor * kind.experts.active * setting.model.hidden
+    once = 2 * exchange_time(setting, group, volume)
+    return Pass(once, once, np.where(layouts.recompute == 2, once, 0.0))
 
 
-def gathered_time(at: Setting, kernels: Pass, experts: bool) -> Pass:
-    """ZeRO-3: weights gathered in both passes, gradients scattered in the backward, beside the layer's own work."""
-    layouts = at.layouts
-    own, routed = own_and_routed(at, experts)
-    whole, few = at.ring(layouts.replicas, layouts.tensor), layouts.expert_replicas
-    once = ring_time(at.network, whole, 2 * (own + routed))
-    if experts:  # where other devices hold the same experts than the same attention, they are gathered by themselves
-        apart = at.ring(few, layouts.expert * layouts.expert_tensor)
-        alone = ring_time(at.network, whole, 2 * own) + ring_time(at.network, apart, 2 * routed)
-        once = np.where(few == layouts.replicas, once, alone)
-    on = layouts.zero == 3
-    hidden = np.where(layouts.overlap > 0, at.constants.hidden_data, 0.0)
+def zero3_time(setting: Setting, kind: Kind, kernels: Pass) -> Pass:
+    """ZeRO-3: weights gathered in both passes, gradients scattered in the backward, beside the layer's own work.
+
+    If fewer devices hold the same experts than the same attention, experts are gathered by themselves.
+    """
+    layouts = setting.layouts
+    shared, routed = layer_shares(setting, kind)
+    everyone, holders = layouts.replicas, layouts.expert_replicas
+    group = setting.group(everyone, layouts.tensor)
+    once = gather_time(setting, group, 2 * (shared + routed))
+    if kind.experts:
+        expert_group = setting.group(holders, layouts.expert * layouts.expert_tensor)
+        apart = gather_time(setting, group, 2 * shared) + gather_time(setting, expert_group, 2 * routed)
+        once = np.where(holders == everyone, once, apart)
+    sharded = layouts.zero == 3
+    most = np.where(layouts.overlap > 0, setting.constants.hidden_data, 0.0)
 
     def seen(traffic: Column, work: Column) -> Column:
-        return np.where(on, np.maximum(traffic * (1 - hidden), traffic - hidden * work), 0.0)
+        return np.where(sharded, np.maximum(traffic * (1 - most), traffic - most * work), 0.0)
 
-    again = np.zeros_like(once)
-    return Pass(seen(once, kernels.forward), seen(2 * once, kernels.backward + kernels.again), again)
+    backward = seen(2 * once, kernels.backward + kernels.again)
+    return Pass(seen(once, kernels.forward), backward, np.zeros_like(once))

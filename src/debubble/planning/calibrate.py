@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..core.errors import Fault, InputError
-from ..estimate.factors import Calibration, Factor
+from ..estimate.constants import Calibration, Factor
 from .posterior import NORMAL, Posterior, posterior
 from .predict import predict
 from .priors import MEMORY_PRIOR, NOISE, PRIOR, TAILS, corrected

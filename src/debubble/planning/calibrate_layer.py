@@ -13,12 +13,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..config.layout import Layout, columns
-from ..estimate.ends import embedding_time, head_time
-from ..estimate.factors import GENERIC, Calibration, Factor
+from ..estimate.constants import GENERIC, Calibration, Factor
 from ..estimate.hardware import Cluster
 from ..estimate.layer import layer_time
-from ..estimate.model import Latent, Model
-from ..estimate.setting import Pass, Setting
+from ..estimate.model import Attention, Experts, FeedForward, Kind, LatentAttention, Mixer, Model
+from ..estimate.setting import Setting
+from ..estimate.stages import embedding_time, head_time
 from .posterior import one_by_one, posterior
 from .priors import MEMORY_PRIOR, PRIOR, corrected
 
@@ -52,11 +52,17 @@ class LayerRun:
 
 
 def tiny(model: Model) -> Model:
-    """The same kind of layer, so narrow that a device is done with it before its host has issued it."""
-    latent = Latent(TINY, TINY if model.latent.query else 0, TINY, TINY // 2, TINY) if model.latent else None
-    experts = replace(model.experts, width=TINY, shared=TINY if model.experts.shared else 0) if model.experts else None
-    sizes = {"hidden": TINY, "ffn": 4 * TINY, "heads": 1, "kv_heads": 1, "head_size": TINY, "vocab": TINY}
-    return replace(model, **sizes, latent=latent, experts=experts)  # type: ignore[arg-type]
+    """A model of the same kind of layer, so narrow that a device is done with it before its host has issued it."""
+    last = model.last_kind
+    mixer: Mixer = Attention(1, 1, TINY)
+    if isinstance(last.mixer, LatentAttention):
+        query = TINY if last.mixer.query else 0
+        mixer = LatentAttention(1, TINY, query, TINY, TINY // 2, TINY)
+    feed_forward: FeedForward | Experts = FeedForward(4 * TINY, last.feed_forward.gated)
+    if last.experts:
+        feed_forward = replace(last.experts, width=TINY, shared=TINY if last.experts.shared else 0)
+    narrow = Kind(mixer, feed_forward)
+    return replace(model, hidden=TINY, vocab=TINY, kinds=(narrow,), pattern=(0,) * model.layers)
 
 
 def calibrate_layer(runs: tuple[LayerRun, ...], source: str = "") -> Calibration:
@@ -84,18 +90,17 @@ def calibrate_layer(runs: tuple[LayerRun, ...], source: str = "") -> Calibration
 
 def layer_pass(run: LayerRun, factors: Calibration) -> tuple[float, float]:
     """Seconds that the model gives the forward and the backward of a layer whose collectives are left out."""
-    at = _setting(run, factors)
-    experts = run.model.experts is not None and run.model.has_experts(run.model.layers - 1)
-    total = layer_time(at, experts=experts).total
+    total = layer_time(_setting(run, factors), run.model.last_kind).total
     return float(total.forward[0]), float(total.backward[0])
 
 
 def ends_pass(run: LayerRun, factors: Calibration) -> dict[str, tuple[float, float]]:
     """Seconds that the model gives the embedding, and the head with the loss."""
-    at = _setting(run, factors)
-    kernels: dict[str, Pass] = {"embedding": embedding_time(at), "head": head_time(at)[0]}
-    scale = float(factors.kernels.value)
-    return {name: (scale * float(one.forward[0]), scale * float(one.backward[0])) for name, one in kernels.items()}
+    setting, scale = _setting(run, factors), float(factors.kernels.value)
+    times = {}
+    for name, end in (("embedding", embedding_time(setting)), ("head", head_time(setting)[0])):
+        times[name] = scale * float(end.forward[0]), scale * float(end.backward[0])
+    return times
 
 
 def _setting(run: LayerRun, factors: Calibration) -> Setting:

@@ -23,7 +23,7 @@ from ..config.layout import Layout
 from ..core.costs import Costs
 from ..core.errors import Fault, InputError
 from ..core.op import Kind
-from ..estimate.factors import GENERIC, Calibration
+from ..estimate.constants import GENERIC, Calibration
 from ..estimate.hardware import Cluster
 from ..estimate.model import Model
 from .calibrate import band_of, likeliest, memory_of, steps_of

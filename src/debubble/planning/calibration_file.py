@@ -17,7 +17,7 @@ from typing import Any
 
 from ..config.layout import RECOMPUTE, SCHEDULES, Layout
 from ..core.errors import Fault, InputError
-from ..estimate.factors import GENERIC, Calibration, Factor
+from ..estimate.constants import GENERIC, Calibration, Factor
 from ..estimate.hardware import Cluster
 from ..estimate.model import Model
 from .calibrate import calibrate

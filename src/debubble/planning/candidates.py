@@ -25,7 +25,7 @@ def candidate_splits(model: Model, ranks: int, chunks: int, sequence: int) -> tu
 
 def head_in_layers(model: Model, sequence: int) -> float:
     """Work of the head and loss in times of the model's last layer: 1.1 for Llama 3 70B at 8,192 tokens."""
-    layer = layer_flops(model, sequence, experts=model.has_experts(model.layers - 1))
+    layer = layer_flops(model, model.last_kind, sequence)
     return 2.0 * model.hidden * model.vocab / layer
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import lru_cache
 from itertools import pairwise
 
@@ -19,35 +19,49 @@ from ..core.program import Program
 from ..core.schedule import Shape
 from ..core.simulate import simulate
 from ..core.timeline import Timeline
+from ..estimate.constants import GENERIC, Calibration
 from ..estimate.count import flops_per_token
-from ..estimate.factors import GENERIC, Calibration
 from ..estimate.hardware import Cluster
-from ..estimate.memory import activation_bytes, logits_bytes, passing_bytes, state_bytes
+from ..estimate.memory import (
+    StageLayers,
+    activation_bytes,
+    logits_bytes,
+    passing_bytes,
+    stage_parameters,
+    state_bytes,
+)
 from ..estimate.model import Model
 from ..estimate.network import hop_time
 from ..estimate.outside import data_time, optimizer_time, tied_time
 from ..estimate.setting import Setting
-from ..estimate.stages import Slice, StageTime, blocks, stage_parameters, stage_time
+from ..estimate.stages import StageTime, model_time, stage_time
 from ..schedules.catalog import build
 from .many_costs import windows
-from .screen import Screened, screen
-
-__all__ = ["Screened", "judge", "judge_all", "screen", "simulated"]
 
 Column = NDArray[np.float64]
 SECOND = 1e9  # nanoseconds
+HEAVY = 1.1  # times the mean stage: what a plan remarks on
+MEMORY = ("weights", "gradients", "optimizer", "activations", "logits", "other")
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _Case:
-    """One layout ready for simulation: what its stages hold and take, and three sets of costs.
+    """One layout ready for simulation.
 
-    Costs are those of stages that all take the mean with free transfers, of each stage's own time, and with hops.
+    Args:
+        layout: the layout.
+        setting: the same as a setting of one row.
+        held: what its stages hold.
+        stages: what they take.
+        program: its schedule, lowered.
+        durations: three sets of costs, int64[3, kinds, stages]: of stages that all take the mean with free transfers,
+            of each stage's own time, and of that with hops.
+        transfers: the delays that go with them.
     """
 
     layout: Layout
-    at: Setting
-    held: Slice
+    setting: Setting
+    held: StageLayers
     stages: StageTime
     program: Program
     durations: NDArray[np.int64]
@@ -71,20 +85,20 @@ def judge_all(
     Raises:
         InputError: a schedule does not suit its shape.
     """
-    plans: dict[int, Plan] = {}
-    alike: dict[tuple[object, ...], list[int]] = {}
+    same_program: dict[tuple[str, int, int, int], list[int]] = {}
     for number, layout in enumerate(layouts):
         shape = (layout.schedule, layout.pipeline, layout.microbatches, layout.chunks)
-        alike.setdefault(shape, []).append(number)
-    for numbers in alike.values():
+        same_program.setdefault(shape, []).append(number)
+    plans: dict[int, Plan] = {}
+    for numbers in same_program.values():
         cases = [_case(model, cluster, layouts[number], calibration) for number in numbers]
         spans = windows(
             cases[0].program,
             np.concatenate([case.durations for case in cases]),
             np.concatenate([case.transfers for case in cases]),
-        )
-        for place, (number, case) in enumerate(zip(numbers, cases, strict=True)):
-            plans[number] = _plan(model, cluster, case, spans[3 * place : 3 * place + 3].astype(float))
+        ).reshape(-1, 3)
+        for number, case, (even, unequal, real) in zip(numbers, cases, spans.tolist(), strict=True):
+            plans[number] = _plan(case, even, unequal, real)
     return [plans[number] for number in range(len(layouts))]
 
 
@@ -102,87 +116,43 @@ def simulated(
 
 
 def _case(model: Model, cluster: Cluster, layout: Layout, calibration: Calibration | None) -> _Case:
-    at = Setting(model, cluster, columns([layout], model.layers), factors=calibration or GENERIC)
-    held = slices(model, layout)
-    stages = stage_time(at, blocks(at), held)
-    program = _program(layout)
-    table = _durations(stages)
-    even = np.broadcast_to(np.rint(table.mean(axis=1, keepdims=True)).astype(np.int64), table.shape)
-    free = np.zeros_like(table)
-    hops = _transfers(at, program)
-    taken, delayed = (_taken(hops), free) if at.blocking[0] else (free, hops)
-    durations, transfers = np.stack([even, table, table + taken]), np.stack([free, free, delayed])
-    return _Case(layout, at, held, stages, program, durations, transfers)
+    setting = Setting(model, cluster, columns([layout], model.layers), factors=calibration or GENERIC)
+    held = stage_layers(model, layout)
+    stages = stage_time(setting, model_time(setting), held)
+    program = _program(layout.schedule, layout.pipeline, layout.microbatches, layout.chunks)
+    own = _durations(stages)
+    mean = np.rint(own.mean(axis=1, keepdims=True)).astype(np.int64)
+    even, free = np.broadcast_to(mean, own.shape), np.zeros_like(own)
+    hops = _transfers(setting, program)
+    if layout.blocking_sends:  # transfers are work of their ranks
+        durations, transfers = np.stack([even, own, own + _occupied(hops)]), np.stack([free, free, free])
+    else:
+        durations, transfers = np.stack([even, own, own]), np.stack([free, free, hops])
+    return _Case(layout, setting, held, stages, program, durations, transfers)
 
 
-def _plan(model: Model, cluster: Cluster, case: _Case, spans: Column) -> Plan:
-    """The plan of a case, from its windows: even stages and free transfers, its own stages, its own stages and hops."""
-    layout, at, held, stages, program = case.layout, case.at, case.held, case.stages, case.program
-    table = case.durations[1]
-    own = float(table[Kind.F].sum() + table[Kind.B].sum()) * program.schedule.microbatches / program.schedule.ranks
-    window, bubble, imbalance, transfer = spans[2], spans[0] - own, spans[1] - spans[0], spans[2] - spans[1]
-    data, update = _outside(at, program, held, stages)
-    busy = layout.microbatches / layout.pipeline * SECOND
-    ideal, recompute, tensor, context, expert, gathered = (
-        busy * float(getattr(stages, n).sum()) for n in ("ideal", "recompute", "tensor", "context", "expert", "data")
-    )
-    parts = Parts(
-        ideal,
-        0.0,
-        recompute,
-        tensor,
-        context,
-        expert,
-        float(bubble),
-        float(imbalance),
-        float(transfer),
-        gathered + data,
-        update,
-        at.constants.step * SECOND,
-    )
-    work = busy * float((stages.forward + stages.backward).sum())
-    parts = replace(parts, kernels=work - ideal - recompute - tensor - context - expert - gathered)
-    memory = _memory(at, program, held)
-    peak = memory.sum(axis=0)
-    fullest = int(peak.argmax())
-    tokens = layout.global_batch * layout.sequence
-    step = parts.step
-    flops = flops_per_token(model, layout.sequence) * tokens
-    return Plan(
-        layout=layout,
-        step=step,
-        parts=parts,
-        idle_share=max(0.0, float(1 - work / window)),
-        peak_bytes=tuple(int(b) for b in peak),
-        memory=dict(zip(NAMES, (int(b) for b in memory[:, fullest]), strict=True)),
-        tokens_per_second_per_gpu=tokens / (step / SECOND) / layout.gpus,
-        mfu=flops / (step / SECOND) / layout.gpus / cluster.device.peak(layout.precision),
-        fits=bool(peak.max() <= cluster.device.memory),
-        reasons=_reasons(model, layout, stages),
-    )
-
-
-def slices(model: Model, layout: Layout) -> Slice:
+def stage_layers(model: Model, layout: Layout) -> StageLayers:
     """What each stage of a layout holds, one entry a stage."""
     split = layout.split(model.layers)
-    first = np.concatenate([[0], np.cumsum(split)])
-    moe = np.array([sum(map(model.has_experts, range(a, b))) for a, b in pairwise(first)], float)
-    dense = np.array(split, float) - moe
+    edges = np.concatenate([[0], np.cumsum(split)]).tolist()
+    counts = np.array([model.counts_between(first, last) for first, last in pairwise(edges)], np.float64)
     stage = np.arange(len(split))
-    again = np.full(len(split), np.inf if layout.recompute_layers is None else layout.recompute_layers)
-    return Slice(dense, moe, again, (stage == 0).astype(float), (stage == len(split) - 1).astype(float))
+    limit = np.inf if layout.recompute_layers is None else layout.recompute_layers
+    return StageLayers(
+        counts=tuple(counts.T),
+        recomputed=np.full(len(split), limit),
+        first=(stage == 0).astype(float),
+        last=(stage == len(split) - 1).astype(float),
+    )
 
 
 @lru_cache(maxsize=64)
-def _lowered(schedule: str, ranks: int, microbatches: int, chunks: int) -> Program:
+def _program(schedule: str, ranks: int, microbatches: int, chunks: int) -> Program:
     return lower(build(schedule, Shape(ranks, microbatches, chunks)))
 
 
-def _program(layout: Layout) -> Program:
-    return _lowered(layout.schedule, layout.pipeline, layout.microbatches, layout.chunks)
-
-
 def _durations(stages: StageTime) -> NDArray[np.int64]:
+    """Of each kind of op and stage, nanoseconds."""
     table = np.zeros((KINDS, len(stages.forward)))
     weight = np.minimum(stages.weight, stages.backward)
     table[Kind.F], table[Kind.B] = stages.forward, stages.backward
@@ -190,21 +160,23 @@ def _durations(stages: StageTime) -> NDArray[np.int64]:
     return np.rint(SECOND * table).astype(np.int64)
 
 
-def _transfers(at: Setting, program: Program) -> NDArray[np.int64]:
-    """Delay of each stage's input, nanoseconds: forward from the stage before, backward from the one behind."""
-    place = program.schedule.placement[0].astype(np.int64)
-    stride = int(at.layouts.gpus[0] / at.layouts.pipeline[0])
-    node = place * stride // at.cluster.gpus_per_node
-    apart = (node[1:] != node[:-1]) | (stride >= at.cluster.gpus_per_node)
-    volume = np.full(len(apart), float((2 * at.tokens * at.model.hidden / at.spread)[0]))
-    between = np.where(place[1:] == place[:-1], 0.0, hop_time(at.network, apart.astype(float), volume))
-    table = np.zeros((KINDS, len(place)))
+def _transfers(setting: Setting, program: Program) -> NDArray[np.int64]:
+    """Delay of each stage's input, nanoseconds: forward from the stage before, backward from the one after."""
+    per_node = setting.cluster.gpus_per_node
+    rank = program.schedule.placement[0].astype(np.int64)
+    stride = int(setting.layouts.gpus[0] / setting.layouts.pipeline[0])  # devices from one rank to the next
+    node = rank * stride // per_node
+    crosses = (node[1:] != node[:-1]) | (stride >= per_node)
+    residual = float((2 * setting.tokens * setting.model.hidden / setting.residual_shards)[0])
+    sent = hop_time(setting, crosses.astype(float), np.full(len(crosses), residual))
+    between = np.where(rank[1:] == rank[:-1], 0.0, sent)
+    table = np.zeros((KINDS, len(rank)))
     table[Kind.F, 1:] = between
     table[Kind.B, :-1] = table[Kind.I, :-1] = between
-    return np.rint(SECOND * at.factors.transfer.value * table).astype(np.int64)
+    return np.rint(SECOND * setting.factors.transfer.value * table).astype(np.int64)
 
 
-def _taken(hops: NDArray[np.int64]) -> NDArray[np.int64]:
+def _occupied(hops: NDArray[np.int64]) -> NDArray[np.int64]:
     """What blocking transfers add to each op: receiving its input and sending its output, nanoseconds."""
     sent = np.zeros_like(hops)
     sent[Kind.F, :-1] = hops[Kind.F, 1:]
@@ -213,47 +185,102 @@ def _taken(hops: NDArray[np.int64]) -> NDArray[np.int64]:
     return hops + sent
 
 
-def _by_rank(program: Program, stage: Column) -> Column:
-    """Sums over the stages that each rank holds (both copies where there are two)."""
-    place = program.schedule.placement
-    summed: Column = np.sum([np.bincount(row, stage, program.schedule.ranks) for row in place], axis=0)
-    return summed
+def _plan(case: _Case, even: float, unequal: float, real: float) -> Plan:
+    """The plan of a case from its three windows, nanoseconds: see ``_Case``."""
+    layout, setting, model = case.layout, case.setting, case.setting.model
+    memory = _memory(setting, case.program, case.held)
+    peak = memory.sum(axis=0)
+    fullest = int(peak.argmax())
+    parts, work = _parts(case, even, unequal, real)
+    tokens = layout.global_batch * layout.sequence
+    device_seconds = parts.step / SECOND * layout.gpus
+    device = setting.cluster.device
+    return Plan(
+        layout=layout,
+        step=parts.step,
+        parts=parts,
+        idle_share=max(0.0, 1 - work / real),
+        peak_bytes=tuple(int(rank) for rank in peak),
+        memory=dict(zip(MEMORY, memory[:, fullest].astype(int).tolist(), strict=True)),
+        tokens_per_second_per_gpu=tokens / device_seconds,
+        mfu=flops_per_token(model, layout.sequence) * tokens / device_seconds / device.peak(layout.precision),
+        fits=bool(peak.max() <= device.memory),
+        reasons=_reasons(model, layout, case.stages),
+    )
 
 
-def _outside(at: Setting, program: Program, held: Slice, stages: StageTime) -> tuple[float, float]:
+def _parts(case: _Case, even: float, unequal: float, real: float) -> tuple[Parts, float]:
+    """Where the step goes, and the mean work of a rank in its window, nanoseconds."""
+    stages, layout, own = case.stages, case.layout, case.durations[1]
+    each = layout.microbatches / layout.pipeline  # micro-batches, a rank's share of the pipeline
+    busy = float(own[Kind.F].sum() + own[Kind.B].sum()) * each
+    data, update = _outside(case)
+
+    def spent(seconds: Column) -> float:
+        return each * SECOND * float(seconds.sum())
+
+    work = spent(stages.forward + stages.backward)
+    named = {name: spent(getattr(stages, name)) for name in ("ideal", "recompute", "tensor", "context", "expert")}
+    gathered = spent(stages.data)  # ZeRO-3 inside the window
+    parts = Parts(
+        **named,
+        kernels=work - sum(named.values()) - gathered,
+        bubble=even - busy,
+        imbalance=unequal - even,
+        transfer=real - unequal,
+        data=gathered + data,
+        optimizer=update,
+        fixed=case.setting.constants.step * SECOND,
+    )
+    return parts, work
+
+
+def _outside(case: _Case) -> tuple[float, float]:
     """Data-parallel traffic that shows, and the update, of the rank that has most of it, nanoseconds."""
-    shared, routed = (_by_rank(program, np.broadcast_to(x, held.dense.shape)) for x in stage_parameters(at, held))
+    setting, program, stages = case.setting, case.program, case.stages
+    shared, routed = _rank_parameters(setting, program, case.held)
     beside = (_by_rank(program, stages.forward), _by_rank(program, stages.backward))
-    data = at.factors.data.value * data_time(at, shared, routed, beside) + tied_time(at)
-    return SECOND * float(data.max()), SECOND * float(optimizer_time(at, shared, routed).max())
+    data = setting.factors.data.value * data_time(setting, shared, routed, beside) + tied_time(setting)
+    return SECOND * float(data.max()), SECOND * float(optimizer_time(setting, shared, routed).max())
 
 
-NAMES = ("weights", "gradients", "optimizer", "activations", "logits", "other")
+def _memory(setting: Setting, program: Program, held: StageLayers) -> Column:
+    """Bytes of each rank by what they are for, float64[names of ``MEMORY``, ranks]."""
+    ranks, copies = program.schedule.ranks, len(program.schedule.placement)
+    state = state_bytes(setting, *_rank_parameters(setting, program, held))
+    # Activations of a micro-batch are on one of the copies of its stage, where a schedule has two.
+    kept = _by_rank(program, activation_bytes(setting, held)) / copies * peak_activations(program.schedule)
+    logits = _by_rank(program, held.last) * logits_bytes(setting)
+    other = passing_bytes(setting) + setting.constants.workspace
+    rows = [np.broadcast_to(row, (ranks,)) for row in (*state, kept, logits, other)]
+    return np.stack(rows) * setting.factors.memory.value
 
 
-def _memory(at: Setting, program: Program, held: Slice) -> Column:
-    """Bytes of each rank by name, float64[names, ranks]."""
-    ranks = program.schedule.ranks
-    shared, routed = (_by_rank(program, np.broadcast_to(x, held.dense.shape)) for x in stage_parameters(at, held))
-    copies = len(program.schedule.placement)
-    kept = _by_rank(program, activation_bytes(at, held)) / copies * peak_activations(program.schedule)
-    other = passing_bytes(at) + at.constants.workspace
-    rows = (*state_bytes(at, shared, routed), kept, _by_rank(program, held.last) * logits_bytes(at), other)
-    return np.stack([np.broadcast_to(row, (ranks,)) for row in rows]) * at.factors.memory.value
+def _rank_parameters(setting: Setting, program: Program, held: StageLayers) -> tuple[Column, Column]:
+    """Parameters of each rank on one device: what all replicas share, and its experts."""
+    shared, routed = stage_parameters(setting, held)
+    stages = held.first.shape
+    return _by_rank(program, np.broadcast_to(shared, stages)), _by_rank(program, np.broadcast_to(routed, stages))
+
+
+def _by_rank(program: Program, stage: Column) -> Column:
+    """Sums over the stages that each rank holds (both copies if there are two)."""
+    placement, ranks = program.schedule.placement, program.schedule.ranks
+    summed: Column = np.sum([np.bincount(copy, stage, ranks) for copy in placement], axis=0)
+    return summed
 
 
 def _reasons(model: Model, layout: Layout, stages: StageTime) -> tuple[str, ...]:
     """What to look at, in sentences."""
-    found = []
+    reasons = []
     slot = stages.forward + stages.backward
     worst = int(slot.argmax())
-    if len(slot) > 1 and slot[worst] > 1.1 * slot.mean():
+    if len(slot) > 1 and slot[worst] > HEAVY * slot.mean():
         ends = {0: " with the embedding", len(slot) - 1: " with the head and the loss"}.get(worst, "")
         layers = layout.split(model.layers)[worst]
-        found.append(
-            f"stage {worst}{ends} ({layers} layers) takes {slot[worst] / slot.mean():.2f} times the mean stage"
-        )
+        times = slot[worst] / slot.mean()
+        reasons.append(f"stage {worst}{ends} ({layers} layers) takes {times:.2f} times the mean stage")
     if layout.pipeline > 1 and layout.microbatches < layout.pipeline:
         many = f"{layout.microbatches} micro-batch{'es' if layout.microbatches > 1 else ''}"
-        found.append(f"{many} cannot keep {layout.pipeline} ranks busy")
-    return (*found, *model.warnings)
+        reasons.append(f"{many} cannot keep {layout.pipeline} ranks busy")
+    return (*reasons, *model.warnings)

@@ -9,8 +9,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..config.layout import columns
+from ..estimate.constants import Calibration
 from ..estimate.count import flops_per_token
-from ..estimate.factors import Calibration
 from .rows import Row
 from .screen import screen
 

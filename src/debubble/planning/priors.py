@@ -8,7 +8,7 @@ from dataclasses import replace
 import numpy as np
 from numpy.typing import NDArray
 
-from ..estimate.factors import GENERIC, Calibration, Factor
+from ..estimate.constants import GENERIC, Calibration, Factor
 from .posterior import NORMAL
 
 Column = NDArray[np.float64]

@@ -7,9 +7,8 @@ from dataclasses import replace
 from functools import cache
 
 from ..config.layout import Layout
-from ..estimate.hardware import cluster_of
+from ..estimate.hardware import cluster_of, read_hardware
 from ..estimate.model import Model
-from ..estimate.read_hardware import read_hardware
 from ..estimate.read_model import read_model
 from .rows import Cells, Row, layout_of, number, whole
 
@@ -40,7 +39,7 @@ def dgxc(cells: Cells) -> Row | None:
     layout = layout_of(cells, precision=cells["precision"].lower(), expert_tensor=shards, **_RECIPE)
     if name is None or layout is None or cells["consistent"] != "yes" or cells["task"] != "pretrain":
         return None
-    model = replace(_named(name), layers=whole(cells, "n_layers", _named(name).layers), next_heads=0)
+    model = replace(_named(name).with_layers(whole(cells, "n_layers", _named(name).layers)), next_heads=0)
     return _recipe_row(cells, model, layout, number(cells, "step_time_s"))
 
 
@@ -141,7 +140,7 @@ def misc(cells: Cells) -> Row | None:
     if layout is None or cells["task"] not in ("pretrain", "Pre-Training", ""):
         return None
     model = _named(_MISC[cells["model"]])
-    model = replace(model, layers=whole(cells, "n_layers", model.layers), next_heads=0)
+    model = replace(model.with_layers(whole(cells, "n_layers", model.layers)), next_heads=0)
     hardware = "A100-80GB" if "A100" in cells["hardware"] else cells["hardware"]
     row = _recipe_row({**cells, "hardware": hardware}, model, layout, number(cells, "step_time_s"))
     return row and replace(row, memory=number(cells, "mem_gb") * 2**30)

@@ -7,7 +7,7 @@ from dataclasses import replace
 from ..config.layout import Layout, columns
 from ..estimate.hardware import Cluster
 from ..estimate.model import Model
-from .judge import screen
+from .screen import screen
 
 SPARE = 0.9  # share of a device's memory that an estimate may fill: published peaks lie within 10 % of ours
 

@@ -8,15 +8,21 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..config.layout import Layouts
-from ..estimate.constants import CONSTANTS, Constants
-from ..estimate.factors import GENERIC, Calibration
+from ..estimate.constants import CONSTANTS, GENERIC, Calibration, Constants
 from ..estimate.hardware import Cluster
-from ..estimate.memory import activation_bytes, logits_bytes, passing_bytes, state_bytes
+from ..estimate.memory import (
+    StageLayers,
+    activation_bytes,
+    logits_bytes,
+    passing_bytes,
+    stage_parameters,
+    state_bytes,
+)
 from ..estimate.model import Model
-from ..estimate.network import hop_time, ring_time
+from ..estimate.network import gather_time, hop_time
 from ..estimate.outside import data_time, optimizer_time, tied_time
 from ..estimate.setting import Setting
-from ..estimate.stages import Slice, StageTime, blocks, stage_parameters, stage_time
+from ..estimate.stages import StageTime, model_time, stage_time
 from .closed_form import RankTime, bubble, in_flight, period
 
 Column = NDArray[np.float64]
@@ -36,13 +42,21 @@ class Screened:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class _Ends:
-    """First, inner and last rank of each layout: how many there are of each, and what their stages hold."""
+class _Rank:
+    """A rank of each layout: the stage that makes it special, and all its stages together."""
 
-    first: tuple[Slice, Slice]  # the end's own stage, and all its stages together
-    inner: tuple[Slice, Slice]
-    last: tuple[Slice, Slice]
-    others: Column
+    stage: StageLayers
+    whole: StageLayers
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _Ranks:
+    """First, inner and last rank of each layout, and how many inner ones there are."""
+
+    first: _Rank
+    inner: _Rank
+    last: _Rank
+    inner_count: Column
 
 
 def screen(
@@ -58,98 +72,117 @@ def screen(
     Stages are as even as each layout says for its first, its last and the fullest in between; micro-batches pass every
     stage once and the slowest rank for all but one of them.
     """
-    at = Setting(model, cluster, layouts, constants, calibration or GENERIC)
-    ends = _ends(at)
-    return Screened(1e9 * _step(at, ends), _peak(at, ends))
+    setting = Setting(model, cluster, layouts, constants, calibration or GENERIC)
+    ranks = _ranks(setting)
+    return Screened(1e9 * _step(setting, ranks), _peak_bytes(setting, ranks))
 
 
-def _ends(at: Setting) -> _Ends:
-    layouts = at.layouts
-    moe = at.model.expert_layers / at.model.layers
-    alone = np.where(layouts.pipeline * layouts.chunks > 1, 0.0, 1.0)
-    few = layouts.pipeline * layouts.chunks <= 2
-    inner = np.where(few, np.maximum(layouts.first, layouts.last), layouts.most)
+def _ranks(setting: Setting) -> _Ranks:
+    """What each rank holds; kinds of layer are mixed on every stage as in the whole model."""
+    layouts, model = setting.layouts, setting.model
+    shares = [count / model.layers for count in model.counts]
+    stages = layouts.pipeline * layouts.chunks
+    inner = np.where(stages <= 2, np.maximum(layouts.first, layouts.last), layouts.most)
     none, one, more = np.zeros_like(inner), np.ones_like(inner), (layouts.chunks - 1) * inner
+    # The embedding and the head share a stage if there is but one, and a rank if there is but one.
+    only_stage, only_rank = np.where(stages > 1, 0.0, 1.0), np.where(layouts.pipeline > 1, 0.0, 1.0)
 
-    def held(layers: Column, first: Column, last: Column, stages: Column | float = 1.0) -> Slice:
-        return Slice(layers * (1 - moe), layers * moe, layouts.recompute_layers * stages, first, last)
+    def rank(layers: Column, first: tuple[Column, Column], last: tuple[Column, Column]) -> _Rank:
+        """Of the end's own layers, and whether its stage and its other stages hold embedding and head."""
+        limit = layouts.recompute_layers
+        stage = StageLayers(tuple(layers * share for share in shares), limit, first[0], last[0])
+        everything = tuple((layers + more) * share for share in shares)
+        return _Rank(stage, StageLayers(everything, limit * layouts.chunks, first[1], last[1]))
 
-    single = np.where(layouts.pipeline > 1, 0.0, 1.0)  # one rank has both ends, if on different chunks
-    return _Ends(
-        (held(layouts.first, one, alone), held(layouts.first + more, one, single, layouts.chunks)),
-        (held(inner, none, none), held(inner + more, none, none, layouts.chunks)),
-        (held(layouts.last, alone, one), held(layouts.last + more, single, one, layouts.chunks)),
+    return _Ranks(
+        rank(layouts.first, (one, one), (only_stage, only_rank)),
+        rank(inner, (none, none), (none, none)),
+        rank(layouts.last, (only_stage, only_rank), (one, one)),
         np.maximum(layouts.pipeline - 2, 0),
     )
 
 
-def _rank(stage: StageTime, inner: StageTime, chunks: Column) -> RankTime:
-    """One stage of an end, and the rank's other chunks from the middle of the model."""
-    names = ("forward", "backward", "weight")
-    return RankTime(*(getattr(stage, n) + (chunks - 1) * getattr(inner, n) for n in names))
+def _step(setting: Setting, ranks: _Ranks) -> Column:
+    """Seconds of a step: the steady state, once through the pipeline, the bubble, hops, and what lies outside."""
+    layouts, p, chunks = setting.layouts, setting.layouts.pipeline, setting.layouts.chunks
+    times = model_time(setting)
+    inner_stage = stage_time(setting, times, ranks.inner.stage)
+    hop = hop_seconds(setting)
+    # A blocking send or receive is work of its rank: two hops each way for each stage, but for the ends of the model.
+    occupied = np.where(layouts.blocking_sends > 0, hop, 0.0)
+    first = _rank_time(stage_time(setting, times, ranks.first.stage), inner_stage, chunks)
+    last = _rank_time(stage_time(setting, times, ranks.last.stage), inner_stage, chunks)
+    inner = _longer_by(_rank_time(inner_stage, inner_stage, chunks), 4 * chunks * occupied)
+    first, last = _longer_by(first, (4 * chunks - 2) * occupied), _longer_by(last, (4 * chunks - 2) * occupied)
+    delay = hop - occupied
 
+    several = np.where(p > 1, 1.0, 0.0)
+    mean = _mean(first, last, inner, several, ranks.inner_count)
+    slowest = np.maximum(first.slot, several * last.slot)
+    slowest = np.maximum(slowest, np.where(ranks.inner_count > 0, inner.slot, 0.0))
+    window = (layouts.microbatches - several) * period(layouts, mean.slot, slowest, delay)
+    window = window + several * mean.slot + bubble(layouts, mean) + 2 * (p - 1) * delay
 
-def _taking(rank: RankTime, seconds: Column) -> RankTime:
-    """A rank whose forward and backward are longer by what its transfers take up."""
-    share = np.where(rank.slot > 0, 1 + seconds / np.maximum(rank.slot, 1e-30), 1.0)
-    return RankTime(rank.forward * share, rank.backward * share, rank.weight * share)
-
-
-def _step(at: Setting, ends: _Ends) -> Column:
-    layouts, p = at.layouts, at.layouts.pipeline
-    made_of = blocks(at)
-    inner = stage_time(at, made_of, ends.inner[0])
-    once = hop(at)
-    taken = np.where(at.blocking, once, 0.0)  # of a rank, by each of its sends and receives
-    first, last = (
-        _taking(_rank(stage_time(at, made_of, side[0]), inner, layouts.chunks), (4 * layouts.chunks - 2) * taken)
-        for side in (ends.first, ends.last)
-    )
-    middle = _taking(_rank(inner, inner, layouts.chunks), 4 * layouts.chunks * taken)
-    once = once - taken
-    many = np.where(p > 1, 1.0, 0.0)
-    names = ("forward", "backward", "weight")
-    mean = RankTime(
-        *(
-            (getattr(first, n) + many * getattr(last, n) + ends.others * getattr(middle, n)) / (1 + many + ends.others)
-            for n in names
-        )
-    )
-    slowest = np.maximum(np.maximum(first.slot, many * last.slot), np.where(ends.others > 0, middle.slot, 0.0))
-    window = (layouts.microbatches - many) * period(layouts, mean.slot, slowest, once)
-    window = window + many * mean.slot + bubble(layouts, mean) + 2 * (p - 1) * once
-    shared, routed = (np.maximum(a, b) for a, b in zip(*_parameters(at, ends), strict=True))
-    outside = at.factors.data.value * data_time(at, shared, routed, (mean.forward, mean.backward))
-    outside = outside + tied_time(at) + optimizer_time(at, shared, routed) + at.constants.step
+    first_shared, first_routed = stage_parameters(setting, ranks.first.whole)
+    last_shared, last_routed = stage_parameters(setting, ranks.last.whole)
+    shared, routed = np.maximum(first_shared, last_shared), np.maximum(first_routed, last_routed)
+    data = setting.factors.data.value * data_time(setting, shared, routed, (mean.forward, mean.backward))
+    outside = data + tied_time(setting) + optimizer_time(setting, shared, routed) + setting.constants.step
     return window + outside
 
 
-def hop(at: Setting) -> Column:
+def _rank_time(stage: StageTime, inner: StageTime, chunks: Column) -> RankTime:
+    """One stage of an end, and the rank's other chunks from the middle of the model."""
+    others = chunks - 1
+    return RankTime(
+        stage.forward + others * inner.forward,
+        stage.backward + others * inner.backward,
+        stage.weight + others * inner.weight,
+    )
+
+
+def _longer_by(rank: RankTime, seconds: Column) -> RankTime:
+    """A rank whose forward and backward together take so much longer."""
+    times = np.where(rank.slot > 0, 1 + seconds / np.maximum(rank.slot, 1e-30), 1.0)
+    return RankTime(rank.forward * times, rank.backward * times, rank.weight * times)
+
+
+def _mean(first: RankTime, last: RankTime, inner: RankTime, lasts: Column, inners: Column) -> RankTime:
+    """The mean rank, of one first, so many last and so many inner ones."""
+    ranks = 1 + lasts + inners
+    return RankTime(
+        (first.forward + lasts * last.forward + inners * inner.forward) / ranks,
+        (first.backward + lasts * last.backward + inners * inner.backward) / ranks,
+        (first.weight + lasts * last.weight + inners * inner.weight) / ranks,
+    )
+
+
+def hop_seconds(setting: Setting) -> Column:
     """Seconds of a hop: the residual of a micro-batch (over t with sequence parallelism), to another node if any is.
 
-    Scattered over the tensor group it crosses as 1/t of it on each member, and is gathered where it arrives.
+    Scattered over the tensor group it crosses as 1/t of it on each member, and is gathered on arrival.
     """
-    layouts = at.layouts
-    apart = (layouts.gpus > at.cluster.gpus_per_node).astype(np.float64)
-    residual = 2 * at.tokens * at.model.hidden
-    scattered = (layouts.scattered_sends > 0) & (at.spread == 1)
-    sent = hop_time(at.network, apart, residual / np.where(scattered, layouts.tensor, at.spread))
-    gathered = np.where(scattered, ring_time(at.network, at.ring(layouts.tensor), residual), 0.0)
-    return at.factors.transfer.value * sent + at.factors.tensor.value * gathered
+    layouts, shards = setting.layouts, setting.residual_shards
+    crosses = (layouts.gpus > setting.cluster.gpus_per_node).astype(np.float64)
+    residual = 2 * setting.tokens * setting.model.hidden
+    scattered = (layouts.scattered_sends > 0) & (shards == 1)
+    sent = hop_time(setting, crosses, residual / np.where(scattered, layouts.tensor, shards))
+    gathered = np.where(scattered, gather_time(setting, setting.group(layouts.tensor), residual), 0.0)
+    return setting.factors.transfer.value * sent + setting.factors.tensor.value * gathered
 
 
-def _parameters(at: Setting, ends: _Ends) -> tuple[tuple[Column, Column], tuple[Column, Column]]:
-    return stage_parameters(at, ends.first[1]), stage_parameters(at, ends.last[1])
-
-
-def _peak(at: Setting, ends: _Ends) -> Column:
+def _peak_bytes(setting: Setting, ranks: _Ranks) -> Column:
     """Bytes of the fuller of first and last rank."""
-    tops = []
-    for side, held, parameters in zip(
-        in_flight(at.layouts), (ends.first[1], ends.last[1]), _parameters(at, ends), strict=True
-    ):
-        state = sum(state_bytes(at, *parameters))
-        kept = side * activation_bytes(at, held) + passing_bytes(at)
-        tops.append(state + kept + held.last * logits_bytes(at))
-    found: Column = (np.maximum(*tops) + at.constants.workspace) * at.factors.memory.value
-    return found
+    first_kept, last_kept = in_flight(setting.layouts)
+    fuller = np.maximum(
+        _rank_bytes(setting, ranks.first.whole, first_kept), _rank_bytes(setting, ranks.last.whole, last_kept)
+    )
+    peak: Column = (fuller + setting.constants.workspace) * setting.factors.memory.value
+    return peak
+
+
+def _rank_bytes(setting: Setting, held: StageLayers, kept: Column) -> Column:
+    """Bytes of a rank that keeps the activations of so many micro-batches."""
+    state = sum(state_bytes(setting, *stage_parameters(setting, held)))
+    activations = kept * activation_bytes(setting, held) + passing_bytes(setting)
+    return state + activations + held.last * logits_bytes(setting)

@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..config.layout import Layouts, Plan
-from ..estimate.factors import GENERIC, Calibration
+from ..estimate.constants import GENERIC, Calibration
 from ..estimate.hardware import Cluster
 from ..estimate.model import Model
 from ..frameworks.setup import Backend

@@ -11,27 +11,16 @@ from dataclasses import replace
 from typing import Any
 
 from ..config.layout import even_split
-from ..estimate.hardware import GIGA, cluster_of
-from ..estimate.model import Model
-from ..estimate.read_hardware import read_hardware
+from ..estimate.hardware import GIGA, cluster_of, read_hardware
+from ..estimate.model import Model, transformer
 from .rows import Cells, Row, layout_of, number, whole
 
 
 def _gpt(cells: Cells, heads: int, vocab: int) -> Model:
     sizes: dict[str, Any] = {name: whole(cells, name) for name in ("hidden", "ffn")}
     layers = whole(cells, "n_layers")
-    return Model(
-        "gpt",
-        layers,
-        heads=heads,
-        kv_heads=heads,
-        vocab=vocab,
-        gated=False,
-        tied=True,
-        biases=True,
-        dropout=True,
-        **sizes,
-    )
+    model = transformer("gpt", layers=layers, heads=heads, kv_heads=heads, vocab=vocab, gated=False, **sizes)
+    return replace(model, tied=True, biases=True, dropout=True)
 
 
 # Megatron-DeepSpeed of 2021 and 2022: attention by batched products, no sequence parallelism, no overlap of
@@ -116,7 +105,8 @@ def ultrascale(cells: Cells) -> Row | None:
     sizes: dict[str, Any] = {name: whole(cells, name) for name in ("hidden", "ffn", "vocab")}
     kv_heads = whole(cells, "kv_heads_inferred", heads)
     tied = cells["tied_emb"] == "True"
-    model = Model(cells["model"], whole(cells, "n_layers"), heads=heads, kv_heads=kv_heads, tied=tied, **sizes)
+    model = transformer(cells["model"], layers=whole(cells, "n_layers"), heads=heads, kv_heads=kv_heads, **sizes)
+    model = replace(model, tied=tied)
     if layout is None:
         return None
     layout = replace(layout, layers=_by_weights(model, layout.stages))

@@ -1,0 +1,174 @@
+"""Hugging Face: a model from the fields of its ``config.json``."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+from ..core.errors import Fault, InputError
+from .model import Experts, LatentAttention, Model, transformer
+
+# How the field that Hugging Face calls by the first name is called here, and other names that it goes by.
+_SIZES = {
+    "layers": ("num_hidden_layers", "n_layer", "n_layers", "num_layers"),
+    "hidden": ("hidden_size", "n_embd", "d_model", "dim"),
+    "heads": ("num_attention_heads", "n_head", "n_heads"),
+    "vocab": ("vocab_size",),
+}
+_OPTIONAL = {
+    "ffn": ("intermediate_size", "ffn_hidden_size", "n_inner", "ffn_dim", "d_ff"),
+    "kv_heads": ("num_key_value_heads", "multi_query_group_num", "num_kv_heads"),
+    "experts": ("n_routed_experts", "num_local_experts", "num_experts"),
+    "active": ("num_experts_per_tok", "num_experts_per_token", "moe_top_k", "top_k"),
+}
+# Model types whose feed-forward has two matrices and not three.
+_PLAIN = {
+    "gpt2",
+    "gpt_neox",
+    "gptj",
+    "gpt_neo",
+    "bloom",
+    "opt",
+    "falcon",
+    "mpt",
+    "phi",
+    "nemotron",
+    "starcoder2",
+    "gpt_bigcode",
+}
+# Fields that name the activation, and types that gate one which elsewhere comes without a gate.
+_ACTIVATIONS = ("hidden_act", "hidden_activation", "mlp_hidden_act", "activation_function", "feed_forward_proj")
+_GATES = {"gemma3", "gemma3n_text", "recurrent_gemma", "modernbert-decoder", "bitnet"}
+_LEARNED = {"gpt2", "gpt_bigcode", "opt"}
+_KNOWN = _PLAIN | {
+    *("llama", "mistral", "mixtral", "qwen2", "qwen2_moe", "qwen3", "qwen3_moe", "gemma", "gemma2", "gemma3_text"),
+    *("deepseek_v2", "deepseek_v3", "kimi_k2", "gpt_oss", "llama4_text", "phi3", "olmo", "olmo2", "granite", "cohere"),
+}
+
+
+def model_of_config(config: dict[str, Any], name: str, where: str) -> Model:
+    """A model from a Hugging Face configuration; a nested ``text_config`` counts, other towers do not.
+
+    Raises:
+        InputError: every field that is missing or no positive whole number, by its name.
+    """
+    warnings = []
+    if isinstance(config.get("text_config"), dict):
+        warnings.append("a model of several towers: only its text_config is planned")
+        config = {**config, **config["text_config"]}
+    kind = str(config.get("model_type", ""))
+    gated, why = _gated(config, kind)
+    if kind not in _KNOWN:
+        form = "gated" if gated else "without a gate"
+        warnings.append(f"model_type {kind!r} is not known here: read from generic fields, feed-forward {form}{why}")
+    faults: list[Fault] = []
+    sizes = {size: _size(config, names, where, faults) for size, names in _SIZES.items()}
+    if faults:
+        raise InputError(*faults)
+    experts, dense_first, every = _experts(config, kind, sizes["layers"], where)
+    if experts:
+        experts = replace(experts, gated=gated)
+    ffn = _first(config, _OPTIONAL["ffn"])
+    if ffn is None:
+        ffn = 4 * sizes["hidden"]
+        warnings.append("no intermediate_size: taken for 4 x hidden_size")
+    kv_heads = _first(config, _OPTIONAL["kv_heads"])
+    if kv_heads is None:
+        kv_heads = 1 if config.get("multi_query") else sizes["heads"]
+    model = transformer(
+        str(config.get("_name_or_path") or name),
+        ffn=int(ffn),
+        kv_heads=int(kv_heads),
+        head_size=config.get("head_dim"),
+        gated=gated,
+        latent=_latent(config, sizes["heads"]),
+        experts=experts,
+        dense_first=dense_first,
+        every=every,
+        **sizes,
+    )
+    positions = 0
+    if kind in _LEARNED:
+        positions = int(config.get("n_positions") or config.get("max_position_embeddings") or 0)
+    return replace(
+        model,
+        tied=bool(config.get("tie_word_embeddings", kind not in _KNOWN - _PLAIN)),
+        positions=positions,
+        biases=kind in _PLAIN - {"falcon", "nemotron", "mpt"},
+        next_heads=int(config.get("num_nextn_predict_layers") or 0),
+        warnings=tuple(warnings),
+    )
+
+
+def _gated(config: dict[str, Any], kind: str) -> tuple[bool, str]:
+    """Whether the feed-forward has a gate, and which field says so where the type is not known.
+
+    SiLU comes with a gate in every published decoder; GELU and ReLU come without one unless the type is known for it.
+    """
+    if kind in _KNOWN | _GATES:
+        return kind not in _PLAIN, ""
+    if isinstance(config.get("is_gated_act"), bool):
+        return config["is_gated_act"], f" (is_gated_act = {config['is_gated_act']})"
+    name = next((n for n in _ACTIVATIONS if config.get(n)), None)
+    if name is None:
+        return True, " (no field says otherwise)"
+    text = str(config[name])[:40]
+    return any(word in text.lower() for word in ("glu", "gated", "silu", "swish")), f" ({name} = {text!r})"
+
+
+def _size(config: dict[str, Any], names: tuple[str, ...], where: str, faults: list[Fault]) -> int:
+    value = _first(config, names)
+    if value is None:
+        others = f" (or {', '.join(names[1:])})" if names[1:] else ""
+        faults.append(Fault(f"{where}: {names[0]}", "it is missing", f"add {names[0]}{others}"))
+    elif not isinstance(value, int) or isinstance(value, bool) or value < 1:
+        faults.append(Fault(f"{where}: {names[0]} = {value!r}", "a size is a whole number, 1 or more", "correct it"))
+    else:
+        return value
+    return 0
+
+
+def _first(config: dict[str, Any], names: tuple[str, ...]) -> Any:
+    return next((config[n] for n in names if config.get(n) is not None), None)
+
+
+def _experts(config: dict[str, Any], kind: str, layers: int, where: str) -> tuple[Experts | None, int, int]:
+    """A mixture of experts, how many layers come before the first one, and every how many layers there is one."""
+    count = _first(config, _OPTIONAL["experts"])
+    if not count or count == 1:
+        return None, 0, 1
+    active = _first(config, _OPTIONAL["active"])
+    width = config.get("moe_intermediate_size") or _first(config, _OPTIONAL["ffn"])
+    faults = []
+    for name, value in (("num_experts_per_tok", active), ("moe_intermediate_size", width)):
+        if not value:
+            faults.append(Fault(f"{where}: {name}", "a mixture of experts needs it", f"add {name}"))
+    if faults:
+        raise InputError(*faults)
+    shared = config.get("shared_expert_intermediate_size") or (config.get("n_shared_experts") or 0) * width
+    if kind == "llama4_text":
+        shared = width
+    experts = Experts(int(count), int(active), int(width), int(shared))
+    every = config.get("moe_layer_freq") or config.get("decoder_sparse_step") or config.get("interleave_moe_layer_step")
+    if not isinstance(every, int) or every < 1:
+        every = 1
+    first = config.get("first_k_dense_replace") or 0
+    if not first and (config.get("decoder_sparse_step") or kind == "llama4_text"):
+        first = every - 1
+    only_dense = config.get("mlp_only_layers") or []
+    if isinstance(only_dense, list) and only_dense == list(range(len(only_dense))):
+        first = max(int(first), len(only_dense))
+    return experts, min(int(first), layers), every
+
+
+def _latent(config: dict[str, Any], heads: int) -> LatentAttention | None:
+    if not config.get("kv_lora_rank"):
+        return None
+    return LatentAttention(
+        heads,
+        int(config["kv_lora_rank"]),
+        int(config.get("q_lora_rank") or 0),
+        int(config.get("qk_nope_head_dim") or 128),
+        int(config.get("qk_rope_head_dim") or 64),
+        int(config.get("v_head_dim") or 128),
+    )
