@@ -91,9 +91,8 @@ def _sources(room: str) -> Iterator[str]:
 
 
 def _kept(cache: Path, test: Path) -> Path:
-    """Where the map of a test file is, named by its text and by that of what the tests share."""
-    text = b"".join(each.read_bytes() for each in (test, TESTS / "conftest.py"))
-    return cache / "maps" / f"{test.stem}-{_digest(text + str(test.relative_to(TESTS)).encode())}.json"
+    """Where the map of a test file is, named by its place and text."""
+    return cache / "maps" / f"{test.stem}-{_digest(str(test.relative_to(TESTS)).encode() + test.read_bytes())}.json"
 
 
 def _digest(text: bytes) -> str:

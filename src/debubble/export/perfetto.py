@@ -17,10 +17,9 @@ from __future__ import annotations
 
 import gzip
 import json
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from importlib import import_module
-from itertools import count, islice
 from pathlib import Path
 from typing import Any, BinaryIO
 
@@ -33,10 +32,13 @@ from ..core.op import Kind
 from ..core.program import Sends
 from ..core.schedule import Schedule
 from ..core.timeline import Timeline, one_by_one
+from .text_rows import Digits, Part, Words, lines, microseconds
 
 Times = NDArray[np.int64]
+Rows = NDArray[np.int64]
 
-WORDS = {Kind.F: "forward", Kind.I: "input gradient", Kind.W: "weight gradient", Kind.B: "backward"}
+WORDS = ("forward", "input gradient", "weight gradient", "backward")  # by kind
+LETTERS = tuple(kind.name for kind in Kind)
 
 
 def write(timeline: Timeline, path: Path | str, *, title: str = "") -> None:
@@ -54,8 +56,8 @@ def write(timeline: Timeline, path: Path | str, *, title: str = "") -> None:
     with replacing(path) as raw, _packed(raw, str(path)) as stream:
         stream.write(b'{"displayTimeUnit":"ns","traceEvents":[\n')
         stream.write(json.dumps(_named("process_name", 0, title)).encode())
-        for chunk in _chunks(timeline):
-            stream.write(b",\n" + ",\n".join(chunk).encode())
+        for text in _events(timeline):
+            stream.write(text)
         stream.write(b"\n]}\n")
 
 
@@ -75,40 +77,21 @@ def _named(what: str, rank: int, name: str | int) -> dict[str, Any]:
     return {"ph": "M", "pid": 0, "tid": rank, "name": what, "args": {key: name}}
 
 
-def _chunks(timeline: Timeline) -> Iterator[list[str]]:
-    """Events as text, some thousands at a time."""
+def _events(timeline: Timeline) -> Iterator[bytes]:
+    """All events after the first, as text, each with the comma before it."""
     start, end = _drawn(timeline)
-    for rank in range(timeline.program.schedule.ranks):
-        heads = (_named("thread_name", rank, f"rank {rank}"), _named("thread_sort_index", rank, rank))
-        yield [json.dumps(head) for head in heads]
-        yield from _batches(_slices(timeline, rank, start, end))
+    yield from _heads(0, [f"rank {rank}" for rank in range(timeline.program.schedule.ranks)])
+    yield from _work(timeline, start, end)
+    yield from _gaps(timeline, start, end)
     yield from _lanes(timeline)
-    yield from _batches(_arrows(timeline, start, end))
+    yield from _arrows(timeline, start, end)
 
 
-def _lanes(timeline: Timeline) -> Iterator[list[str]]:
-    """A thread for each sender and receiver with the transfers between them, where these have a time of their own."""
-    program, ops = timeline.program, len(timeline.program.schedule)
-    schedule, rank_of = program.schedule, program.schedule.rank_of()
-    begin, what = timeline.window[0], "link" if program.sends is Sends.LINK else "sends"
-    way = rank_of[program.producer].astype(np.int64) * schedule.ranks + rank_of[program.consumer]
-    order = np.lexsort((timeline.start[ops:], way))
-    ways, first = np.unique(way[order], return_index=True)
-    for thread, pair, rows in zip(count(schedule.ranks), ways.tolist(), np.split(order, first[1:]), strict=False):
-        sender, receiver = divmod(pair, schedule.ranks)
-        name = f"{what} {sender} -> {receiver}"
-        heads = (_named("thread_name", thread, name), _named("thread_sort_index", thread, thread))
-        yield [json.dumps(head) for head in heads]
-        times = (timeline.start[ops + rows] - begin, timeline.end[ops + rows] - begin, program.producer[rows])
-        columns = zip(*(column.tolist() for column in times), strict=True)
-        yield from _batches(
-            _slice(thread, start, end, "transfer", _text(schedule, producer)) for start, end, producer in columns
-        )
-
-
-def _batches(events: Iterator[str]) -> Iterator[list[str]]:
-    while batch := list(islice(events, 4096)):
-        yield batch
+def _heads(first: int, names: Sequence[str]) -> Iterator[bytes]:
+    """Names of threads, and that they are listed in order."""
+    for thread, name in enumerate(names, first):
+        for event in (_named("thread_name", thread, name), _named("thread_sort_index", thread, thread)):
+            yield b",\n" + json.dumps(event).encode()
 
 
 def _drawn(timeline: Timeline) -> tuple[Times, Times]:
@@ -124,30 +107,82 @@ def _drawn(timeline: Timeline) -> tuple[Times, Times]:
     return start, end
 
 
-def _slices(timeline: Timeline, rank: int, start: Times, end: Times) -> Iterator[str]:
-    """Ops of one rank and the gaps between them, in order."""
+def _work(timeline: Timeline, start: Times, end: Times) -> Iterator[bytes]:
+    """A slice for each slot; an overlapped pair is one."""
     schedule = timeline.program.schedule
-    first, last = schedule.offsets[rank : rank + 2].tolist()
-    rows = np.arange(first, last)
-    if schedule.joined is not None:
-        rows = rows[~schedule.joined[first:last]]
-    blame, made = _made(timeline, rows)
-    free = 0
-    columns = (rows, start[rows], end[rows], blame, made)
-    for row, begins, ends, cause, when in zip(*(column.tolist() for column in columns), strict=True):
-        if begins > free and row == first:
-            yield _slice(rank, free, begins, "warm-up", "warm-up", **_reason(schedule, cause))
-        elif begins > free:
-            yield from _gap(schedule, rank, (free, min(max(when, free), begins), begins), cause)
-        yield _work(schedule, rank, row, begins, ends)
-        free = ends
-    window = timeline.makespan
-    if window > free:
-        name = "cool-down" if last > first else "warm-up"
-        yield _slice(rank, free, window, name, name)
+    rank = schedule.rank_of()
+    slots, first = _slots(schedule)
+    for rows, category, name in (
+        (slots, Words(WORDS, schedule.kind[slots]), _names(schedule, slots)),
+        (first, b"overlapped", (b"(", *_names(schedule, first), b";", *_names(schedule, first + 1), b")")),
+    ):
+        microbatch = Digits(schedule.unit[rows] // schedule.slices)
+        arguments = (b'"stage":', Digits(schedule.stage[rows]), b',"microbatch":', microbatch)
+        yield from _slices(rank[rows], (start[rows], end[rows]), category, name, arguments)
 
 
-def _made(timeline: Timeline, rows: NDArray[np.int64]) -> tuple[NDArray[np.int32], Times]:
+def _slots(schedule: Schedule) -> tuple[Rows, Rows]:
+    """Ops that run alone, and the first of each pair that runs together."""
+    if schedule.joined is None:
+        return np.arange(len(schedule)), np.zeros(0, np.int64)
+    first = np.flatnonzero(schedule.joined) - 1
+    alone = ~schedule.joined
+    alone[first] = False
+    return np.flatnonzero(alone), first
+
+
+def _gaps(timeline: Timeline, start: Times, end: Times) -> Iterator[bytes]:
+    """Everything between the slices of a rank: warm-up, waiting and then transfer of what was waited for, cool-down."""
+    schedule, window = timeline.program.schedule, timeline.makespan
+    rank = schedule.rank_of()
+    rows = np.concatenate(_slots(schedule))
+    rows.sort()
+    cause, made = _made(timeline, rows)
+    begins, before = start[rows], np.roll(end[rows], 1)
+    opens = np.flatnonzero(np.diff(rank[rows], prepend=-1))  # the first slot of each rank that has any
+    before[opens] = 0
+    middle = np.clip(made, before, begins)  # until then it is not made yet: waiting; from then on it is on its way
+    middle[opens] = before[opens]
+    warm_up = np.zeros(len(rows), np.bool_)
+    warm_up[opens] = True
+    for chosen, (begin, stop), words in (
+        (warm_up & (begins > before), (before, begins), ("warm-up", "")),
+        (~warm_up & (middle > before), (before, middle), ("waiting", "waiting for ")),
+        (~warm_up & (begins > middle), (middle, begins), ("transfer", "transfer of ")),
+    ):
+        for known in (True, False):
+            there = chosen & ((cause >= 0) == known)
+            yield from _idle(schedule, rank[rows[there]], (begin[there], stop[there]), words, cause[there])
+    yield from _ends(schedule, rank[rows], end[rows], window)
+
+
+def _idle(
+    schedule: Schedule, rank: NDArray[np.int32], times: tuple[Times, Times], words: tuple[str, str], cause: Rows
+) -> Iterator[bytes]:
+    """Gaps of one kind, all with a cause or all without one: then the host was late."""
+    category, verb = words
+    known = len(cause) > 0 and cause[0] >= 0
+    name: tuple[Part, ...] = (category.encode(),)
+    if verb:
+        name = (verb.encode(), *(_names(schedule, cause) if known else (b"the host",)))
+    reason: tuple[Part, ...] = ()
+    if known:
+        of = Digits(schedule.rank_of()[cause])
+        reason = (b'"waits_for":"', *_names(schedule, cause), b'","of":"rank ', of, b'"')
+    yield from _slices(rank, times, category.encode(), name, reason)
+
+
+def _ends(schedule: Schedule, rank: NDArray[np.int32], end: Times, window: int) -> Iterator[bytes]:
+    """From the last slice of each rank to the end of the window; a rank without work warms up all along."""
+    free = np.zeros(schedule.ranks, np.int64)
+    np.maximum.at(free, rank, end)
+    busy = np.bincount(rank, minlength=schedule.ranks) > 0
+    for name, works in ((b"cool-down", True), (b"warm-up", False)):
+        ranks = np.flatnonzero((busy == works) & (free < window))
+        yield from _slices(ranks, (free[ranks], np.full(len(ranks), window)), name, (name,), ())
+
+
+def _made(timeline: Timeline, rows: Rows) -> tuple[Rows, Times]:
     """For each slot the input from another rank that was made last, and when it was made; -1 and "late" without one."""
     program, ops = timeline.program, len(timeline.program.schedule)
     needs = program.needs_by_op()[:, rows]
@@ -156,60 +191,70 @@ def _made(timeline: Timeline, rows: NDArray[np.int64]) -> tuple[NDArray[np.int32
     when = np.where(needs >= 0, timeline.end[needs] - timeline.window[0], -1)
     latest = when.argmax(axis=0)
     slots = np.arange(len(rows))
-    cause = needs[latest, slots]
+    cause = needs[latest, slots].astype(np.int64)
     return cause, np.where(cause >= 0, when[latest, slots], np.iinfo(np.int64).max)
 
 
-def _gap(schedule: Schedule, rank: int, times: tuple[int, int, int], cause: int) -> Iterator[str]:
-    """Waiting until the input is made, then its transfer; without an input the host was late."""
-    free, made, begins = times
-    reason = _reason(schedule, cause)
-    if made > free:
-        name = f"waiting for {_text(schedule, cause)}" if cause >= 0 else "waiting for the host"
-        yield _slice(rank, free, made, "waiting", name, **reason)
-    if begins > made:
-        yield _slice(rank, made, begins, "transfer", f"transfer of {_text(schedule, cause)}", **reason)
+def _lanes(timeline: Timeline) -> Iterator[bytes]:
+    """A thread for each sender and receiver with the transfers between them, where these have a time of their own."""
+    program, ops = timeline.program, len(timeline.program.schedule)
+    schedule, rank_of = program.schedule, program.schedule.rank_of()
+    begin, what = timeline.window[0], "link" if program.sends is Sends.LINK else "sends"
+    way = rank_of[program.producer].astype(np.int64) * schedule.ranks + rank_of[program.consumer]
+    order = np.lexsort((timeline.start[ops:], way))
+    ways, lane = np.unique(way[order], return_inverse=True)
+    pairs = [divmod(each, schedule.ranks) for each in ways.tolist()]
+    yield from _heads(schedule.ranks, [f"{what} {sender} -> {receiver}" for sender, receiver in pairs])
+    times = (timeline.start[ops + order] - begin, timeline.end[ops + order] - begin)
+    names = _names(schedule, program.producer[order])
+    yield from _slices(schedule.ranks + lane, times, b"transfer", names, ())
 
 
-def _reason(schedule: Schedule, cause: int) -> dict[str, str]:
-    if cause < 0:
-        return {}
-    rank = int(np.searchsorted(schedule.offsets, cause, side="right")) - 1
-    return {"waits_for": _text(schedule, cause), "of": f"rank {rank}"}
-
-
-def _text(schedule: Schedule, row: int) -> str:
-    return schedule.op(row).text(schedule.slices)
-
-
-def _work(schedule: Schedule, rank: int, row: int, start: int, end: int) -> str:
-    kind = Kind(schedule.kind[row])
-    args = {"stage": int(schedule.stage[row]), "microbatch": int(schedule.unit[row]) // schedule.slices}
-    if schedule.joined is not None and row + 1 < len(schedule) and schedule.joined[row + 1]:
-        name = f"({_text(schedule, row)};{_text(schedule, row + 1)})"
-        return _slice(rank, start, end, "overlapped", name, **args)
-    return _slice(rank, start, end, WORDS[kind], _text(schedule, row), **args)
-
-
-def _slice(rank: int, start: int, end: int, category: str, name: str, **args: str | int) -> str:
-    times = f'"ts":{_us(start)},"dur":{_us(end - start)}'
-    return f'{{"ph":"X","pid":0,"tid":{rank},{times},"cat":"{category}","name":"{name}","args":{json.dumps(args)}}}'
-
-
-def _arrows(timeline: Timeline, start: Times, end: Times) -> Iterator[str]:
+def _arrows(timeline: Timeline, start: Times, end: Times) -> Iterator[bytes]:
     """A flow for each transfer, from the last nanosecond of one slice to the first of the other."""
     schedule = timeline.program.schedule
     producer, consumer = transfers(timeline.program)
     rank = schedule.rank_of()
+    number = Digits(np.arange(len(producer)))
+    what = Words(("gradients", "activations"), (schedule.kind[consumer] == Kind.F).view(np.uint8))
+    same: tuple[Part, ...] = (b'"pid":0,"cat":"transfer","name":"', what, b'","id":', number, b',"tid":')
     leaves = np.maximum(end[producer] - 1, start[producer])
-    columns = (rank[producer], leaves, rank[consumer], start[consumer], schedule.kind[consumer] == Kind.F)
-    rows = zip(*(column.tolist() for column in columns), strict=True)
-    for number, (source, sent, target, used, forward) in enumerate(rows):
-        name = "activations" if forward else "gradients"
-        same = f'"pid":0,"cat":"transfer","name":"{name}","id":{number}'
-        yield f'{{"ph":"s",{same},"tid":{source},"ts":{_us(sent)}}}'
-        yield f'{{"ph":"f","bp":"e",{same},"tid":{target},"ts":{_us(used)}}}'
+    out = (Digits(rank[producer]), b',"ts":', *microseconds(leaves), b"}")
+    into = (Digits(rank[consumer]), b',"ts":', *microseconds(start[consumer]), b"}")
+    yield from lines((b',\n{"ph":"s",', *same, *out), len(producer))
+    yield from lines((b',\n{"ph":"f","bp":"e",', *same, *into), len(producer))
 
 
-def _us(nanoseconds: int) -> str:
-    return f"{nanoseconds // 1000}.{nanoseconds % 1000:03d}"
+def _slices(
+    thread: NDArray[np.integer],
+    times: tuple[Times, Times],
+    category: Part,
+    name: Sequence[Part],
+    arguments: Sequence[Part],
+) -> Iterator[bytes]:
+    start, end = times
+    yield from lines(
+        (
+            b',\n{"ph":"X","pid":0,"tid":',
+            Digits(thread),
+            b',"ts":',
+            *microseconds(start),
+            b',"dur":',
+            *microseconds(end - start),
+            b',"cat":"',
+            category,
+            b'","name":"',
+            *name,
+            b'","args":{',
+            *arguments,
+            b"}}",
+        ),
+        len(thread),
+    )
+
+
+def _names(schedule: Schedule, rows: NDArray[np.integer]) -> tuple[Part, ...]:
+    """Ops as they are written: ``2F0``, or ``2F0.1`` where sequences are sliced."""
+    microbatch, piece = np.divmod(schedule.unit[rows], schedule.slices)
+    sliced: tuple[Part, ...] = (b".", Digits(piece)) if schedule.slices > 1 else ()
+    return Digits(schedule.stage[rows]), Words(LETTERS, schedule.kind[rows]), Digits(microbatch), *sliced
