@@ -56,8 +56,8 @@ def test_founding_case_the_bubble_alone_would_have_made_eight_129_times_faster(c
 
 def test_founding_case_ways_out_at_eights_batch(cli):
     ways = {way["change"]: way for way in cli("why", *FOUNDING, "--json").json["next"]}
-    enough, half, fewer = (ways[f"micro-batches {part} the size"] for part in ("4/27", "1/2", "1/4"))
-    assert (enough["microbatches"], enough["idle_share"]) == (27, pytest.approx(0.1))
+    enough, half, fewer = (ways[f"micro-batches {part} the size"] for part in ("1/8", "1/2", "1/4"))
+    assert (enough["microbatches"], enough["idle_share"]) == (32, pytest.approx(3 / 35))  # 27 are enough, 4 divides 32
     assert (half["microbatches"], fewer["microbatches"]) == (8, 16)
     assert ways["PP=2 with DP=4"]["predicted_ratio"] == pytest.approx((2 / 3) / (4 / 7))
     assert ways["interleaved with 2 chunks"]["idle_share"] == pytest.approx(3 / 11)

@@ -1,5 +1,7 @@
 """What-ifs against closed forms, and against a production run whose answer is known."""
 
+import dataclasses
+
 import numpy as np
 import pytest
 from hypothesis import given
@@ -16,10 +18,10 @@ from debubble.diagnosis.edits import (
     other_schedule,
     without_transfer,
 )
-from debubble.diagnosis.fit import fitted
-from debubble.diagnosis.replay import Replay, tried
-from debubble.diagnosis.ways_out import enough_microbatches, ways_out
-from debubble.diagnosis.what_if import heaviest, what_ifs
+from debubble.diagnosis.measured_costs import fitted
+from debubble.diagnosis.remedies import Launcher, enough_microbatches, heaviest, remedies
+from debubble.diagnosis.replay import Replay, answers
+from debubble.schedules.catalog import CATALOG
 
 SIZES = st.tuples(st.integers(2, 8), st.integers(1, 16))
 
@@ -30,7 +32,7 @@ def replay(p, m, name="1f1b", chunks=1, **rates):
 
 
 def speedup(run, changed):
-    (answer,) = tried(run, [changed])
+    (answer,) = answers(run, [changed])
     return answer.speedup
 
 
@@ -84,25 +86,52 @@ def test_balanced_stages_move_work_and_a_cured_rank_loses_it():
     run = replay(4, 8, stage_scale=(1, 1, 1, 1.6))
     assert heaviest(run) == (3, pytest.approx(1.6))
     assert balanced_stages(run).tables[0].sum() == pytest.approx(run.tables[0].sum(), rel=1e-6)
-    assert tried(run, [cured_rank(run, 3)])[0].step_ns == 33_000_000
+    assert answers(run, [cured_rank(run, 3)])[0].step_ns == 33_000_000
 
 
 def test_free_transfers_give_back_what_hops_cost():
     run = replay(4, 8, transfer=2e6)
-    assert tried(run, [without_transfer(run)])[0].step_ns == 33_000_000
+    assert answers(run, [without_transfer(run)])[0].step_ns == 33_000_000
 
 
 def test_27_microbatches_are_enough_for_a_tenth_of_idle_time_at_p4():
-    assert enough_microbatches(replay(4, 4)) == 27
+    assert enough_microbatches(4, replay(4, 4).again().bubble_ratio) == 27
+    assert [enough_microbatches(m, (p - 1) / m) for p, m in ((2, 3), (8, 1))] == [9, 63]
 
 
-def test_ways_out_hold_the_batch_and_are_sorted_by_gain():
-    found = ways_out(replay(4, 4))
-    assert [each.speedup for each in found] == sorted((each.speedup for each in found), reverse=True)
-    assert {"micro-batches 4/27 the size", "interleaved with 2 chunks", "interleaved-zb with 2 chunks"} <= {
-        each.change for each in found
+def test_remedies_that_can_be_launched_hold_the_batch_and_are_sorted_by_gain():
+    found = remedies(replay(4, 4))
+    speedups = [each.speedup for each in found.launchable]
+    assert speedups == sorted(speedups, reverse=True)
+    assert min(speedups) > 1
+    changes = {each.change for each in found.launchable}
+    assert {"micro-batches 1/2 the size", "interleaved with 2 chunks", "interleaved-zb with 2 chunks"} <= changes
+    assert found.first is found.launchable[0]
+    assert {each.demands for each in found.beyond if each.change in ("8 micro-batches", "16 micro-batches")} == {
+        ("the batch is 2 x as large",),
+        ("the batch is 4 x as large",),
     }
-    assert min(each.speedup for each in found) > 1
+
+
+def test_micro_batches_of_known_size_are_cut_into_whole_numbers_that_divide_and_reach_a_tenth():
+    """6 samples each, 4 a step: 27 are wanted; 24 samples divide by 8, 12 and 24, so 4/6, 2/6 and 1/6 the size."""
+    run = dataclasses.replace(replay(4, 4), micro_batch=6)
+    cuts = {each.change: each.microbatches for each in remedies(run).every if "instead of" in each.change}
+    assert {change: m for change, m in cuts.items() if "+" not in change} == {
+        "8 micro-batches of 3 instead of 6": 8,
+        "24 micro-batches of 1 instead of 6": 24,
+    }
+    assert not [each for each in remedies(dataclasses.replace(run, micro_batch=1)).launchable if "size" in each.change]
+
+
+def test_a_schedule_that_the_framework_lacks_stands_apart():
+    lacking = remedies(replay(4, 8), (), Launcher("Megatron-LM", frozenset({"1f1b", "interleaved"})))
+    assert {each.change.split(" + ")[0] for each in lacking.launchable} >= {"interleaved with 2 chunks"}
+    assert not [each for each in lacking.launchable if "zb" in each.change]
+    assert ("Megatron-LM does not run zb-h1",) in {each.demands for each in lacking.beyond}
+    refused = remedies(replay(4, 8), (), Launcher("X", frozenset(CATALOG), lambda _: "it is full"))
+    assert refused.first is None
+    assert all("it is full" in each.demands for each in refused.beyond)
 
 
 def test_an_order_without_a_name_gets_no_other_microbatches():
@@ -121,9 +150,10 @@ def test_no_what_if_where_the_replay_misses_the_window_by_more_than_a_tenth(st_w
     timeline = st_windows[0]
     run = Replay(timeline.program.schedule, fitted(timeline), "1f1b")
     found = causes(timeline)
-    assert what_ifs(run, found)
+    assert found.trusted
+    assert remedies(run).every
     missed = type(found)(*(cost for name, cost in found if name != "unexplained"), unexplained=found.window // 8)
-    assert what_ifs(run, missed) == []
+    assert not missed.trusted
 
 
 def test_kinds_that_a_schedule_lacks_weigh_nothing():

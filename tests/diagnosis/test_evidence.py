@@ -8,10 +8,10 @@ import pytest
 from debubble import Observation, Rates, Shape, Timeline, Window, build, costs_of, lower, simulate
 from debubble.core.observation import Link
 from debubble.diagnosis.diagnose import diagnose
-from debubble.diagnosis.evidence.late import dearest_hop, lateness, latest_rank
-from debubble.diagnosis.evidence.lengths import lengths
-from debubble.diagnosis.evidence.replicas import replicas, tail
-from debubble.diagnosis.evidence.slow import slow_ranks
+from debubble.diagnosis.evidence.lateness import dearest_hop, lateness, latest_rank
+from debubble.diagnosis.evidence.replicas import lengths, replicas, tail
+from debubble.diagnosis.evidence.slowness import slow_ranks as slow_ranks_of
+from debubble.diagnosis.evidence.slowness import work_of
 from debubble.diagnosis.windows import summarise
 
 MS = 1_000_000
@@ -32,6 +32,10 @@ def window(step=0, replica=0, noise=None, **rates):
 
 def summary(*windows):
     return summarise(Observation("run", windows))
+
+
+def slow_ranks(found):
+    return slow_ranks_of(work_of(found))
 
 
 def steps(n=8, noise=0, **rates):

@@ -55,8 +55,9 @@ def test_a_rank_that_is_slow_in_one_replica_only_is_a_slow_gpu():
 def test_the_stage_of_a_slow_rank_is_not_called_heavy():
     run = observed(slow=2)
     mostly_slow = tuple(window for window in run.windows if window.replica == 1 or window.step == 0)
-    (found,) = [e for e in diagnose(replace(run, windows=mostly_slow)).findings if e.cause == "imbalance"]
-    assert found.remedy == "see to rank 2 first: it is slow, its stage is not heavy"
+    found = diagnose(replace(run, windows=mostly_slow))
+    assert found.causes.imbalance > 0.1 * found.causes.window  # the median window is one of the slow rank's
+    assert {each.cause for each in found.findings} == {"schedule", "slow rank", "tail", "outside"}
 
 
 def test_a_heavy_stage_in_all_replicas_is_no_slow_rank():

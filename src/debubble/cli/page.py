@@ -16,8 +16,7 @@ from ..core.timeline import Timeline
 from ..core.units import percent
 from ..diagnosis.causes import Causes, causes
 from ..diagnosis.diagnose import REMEDIES, Diagnosis
-from ..diagnosis.fit import fitted
-from ..diagnosis.what_if import TRUSTED
+from ..diagnosis.measured_costs import fitted
 from ..drawing.html import Page, Run
 from ..drawing.tables import duration
 from .diagnose_blocks import WHAT
@@ -184,14 +183,14 @@ def _measured_tiles(d: Diagnosis) -> list[Tile]:
         tile(whole, duration(step), f"measured, {count}{outside}"),
         bubble_tile(f"{percent(summary.idle_share)}", f"{percent(summary.bubble_ratio)}", "measured"),
         promise_tile(d.causes, summary.window.timeline.program.schedule, d.order.name),
-        fit_tile(f"{percent(d.causes.resim_ratio)}", abs(d.causes.resim_ratio - 1) <= TRUSTED),
+        fit_tile(f"{percent(d.causes.resim_ratio)}", d.causes.trusted),
     ]
 
 
 def _next_command(timeline: Timeline, found: Causes, name: str | None) -> str:
     """The same pipeline in simulation, with twice the micro-batches."""
     schedule = timeline.program.schedule
-    if name is None or schedule.ranks == 1 or abs(found.resim_ratio - 1) > TRUSTED:
+    if name is None or schedule.ranks == 1 or not found.trusted:
         return ""
     table = table_of(fitted(timeline), schedule)
     by_kind = table.sum(axis=1) / schedule.ranks  # per micro-batch and rank

@@ -16,10 +16,9 @@ from ..core.timeline import Timeline
 from ..core.units import percent
 from ..diagnosis.causes import Causes
 from ..diagnosis.diagnose import REMEDIES
-from ..diagnosis.fit import fitted, present, stage_means
+from ..diagnosis.measured_costs import fitted, present, stage_means
 from ..diagnosis.own_idle import closed_form
 from ..diagnosis.recognise import recognise
-from ..diagnosis.what_if import TRUSTED
 from ..drawing.html import MOST_BOXES, Run
 from .diagnose_blocks import WHAT
 from .report import per_rank
@@ -88,7 +87,7 @@ def causes_of(found: Causes, evidence: str, name: str = "") -> dict[str, Any]:
 
 def what_if_measured(timeline: Timeline, found: Causes, number: int = 0) -> dict[str, Any] | None:
     """Sliders from the mean durations of each stage; none where simulating the run again misses its window."""
-    if abs(found.resim_ratio - 1) > TRUSTED:
+    if not found.trusted:
         return None
     fit = f"the run simulated again takes {percent(found.resim_ratio)} of its window"
     note = f"Simulated with the mean of each stage and one hop for all; {fit}."

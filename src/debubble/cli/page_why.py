@@ -13,10 +13,9 @@ from ..core.memory import peak_activations
 from ..core.simulate import simulate
 from ..core.timeline import Timeline
 from ..core.units import percent
+from ..diagnosis.compared_run import ComparedRun
 from ..diagnosis.own_idle import rates
-from ..diagnosis.run_sides import Side
 from ..diagnosis.verdict import verdict
-from ..diagnosis.what_if import TRUSTED
 from ..diagnosis.why import Comparison
 from ..drawing.html import Page
 from .page_parts import Tile, bubble_tile, causes_of, fit_tile, run_of, tile, what_if_measured
@@ -60,7 +59,7 @@ def figures_of_comparison(c: Comparison) -> list[tuple[str, Timeline]]:
     ]
 
 
-def _next_of(side: Side, path: Path) -> str:
+def _next_of(side: ComparedRun, path: Path) -> str:
     """A measured run alone, in full; a stated one with twice the micro-batches."""
     if side.measured:
         return shlex.join(["debubble", "diagnose", str(path)])
@@ -70,21 +69,21 @@ def _next_of(side: Side, path: Path) -> str:
     return show_command(schedule, rates(side.job), microbatches=2 * schedule.microbatches)
 
 
-def _comparison_what_if(last: tuple[Side, Timeline] | None, number: int) -> dict[str, Any] | None:
+def _comparison_what_if(last: tuple[ComparedRun, Timeline] | None, number: int) -> dict[str, Any] | None:
     if last is None or last[0].causes is None:
         return None
     side, timeline = last
     return what_if_measured(timeline, side.causes, number) if side.causes is not None else None
 
 
-def _timeline(side: Side) -> Timeline | None:
+def _timeline(side: ComparedRun) -> Timeline | None:
     """What was measured or simulated; a job without durations at the ones that ``show`` takes."""
     if side.timeline is not None or side.replay is None:
         return side.timeline
     return simulate(lower(side.replay.schedule), side.replay.costs)
 
 
-def _side_name(side: Side) -> str:
+def _side_name(side: ComparedRun) -> str:
     stated = side.measured or side.job.forward is not None
     return (
         f"{side.name}, the median window"
@@ -95,7 +94,7 @@ def _side_name(side: Side) -> str:
     )
 
 
-def _evidence(side: Side) -> str:
+def _evidence(side: ComparedRun) -> str:
     return "measured" if side.measured else "simulated"
 
 
@@ -110,7 +109,7 @@ def _comparison_tiles(c: Comparison) -> list[Tile]:
     )
     own = [f"{percent(side.own.most)}" for side in (c.a, c.b) if side.own is not None and side.own.known]
     fits = [f"{percent(side.causes.resim_ratio)}" for side in (c.a, c.b) if side.measured and side.causes is not None]
-    trusted = all(abs(s.causes.resim_ratio - 1) <= TRUSTED for s in (c.a, c.b) if s.measured and s.causes is not None)
+    trusted = all(s.causes.trusted for s in (c.a, c.b) if s.measured and s.causes is not None)
     tiles = [tile("Throughput", ratio, note)]
     if seen:
         tiles.append(bubble_tile(shares, ratios, " and ".join(dict.fromkeys(each.evidence for each in seen))))

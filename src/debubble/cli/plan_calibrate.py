@@ -77,7 +77,7 @@ def _is_trace(path: Path) -> bool:
 
 def _of_trace(path: Path, said: dict[str, Any], model: Model, cluster: Cluster, base: Layout) -> StageRun:
     """The stages of a run as ``diagnose`` measures them, and the layout with which it was launched."""
-    from ..diagnosis.stage_costs import stage_costs
+    from ..diagnosis.measured_costs import stage_costs
     from ..diagnosis.windows import summarise
     from ..planning.calibrate_stages import StageRun
     from ..readers.source import Ask, read

@@ -254,7 +254,7 @@ def _afterwards(summary: Summary, hop_ns: int) -> int:
 
     from ..core.costs import Costs
     from ..core.simulate import simulate
-    from ..diagnosis.fit import fitted, stage_means
+    from ..diagnosis.measured_costs import fitted, stage_means
 
     program = summary.window.timeline.program
     means = stage_means(fitted(summary.window.timeline), program.schedule)

@@ -16,7 +16,7 @@ from .report import MILLISECOND, emit
 from .trace_options import measurement_options
 
 if TYPE_CHECKING:
-    from ..diagnosis.run_sides import Side
+    from ..diagnosis.compared_run import ComparedRun
     from ..diagnosis.why import Comparison
     from ..readers.source import Ask
     from .sources import Run
@@ -50,7 +50,7 @@ def why(runs: tuple[Path, ...], ask: Ask, pictures: dict[str, Path], look: Look,
     [[run]] tables is a series; each run of it is compared with the first. What traces and logs do not tell is taken
     from the options, for all of them.
     """
-    from ..diagnosis.why import series
+    from ..diagnosis.series import series
     from .sources import read_runs
 
     both = read_runs(runs, ask, given["micro_batch"])
@@ -103,7 +103,7 @@ def _status(comparisons: Sequence[Comparison], gate: float | None) -> int:
 
 
 def _document(comparisons: Sequence[Comparison]) -> dict[str, Any]:
-    from ..diagnosis.frontier import frontier
+    from ..diagnosis.series import frontier
 
     documents = [_comparison(c) for c in comparisons]
     if len(documents) == 1:
@@ -149,7 +149,7 @@ def _bounded(name: str, bounds: tuple[float, float] | None) -> dict[str, Any]:
     return {f"{name}_ratio": bounds[0] if known and bounds is not None else None, f"{name}_bounds": bounds}
 
 
-def _side(run: Side) -> dict[str, Any]:
+def _side(run: ComparedRun) -> dict[str, Any]:
     own, job = run.own, run.job
     known = own is not None and own.known
     speeds = {**run.predicted, **run.speeds}

@@ -6,9 +6,10 @@ from collections.abc import Callable, Iterator, Sequence
 from pathlib import PurePath
 
 from ..core.units import percent
+from ..diagnosis.compared_run import ComparedRun
 from ..diagnosis.fit_steps import ONE_POINT, StepFit
-from ..diagnosis.frontier import frontier
-from ..diagnosis.run_sides import Side
+from ..diagnosis.replay import WhatIf
+from ..diagnosis.series import frontier
 from ..diagnosis.verdict import checks, times, verdict
 from ..diagnosis.why import Comparison
 from ..drawing.tables import duration
@@ -18,6 +19,7 @@ from .console import Look
 from .fit_document import Fitted
 
 NONE = "-"
+MOST_CHANGES = 12  # remedies in the text; --json has all
 
 
 def blocks(comparison: Comparison, look: Look) -> list[Block]:
@@ -122,7 +124,7 @@ def _side_by_side(c: Comparison) -> Table:
     return Table("", ["", c.a.name, c.b.name, ""], rows)
 
 
-Line = tuple[str, Callable[[Side], str], str]
+Line = tuple[str, Callable[[ComparedRun], str], str]
 
 
 def _lines(c: Comparison) -> Iterator[Line]:
@@ -147,11 +149,11 @@ def _lines(c: Comparison) -> Iterator[Line]:
         yield unit, lambda run: _speed(run, unit), c.ratio.evidence
 
 
-def _layout(run: Side) -> str:
+def _layout(run: ComparedRun) -> str:
     return NONE if run.job.pipeline is None else f"{run.job.pipeline} x {_whole(run.job.data)}"
 
 
-def _schedule(run: Side) -> str:
+def _schedule(run: ComparedRun) -> str:
     if run.job.pipeline is None:
         return NONE
     return str(run.job.schedule) if run.job.pipeline > 1 else "no pipeline"
@@ -165,40 +167,40 @@ def _whole(count: int | None) -> str:
     return NONE if count is None else str(count)
 
 
-def _evidence(run: Side) -> str:
+def _evidence(run: ComparedRun) -> str:
     return NONE if run.own is None else run.own.evidence
 
 
-def _idle(run: Side) -> str:
+def _idle(run: ComparedRun) -> str:
     if run.own is None:
         return NONE
     return percent(run.own.most) if run.own.known else f"{percent(run.own.least)} to {percent(run.own.most)}"
 
 
-def _ratio(run: Side) -> str:
+def _ratio(run: ComparedRun) -> str:
     if run.own is None:
         return NONE
     return percent(run.own.bubble_ratio) if run.own.known else f"0 to {percent(run.own.bubble_ratio)}"
 
 
-def _busiest(run: Side) -> str:
+def _busiest(run: ComparedRun) -> str:
     if run.own is None:
         return NONE
     low, high = run.own.busy
     return percent(high) if run.own.known else f"{percent(low)} to {percent(high)}"
 
 
-def _busy(run: Side, evidence: str) -> str:
+def _busy(run: ComparedRun, evidence: str) -> str:
     if run.busy is None or run.busy.evidence != evidence:
         return NONE
     return percent(run.busy.value) + (" (!)" if run.overstated else "")
 
 
-def _in_flight(run: Side) -> str:
+def _in_flight(run: ComparedRun) -> str:
     return NONE if run.peak_activations is None else f"{run.peak_activations:g}"
 
 
-def _speed(run: Side, unit: str) -> str:
+def _speed(run: ComparedRun, unit: str) -> str:
     figure = run.speeds.get(unit) or run.predicted.get(unit)
     return NONE if figure is None else f"{figure.value:,.0f}" if figure.value >= 1000 else f"{figure.value:.4g}"
 
@@ -251,21 +253,24 @@ def _cost(cost: int, window: int) -> tuple[str, str]:
     return f"{cost / 1e6:,.1f} ms", percent(cost / window) if window else NONE
 
 
+def _way_out(answer: WhatIf, against: float | None, letter: dict[str, str]) -> list[list[str]]:
+    """One row; changes that go together are below each other."""
+    *before, last = answer.change.split(" + ")
+    figures = [
+        str(answer.microbatches),
+        percent(answer.idle_share),
+        *memory(answer),
+        f"{answer.speedup:.2f}x",
+        NONE if against is None else f"{against * answer.speedup:.2f}x",
+        granted(answer, letter),
+    ]
+    return [*([f"{part} and", *[""] * len(figures)] for part in before), [last, *figures]]
+
+
 def _ways_out(c: Comparison) -> Iterator[Block]:
     against = c.ratio.value if c.ratio is not None else None
     letter = letters(c.next)
-    rows = [
-        [
-            answer.change,
-            str(answer.microbatches),
-            percent(answer.idle_share),
-            *memory(answer),
-            f"{answer.speedup:.2f}x",
-            NONE if against is None else f"{against * answer.speedup:.2f}x",
-            granted(answer, letter),
-        ]
-        for answer in c.next
-    ]
+    rows = [row for answer in c.next[:MOST_CHANGES] for row in _way_out(answer, against, letter)]
     headers = ["change", "m", "idle", "held", "memory", f"x {c.b.name}", f"x {c.a.name}", "if"]
     yield Table(f"Ways out of {c.b.name}: throughput with each change (simulated)", headers, rows)
     batch = f"The global batch is that of {c.b.name} unless the last column says otherwise."

@@ -27,6 +27,11 @@ class Finding:
         remedy: what to do about it, or an empty string.
         spans: where it can be seen.
         gain_ratio: simulated throughput with the remedy over without; None where it was not simulated.
+        rank: of the pipeline, if one is to blame.
+        stage: of the model, if one is to blame.
+        replica: data-parallel, if one is to blame.
+        step: by its number, if one is to blame.
+        size_ratio: how many times as long as usual what is to blame took.
     """
 
     cause: str
@@ -36,3 +41,8 @@ class Finding:
     remedy: str = ""
     spans: tuple[Span, ...] = ()
     gain_ratio: float | None = None
+    rank: int | None = None
+    stage: int | None = None
+    replica: int | None = None
+    step: int | None = None
+    size_ratio: float | None = None

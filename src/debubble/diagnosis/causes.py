@@ -22,7 +22,9 @@ from ..core.lower import lower
 from ..core.program import Program
 from ..core.simulate import simulate
 from ..core.timeline import Timeline
-from .fit import fitted, free_transfers, kind_means, spent, stage_means
+from .measured_costs import fitted, free_transfers, kind_means, spent, stage_means
+
+TRUSTED = 0.1  # no change is tried where simulating a window again misses it by more than this share
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,8 +50,13 @@ class Causes:
 
     @property
     def resim_ratio(self) -> float:
-        """Re-simulated over measured: how far what-ifs can be trusted."""
+        """Re-simulated over measured: how far the answers of changes can be trusted."""
         return self.resimulated / self.window if self.window else 1.0
+
+    @property
+    def trusted(self) -> bool:
+        """Whether changes may be tried on this window: simulated again it is as long as it was, but for a tenth."""
+        return abs(self.resim_ratio - 1) <= TRUSTED
 
     @property
     def resim_without_transfer_ratio(self) -> float:

@@ -2,25 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Iterator
+from dataclasses import dataclass
 
 from ..core.finding import Finding
 from ..core.observation import Observation
 from .causes import Causes, causes
-from .cures import cure
 from .evidence.replicas import Replica, replicas
-from .evidence.slow import Slow, slow_ranks
+from .evidence.slowness import heavy_stage, slow_ranks, work_of
 from .findings import REMEDIES, Case, findings
 from .recognise import Recognised, recognise
-from .replay import WhatIf
-from .run_sides import replay_of
-from .what_if import TRUSTED, what_ifs
+from .remedies import Launcher, Remedies, measured_remedies
+from .replay import WhatIf, replay_of
 from .windows import Summary, median_window, summarise
 
 __all__ = ["REMEDIES", "Diagnosis", "diagnose"]
 
-MOST_SLOW = 8  # slow ranks that are simulated
 FAR = 0.05  # share of the window by which free transfers may fall short without a word
 
 
@@ -34,7 +31,7 @@ class Diagnosis:
         order: the schedule that the run shows.
         causes: of the median window; they sum to it.
         findings: in plain words, the dearest first.
-        what_ifs: changes and what they would bring; empty where the replay cannot be trusted.
+        remedies: changes and what they would bring; none if the replay cannot be trusted.
         replicas: side by side.
     """
 
@@ -43,8 +40,13 @@ class Diagnosis:
     order: Recognised
     causes: Causes
     findings: tuple[Finding, ...]
-    what_ifs: tuple[WhatIf, ...]
+    remedies: Remedies
     replicas: tuple[Replica, ...]
+
+    @property
+    def what_ifs(self) -> tuple[WhatIf, ...]:
+        """Every change that was tried and is worth a line, the best first."""
+        return self.remedies.every
 
     @property
     def worst(self) -> int:
@@ -64,35 +66,27 @@ class Diagnosis:
         return list(_verdict(self))
 
 
-def diagnose(run: Observation, asked: str | None = None) -> Diagnosis:
+def diagnose(run: Observation, asked: str | None = None, launcher: Launcher | None = None) -> Diagnosis:
     """Account for a run's windows, say why they are as long as they are, and try what would shorten them.
 
     Args:
         run: what was measured.
         asked: the schedule that was asked for; None for what the run itself says of it, if anything.
+        launcher: the framework that will run what is advised; None if nobody knows.
 
     Raises:
         InputError: there is no complete step.
     """
     summary = summarise(run)
-    timeline = summary.window.timeline
-    schedule = timeline.program.schedule
+    schedule = summary.window.timeline.program.schedule
     order = Recognised(None, None) if run.torn else recognise(schedule)
-    found = causes(timeline)
+    found = causes(summary.window.timeline)
     replay = replay_of(run, summary, order.name)
-    slow = slow_ranks(summary)[:MOST_SLOW]
-    here = [each for each in slow if each.replica == summary.window.replica and not each.steps]
-    tried = [] if run.torn else what_ifs(replay, found, here)
-    cured = [(each, cure(run, summary, each, order.name)) for each in slow]
-    tried += [_of_replica(each, answer) for each, answer in cured if answer is not None and each not in here]
-    tried.sort(key=lambda answer: -answer.speedup)
-    case = Case(run, summary, found, replay, order, asked or schedule.name, cured, tried)
-    return Diagnosis(run, summary, order, found, tuple(findings(case)), tuple(tried), replicas(summary))
-
-
-def _of_replica(slow: Slow, answer: WhatIf) -> WhatIf:
-    """A cure under a name that says where."""
-    return replace(answer, change=f"rank {slow.rank} of replica {slow.replica} cured, {slow.factor:.2f} times as fast")
+    work = work_of(summary)
+    slow = slow_ranks(work)
+    helpful, cured = measured_remedies(run, summary, replay, slow, launcher)
+    case = Case(run, summary, found, replay, order, asked or schedule.name, cured, heavy_stage(work, slow), helpful)
+    return Diagnosis(run, summary, order, found, tuple(findings(case)), helpful, replicas(summary))
 
 
 def _remarks(d: Diagnosis) -> Iterator[str]:
@@ -101,7 +95,7 @@ def _remarks(d: Diagnosis) -> Iterator[str]:
         yield f"left out as warm-up, longer than 1.5 times the median: step {steps}"
     if d.run.torn:
         yield "no what-if: ranks are missing"
-    elif abs(d.causes.resim_ratio - 1) > TRUSTED:
+    elif not d.causes.trusted:
         yield f"no what-if: simulated again, the window takes {d.causes.resim_ratio:.2f} of what was measured"
     short = 1 - d.causes.resim_without_transfer_ratio
     if abs(short) > FAR and not d.run.torn:
@@ -157,16 +151,15 @@ def _verdict(d: Diagnosis) -> Iterator[str]:
         share = first.cost_ns / (step or summary.makespan_ns)
         yield f"Most costs {first.cause}, {100 * share:.0f} % of a {whole} ({first.evidence}): {first.sentence}."
     yield from _receives(d)
-    yield from _next(d.what_ifs)
+    yield from _next(d.remedies)
 
 
-def _next(answers: Sequence[WhatIf]) -> Iterator[str]:
-    """The best change that keeps batch, weights and engine; what brings more is named with what it asks for."""
-    better = [answer for answer in answers if answer.speedup > 1 and not answer.bound]
-    plain = next((answer for answer in better if not answer.demands), None)
-    if plain is not None:
-        yield f"Next: {plain.change}, {plain.speedup:.2f} times the samples per second (simulated)."
-    if better and better[0] is not plain:
-        best, word = better[0], "Next" if plain is None else "More"
+def _next(found: Remedies) -> Iterator[str]:
+    """The first recommendation; what brings more is named with what it asks for."""
+    first = found.first
+    if first is not None:
+        yield f"Next: {first.change}, {first.speedup:.2f} times the samples per second (simulated)."
+    if found.beyond and (first is None or found.beyond[0].speedup > first.speedup):
+        best, word = found.beyond[0], "Next" if first is None else "More"
         gain = f"{best.speedup:.2f} times the samples per second (simulated)"
         yield f"{word}: {best.change}, {gain}, if {' and '.join(best.demands)}."

@@ -1,4 +1,29 @@
-"""Edits: each takes a replay and returns it with one thing changed, or None where that cannot be."""
+"""Edits: each takes a replay and returns it with one thing changed, or None if that cannot be.
+
+Three kinds. ``recast`` builds another order for the same work; the edits that people know by a name (more or finer
+micro-batches, fewer stages, another schedule) are calls of it. The second kind leaves the order alone and changes
+durations or hops. ``slide`` is both at once, for a person who moves sliders; the page computes the same in JavaScript:
+
+    1. Base: the order of the median window; durations D[kind][stage][unit] and hops H[kind][stage][unit], whole
+       nanoseconds, 0 if the order has no such op (``Replay.tables``). H: delay of an op's input from another rank.
+    2. ``recast`` to a schedule of the catalog with p' ranks, m' micro-batches, v' chunks, if any of these was moved:
+       a. Micro-batches. m' a multiple of m: the m columns follow each other m'/m times (``more``: same size), or each
+          column is repeated m'/m times and durations are multiplied by m/m' (``finer``: same batch). Any other m': each
+          column is the mean over units, rounded half to even (and for ``finer`` multiplied likewise).
+       b. Stages. Same placement: as they are. Same ranks: a rank keeps its work and shares it out evenly over its
+          chunks, so that a heavy rank stays heavy. Other ranks: the model is cut anew along its depth; new stage s of
+           S'          gets from old stage o of S the sum of D[o] x overlap / S', overlap = the whole number
+          max(0, min((o+1) S', (s+1) S) - max(o S', s S)).
+       c. Kinds. F = F; I = I + B/2; W = W + B/2; B = B + I + W; the new order reads the rows that it has.
+          Rounded half to even once, here.
+       d. Hops. Same schedule, ranks and chunks: as in a. Otherwise one hop forward (F) and one back (I and B): the mean
+          of all H above 0 in those rows, rounded half to even, 0 if there is none.
+    3. Imbalance: with a share x left, D = mean + (D - mean) x, the mean over the stages that have such an op, for each
+       kind and unit; rounded half to even. x = 1 leaves D untouched.
+    4. Hop: if it was moved, every H is that many nanoseconds.
+    5. Simulate (start = latest of rank free and input + hop). Samples per second = m'/m x (window + outside) before
+       over (window' + outside) after; of a GPU: that x p/p'. Memory: peak' x p/p' over peak, in micro-batches a rank.
+"""
 
 from __future__ import annotations
 
@@ -9,10 +34,10 @@ from numpy.typing import NDArray
 
 from ..core.costs import Costs
 from ..core.errors import InputError
-from ..core.op import Kind
+from ..core.op import KINDS, Kind
 from ..core.schedule import Schedule, Shape, loop_placement
-from ..schedules.catalog import CATALOG, build
-from .fit import free_transfers, present
+from ..schedules.catalog import build
+from .measured_costs import free_transfers, present
 from .replay import MOST_OPS, Replay
 
 EFFICIENT = "ops as efficient as now, whatever their size"
@@ -20,25 +45,67 @@ CUT = "a micro-batch can be cut so fine"
 SHRINKS = "its work shrinks with its size"
 SPREAD = "the work of a rank spreads evenly over its chunks"
 HALVES = "a backward splits into equal halves"
+MOVABLE = "layers can be moved so that stages weigh the same"
+PACKED = "samples can be packed so that micro-batches are equally long"
+TWICE_THE_LAYERS = "a GPU has room for twice the layers"
+HIDDEN_REDUCTION = "the data-parallel reduction stays hidden"
 FREE = "free transfers"
 BALANCED = "balanced stages"
 ALIKE = "micro-batches of like length"
 
+Table = NDArray[np.int64]  # [kinds, stages, units]
 
-def more_microbatches(run: Replay, microbatches: int) -> Replay | None:
-    """More micro-batches of the same size in a step: a larger batch, or fewer replicas."""
-    schedule = _rebuilt(run, microbatches)
-    if schedule is None:
+
+def recast(run: Replay, name: str, *, ranks: int, microbatches: int, chunks: int, finer: bool = False) -> Replay | None:
+    """The same work in an order of the catalog, for sizes of its own; rule 2 above.
+
+    Args:
+        run: what is changed; its ``changes``, ``assumes`` and ``batch`` are left to the caller.
+        name: of a schedule.
+        ranks: of one pipeline.
+        microbatches: per pipeline and step.
+        chunks: stages per rank.
+        finer: whether micro-batches shrink, so that the batch stays; otherwise they keep their size.
+
+    Returns:
+        None if the schedule does not take these sizes, or the order is too long to be tried.
+    """
+    here = run.schedule
+    if 2 * ranks * chunks * microbatches * here.slices > MOST_OPS:
         return None
-    ratio = microbatches / run.schedule.microbatches
-    if ratio % 1:
-        durations, transfers = (_mean_unit(table, schedule.units) for table in run.tables)
-    else:
-        durations, transfers = (np.tile(table, (1, 1, int(ratio))) for table in run.tables)
+    try:
+        schedule = build(name, Shape(ranks, microbatches, chunks, here.slices))
+    except InputError:
+        return None
+    alike = schedule.forward_only == here.forward_only and schedule.slices == here.slices
+    if not alike or schedule.stages != ranks * chunks:  # a V has two chunks, whatever is asked for
+        return None
+    durations, transfers = (_columns(table, here, schedule, finer=finer) for table in run.tables)
+    shrunk = here.microbatches / microbatches if finer else 1.0
+    work: NDArray[np.float64] = durations * np.float64(shrunk)
+    same_places = schedule.placement.shape == here.placement.shape and bool(
+        (schedule.placement == here.placement).all()
+    )
+    if not same_places:
+        work = _on_stages(work, here, schedule)
+    if not (same_places and name == run.name):
+        transfers = _usual_hops(run.tables[1], schedule)
     return replace(
         run,
         schedule=schedule,
-        costs=_costs(run, durations, transfers),
+        costs=_costs(run, _as_halves_and_whole(work), transfers),
+        name=name,
+    )
+
+
+def more_microbatches(run: Replay, microbatches: int) -> Replay | None:
+    """More micro-batches of the same size in a step: a larger batch."""
+    changed = _resized(run, microbatches)
+    if changed is None:
+        return None
+    ratio = microbatches / run.schedule.microbatches
+    return replace(
+        changed,
         batch=run.batch * ratio,
         changes=(*run.changes, f"{microbatches} micro-batches"),
         demands=(*run.demands, f"the batch is {ratio:.3g} x as large"),
@@ -46,29 +113,28 @@ def more_microbatches(run: Replay, microbatches: int) -> Replay | None:
 
 
 def finer_microbatches(run: Replay, microbatches: int) -> Replay | None:
-    """The same batch in more, smaller micro-batches."""
-    schedule = _rebuilt(run, microbatches)
+    """The same batch in more, smaller micro-batches, each of a whole number of samples.
+
+    None if that number would not be whole. If nobody said how many samples a micro-batch holds, that it can be cut so
+    fine is taken for granted, and said.
+    """
     ratio = run.schedule.microbatches / microbatches
-    if schedule is None or (run.micro_batch and (run.micro_batch * ratio) % 1):
+    if run.micro_batch is not None and run.schedule.microbatches * run.micro_batch % microbatches:
         return None
-    durations, transfers = run.tables
-    each = microbatches // run.schedule.microbatches
-    if each * run.schedule.microbatches == microbatches:
-        durations, transfers = (
-            np.repeat(table, each * run.schedule.slices, axis=2) for table in (durations, transfers)
-        )
-    else:
-        durations, transfers = _mean_unit(durations, schedule.units), _mean_unit(transfers, schedule.units)
+    changed = _resized(run, microbatches, finer=True)
+    if changed is None:
+        return None
+    size = f"1/{1 / ratio:g}" if microbatches % run.schedule.microbatches == 0 else f"{ratio:.2g}"
+    label, assumes = f"micro-batches {size} the size", [*run.assumes, CUT]
+    if run.micro_batch is not None:
+        samples = run.schedule.microbatches * run.micro_batch // microbatches
+        label, assumes = f"{microbatches} micro-batches of {samples} instead of {run.micro_batch}", [*run.assumes]
     return replace(
-        run,
-        schedule=schedule,
-        costs=_costs(run, durations * ratio, transfers),
+        changed,
+        micro_batch=run.micro_batch and round(run.micro_batch * ratio),
         size=run.size * ratio,
-        changes=(
-            *run.changes,
-            f"micro-batches {_part(run.schedule.microbatches, microbatches)} the size",
-        ),
-        assumes=(*run.assumes, CUT, SHRINKS, EFFICIENT),
+        changes=(*run.changes, label),
+        assumes=(*assumes, SHRINKS, EFFICIENT),
     )
 
 
@@ -76,64 +142,61 @@ def fewer_stages(run: Replay) -> Replay | None:
     """Half as many stages, each of two that are neighbours now, and twice the replicas; the same batch."""
     p, m = run.schedule.ranks, run.schedule.microbatches
     linear = run.schedule.stages == p and np.array_equal(run.schedule.placement, loop_placement(p, 1))
-    if not linear or p % 2 or m % 2 or run.schedule.slices > 1:
+    if run.name is None or not linear or p % 2 or m % 2 or run.schedule.slices > 1:
         return None
-    schedule = _rebuilt(run, m // 2, ranks=p // 2)
-    if schedule is None:
+    changed = recast(run, run.name, ranks=p // 2, microbatches=m // 2, chunks=1)
+    if changed is None:
         return None
-    durations, transfers = run.tables
-    paired = durations[:, 0::2] + durations[:, 1::2]
-    arrival = np.where(np.arange(4)[:, None, None] == Kind.F, transfers[:, 0::2], transfers[:, 1::2])
     replicas = f"PP={p // 2} with DP={2 * run.data}" if run.data else f"PP={p // 2} with twice the replicas"
     return replace(
-        run,
-        schedule=schedule,
-        costs=_costs(run, _mean_unit(paired, m // 2), _mean_unit(arrival, m // 2)),
+        changed,
         layers=run.layers * 2,
         data=2 * run.data if run.data else None,
         changes=(*run.changes, replicas),
-        assumes=(*run.assumes, "a GPU holds twice the layers", "the data-parallel reduction stays hidden"),
+        assumes=(*run.assumes, TWICE_THE_LAYERS, HIDDEN_REDUCTION),
     )
 
 
 def other_schedule(run: Replay, name: str, chunks: int) -> Replay | None:
     """Another published schedule for the same ranks and micro-batches."""
     p, m = run.schedule.ranks, run.schedule.microbatches
-    try:
-        schedule = build(name, Shape(p, m, chunks)) if 2 * p * chunks * m <= MOST_OPS else run.schedule
-    except InputError:
+    changed = recast(run, name, ranks=p, microbatches=m, chunks=chunks)
+    if changed is None or changed.schedule.same_order(run.schedule):
         return None
-    alike = schedule.forward_only == run.schedule.forward_only and schedule.slices == run.schedule.slices == 1
-    asked = schedule.stages == p * chunks  # a V has two chunks, whatever was asked for
-    if not alike or not asked or schedule.same_order(run.schedule):
-        return None
-    now = run.schedule.stages // run.schedule.ranks
-    parts = schedule.stages // schedule.ranks
-    spread = (SPREAD,) if parts != now else ()
-    split = (HALVES,) if schedule.splits and not run.schedule.splits else ()
-    copies = schedule.placement.shape[0] // run.schedule.placement.shape[0]
-    twice = ("a GPU holds two copies of its weights",) if copies > 1 else ()
-    why = CATALOG[name].not_on_torch
-    engine = (f"another engine than torch runs it: {why}",) if why else ()
-    label = f"{name} with {parts} chunks" if parts > 1 else name
+    schedule = changed.schedule
+    assumes, demands = list(run.assumes), list(run.demands)
+    if changed.chunks != run.chunks:
+        assumes.append(SPREAD)
+    if schedule.splits and not run.schedule.splits:
+        assumes.append(HALVES)
+    if schedule.placement.shape[0] > run.schedule.placement.shape[0]:
+        demands.append("a GPU holds two copies of its weights")
+    label = f"{name} with {changed.chunks} chunks" if changed.chunks > 1 else name
     return replace(
-        run,
-        schedule=schedule,
-        costs=_costs(run, _on_ranks(run, schedule), _usual_hops(run, schedule)),
-        name=name,
+        changed,
         changes=(*run.changes, label),
-        assumes=(*run.assumes, *spread, *split),
-        demands=(*run.demands, *twice, *engine),
+        assumes=tuple(assumes),
+        demands=tuple(demands),
     )
 
 
-def balanced_stages(run: Replay) -> Replay:
-    """Every stage with the mean work of all: work is moved, none is removed."""
-    return _evened(run, 1, BALANCED, "layers can be moved so that stages weigh the same")
+def balanced_stages(run: Replay, left: float = 0.0) -> Replay:
+    """Every stage with the mean work of all: work is moved, none is removed.
+
+    Args:
+        run: what is changed.
+        left: share of each stage's distance from the mean that stays.
+    """
+    return _evened(run, 1, BALANCED, MOVABLE, left)
+
+
+def like_lengths(run: Replay) -> Replay:
+    """Every micro-batch as long as the mean of its stage: work is moved between micro-batches, none is removed."""
+    return _evened(run, 2, ALIKE, PACKED)
 
 
 def cured_rank(run: Replay, rank: int) -> Replay | None:
-    """One rank as fast as the mean of the others: work is removed."""
+    """One rank as fast as the mean of the others: work is removed, so nobody can do it."""
     durations = run.tables[0].copy()
     home = run.schedule.placement[0]
     mine, others = home == rank, home != rank
@@ -161,26 +224,8 @@ def faster_rank(run: Replay, rank: int, factor: float) -> Replay:
 
 
 def without_transfer(run: Replay) -> Replay:
-    """Every hop in no time."""
+    """Every hop in no time: it only shows what hops cost."""
     return replace(run, costs=free_transfers(run.costs), changes=(*run.changes, FREE), bound=True)
-
-
-def like_lengths(run: Replay) -> Replay:
-    """Every micro-batch as long as the mean of its stage: work is moved between micro-batches, none is removed."""
-    return _evened(run, 2, ALIKE, "samples can be packed so that micro-batches are equally long")
-
-
-def _evened(run: Replay, axis: int, change: str, assumption: str) -> Replay:
-    """Durations evened out along an axis of their table, int64[kinds, stages, units]: the work stays the same."""
-    durations, _ = run.tables
-    there = present(run.schedule)
-    mean = durations.sum(axis=axis, keepdims=True, where=there) / np.maximum(there.sum(axis=axis, keepdims=True), 1)
-    return replace(
-        run,
-        costs=_costs(run, np.broadcast_to(mean, durations.shape), run.costs.transfers),
-        changes=(*run.changes, change),
-        assumes=(*run.assumes, assumption),
-    )
 
 
 def without_hop(run: Replay, sender: int, receiver: int, *, forward: bool) -> Replay:
@@ -195,52 +240,113 @@ def without_hop(run: Replay, sender: int, receiver: int, *, forward: bool) -> Re
     return replace(run, costs=costs, changes=(*run.changes, f"free from rank {sender} to {receiver}"), bound=True)
 
 
-def _rebuilt(run: Replay, microbatches: int, ranks: int | None = None) -> Schedule | None:
-    """The same published schedule for another size; None where the order has no name or the size does not suit it."""
+def slide(
+    run: Replay,
+    *,
+    schedule: str | None = None,
+    ranks: int | None = None,
+    microbatches: int | None = None,
+    chunks: int | None = None,
+    transfer: int | None = None,
+    imbalance: float = 1.0,
+) -> Replay | None:
+    """What the sliders of the page ask, by the rules at the head of this file.
+
+    Args:
+        run: where the sliders start.
+        schedule: of the catalog; None for the order as it is (then sizes are as they are, too).
+        ranks: the same model cut into as many; None for as many as there are.
+        microbatches: of the same size; None for as many as there are.
+        chunks: stages per rank; None for as many as there are.
+        transfer: every hop, nanoseconds; None for hops as they are.
+        imbalance: share of each stage's distance from the mean that is left.
+
+    Returns:
+        None if the schedule does not take these sizes.
+    """
     here = run.schedule
-    size = (ranks or here.ranks, microbatches, here.stages // here.ranks, here.slices)
-    if run.name is None or 2 * here.stages * microbatches > MOST_OPS:
+    p, m, v = ranks or here.ranks, microbatches or here.microbatches, chunks or run.chunks
+    moved = (p, m, v) != (here.ranks, here.microbatches, run.chunks)
+    changed: Replay | None = run
+    if schedule is not None and (schedule != run.name or moved):
+        changed = recast(run, schedule, ranks=p, microbatches=m, chunks=v)
+    if changed is None:
         return None
-    try:
-        return build(run.name, Shape(*size))
-    except InputError:
-        return None
+    changed = replace(
+        changed, batch=m / here.microbatches, layers=here.ranks / changed.schedule.ranks, changes=("as asked",)
+    )
+    if imbalance != 1:
+        changed = balanced_stages(changed, imbalance)
+    if transfer is not None:
+        hops = np.full((KINDS, changed.schedule.stages, 1), transfer, np.int64)
+        changed = replace(changed, costs=_costs(changed, changed.costs.durations, hops))
+    return changed
 
 
-def _costs(run: Replay, durations: NDArray[np.int64] | NDArray[np.floating], transfers: NDArray[np.int64]) -> Costs:
+def _resized(run: Replay, microbatches: int, *, finer: bool = False) -> Replay | None:
+    """The same published schedule with another number of micro-batches; None if the order has no name."""
+    if run.name is None:
+        return None
+    ranks, chunks = run.schedule.ranks, run.chunks
+    return recast(run, run.name, ranks=ranks, microbatches=microbatches, chunks=chunks, finer=finer)
+
+
+def _evened(run: Replay, axis: int, change: str, assumption: str, left: float = 0.0) -> Replay:
+    """Durations evened out along an axis of their table, [kinds, stages, units]: the work stays the same."""
+    durations, _ = run.tables
+    there = present(run.schedule)
+    mean = durations.sum(axis=axis, keepdims=True, where=there) / np.maximum(there.sum(axis=axis, keepdims=True), 1)
+    return replace(
+        run,
+        costs=_costs(run, mean + (durations - mean) * left, run.costs.transfers),
+        changes=(*run.changes, change),
+        assumes=(*run.assumes, assumption),
+    )
+
+
+def _costs(run: Replay, durations: Table | NDArray[np.float64], transfers: Table) -> Costs:
     whole = np.rint(durations).astype(np.int64)
     return Costs(whole, np.array(transfers), run.costs.evidence, run.costs.pair_scale)
 
 
-def _mean_unit(table: NDArray[np.int64], units: int) -> NDArray[np.int64]:
-    return np.repeat(np.rint(table.mean(axis=2, keepdims=True)).astype(np.int64), units, axis=2)
+def _columns(table: Table, here: Schedule, there: Schedule, *, finer: bool) -> Table:
+    """A table with a column for each unit of another order; rule 2a."""
+    times, rest = divmod(there.microbatches, here.microbatches)
+    if rest:
+        mean = np.rint(table.mean(axis=2, keepdims=True)).astype(np.int64)
+        return np.repeat(mean, there.units, axis=2)
+    if not finer:
+        return np.tile(table, (1, 1, times))
+    by_microbatch = table.reshape(*table.shape[:2], here.microbatches, here.slices)
+    return np.repeat(by_microbatch, times, axis=2).reshape(*table.shape[:2], there.units)
 
 
-def _part(now: int, then: int) -> str:
-    """Size of a micro-batch as a fraction of today's."""
-    return f"1/{then // now}" if then % now == 0 else f"{now}/{then}"
+def _on_stages(work: NDArray[np.float64], here: Schedule, there: Schedule) -> NDArray[np.float64]:
+    """Durations for other stages of the same model; rule 2b."""
+    if here.ranks != there.ranks:
+        old, new = here.stages, there.stages
+        o, s = np.arange(old)[None, :], np.arange(new)[:, None]
+        overlap = np.minimum((o + 1) * new, (s + 1) * old) - np.maximum(o * new, s * old)
+        cut: NDArray[np.float64] = np.einsum("so,kou->ksu", np.maximum(overlap, 0).astype(np.float64), work) / new
+        return cut
+    by_rank = np.zeros((KINDS, there.ranks, work.shape[2]))
+    for stage, rank in enumerate(here.placement.T):
+        by_rank[:, rank] += work[:, stage : stage + 1]
+    home = there.placement[0]
+    share = there.chunks_of()[0][home] * here.placement.shape[0]
+    spread: NDArray[np.float64] = by_rank[:, home] / share[None, :, None]
+    return spread
 
 
-def _on_ranks(run: Replay, schedule: Schedule) -> NDArray[np.float64]:
-    """Durations for another order of the same ranks: each stage its rank's mean share, B and its halves alike."""
-    durations, _ = run.tables
-    if np.array_equal(schedule.placement, run.schedule.placement):
-        by_stage = durations.astype(np.float64)
-    else:
-        by_rank = np.zeros((4, schedule.ranks, schedule.units))
-        for stage, rank in enumerate(run.schedule.placement.T):
-            by_rank[:, rank] += durations[:, stage : stage + 1]
-        home = schedule.placement[0]
-        share = schedule.chunks_of()[0][home] * run.schedule.placement.shape[0]
-        by_stage = by_rank[:, home] / share[None, :, None]
-    halves = by_stage[Kind.B] / 2
-    whole = by_stage[Kind.B] + by_stage[Kind.I] + by_stage[Kind.W]
-    return np.stack([by_stage[Kind.F], by_stage[Kind.I] + halves, by_stage[Kind.W] + halves, whole])
+def _as_halves_and_whole(work: NDArray[np.float64]) -> NDArray[np.float64]:
+    """Every backward both as halves and as a whole, whichever the order asks for; rule 2c."""
+    halves = work[Kind.B] / 2
+    whole = work[Kind.B] + work[Kind.I] + work[Kind.W]
+    return np.stack([work[Kind.F], work[Kind.I] + halves, work[Kind.W] + halves, whole])
 
 
-def _usual_hops(run: Replay, schedule: Schedule) -> NDArray[np.int64]:
-    """One delay for every hop forward and one for every hop back: the means of what the run shows."""
-    _, transfers = run.tables
+def _usual_hops(transfers: Table, there: Schedule) -> Table:
+    """One delay for every hop forward and one for every hop back: the means of what the run shows; rule 2d."""
     forward, back = transfers[Kind.F], transfers[[Kind.I, Kind.B]]
     usual = [int(np.rint(table[table > 0].mean())) if (table > 0).any() else 0 for table in (forward, back)]
-    return np.array([usual[0], usual[1], 0, usual[1]])[:, None, None] * np.ones((1, schedule.stages, 1), np.int64)
+    return np.array([usual[0], usual[1], 0, usual[1]])[:, None, None] * np.ones((1, there.stages, 1), np.int64)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from math import ceil
 
 import numpy as np
 
@@ -13,15 +12,13 @@ from ..core.observation import Observation
 from ..core.timeline import Timeline
 from ..schedules.catalog import CATALOG
 from .causes import Causes
-from .edits import ALIKE, BALANCED, FREE, other_schedule, without_hop
-from .evidence.late import Late, dearest_hop, latest_rank
-from .evidence.lengths import lengths
-from .evidence.replicas import tail
-from .evidence.slow import Slow
+from .edits import ALIKE, BALANCED, FREE, balanced_stages, faster_rank, other_schedule, without_hop
+from .evidence.lateness import Late, dearest_hop, latest_rank
+from .evidence.replicas import lengths, tail
+from .evidence.slowness import Heavy, Slow
 from .recognise import Recognised
+from .remedies import HEAVY, Remedies, enough_microbatches
 from .replay import Replay, WhatIf
-from .ways_out import GOOD_IDLE_SHARE
-from .what_if import HEAVY, SMALL, heaviest, work_of_ranks
 from .windows import Summary
 
 REMEDIES = {
@@ -31,7 +28,10 @@ REMEDIES = {
     "transfer": "overlap the transfers, or put neighbours on a faster link",
     "unexplained": "look at the host: launches, data loading, garbage collection",
 }
-FACTS = ("order",)  # findings that are said whatever they cost
+FACTS = ("order",)  # said whatever they cost
+SMALL = 0.01  # share of the window below which a cost is not worth a line
+SMALL_TAIL = 0.02  # the same of a tail: jitter of 3 % an op alone makes replicas wait for up to half of this
+MOST_STEPS_LISTED = 8
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -44,9 +44,10 @@ class Case:
         causes: of the median window.
         replay: of the median window.
         order: what its order was recognised as.
-        asked: the schedule that was asked for; None where nobody said.
-        slow: ranks that are slow, with what curing each would save.
-        tried: changes and what they would bring.
+        asked: the schedule that was asked for; None if nobody said.
+        slow: ranks that are slow, with what curing each would save; None if that cannot be simulated.
+        heavy: the heaviest stage, if stages differ.
+        remedies: changes and what they would bring.
     """
 
     run: Observation
@@ -56,37 +57,48 @@ class Case:
     order: Recognised
     asked: str | None
     slow: Sequence[tuple[Slow, WhatIf | None]]
-    tried: Sequence[WhatIf]
+    heavy: Heavy | None
+    remedies: Remedies
 
     @property
     def timeline(self) -> Timeline:
         """The median window."""
         return self.summary.window.timeline
 
-    def gain(self, change: str) -> float | None:
-        """Samples per second with a change over without; None where it was not tried."""
-        return next((answer.speedup for answer in self.tried if answer.change == change), None)
+    @property
+    def fair(self) -> Replay:
+        """The median window as it would be without the slow ranks that show in it."""
+        window, fair = self.summary.window, self.replay
+        for slow, _ in self.slow:
+            if slow.shows(window.replica, window.step):
+                fair = faster_rank(fair, slow.rank, slow.factor)
+        return fair
 
 
 def findings(case: Case) -> list[Finding]:
     """Everything that costs more than a hundredth of the window, the dearest first.
 
-    What is smaller than the uncertainty of the clocks is not claimed.
+    What is smaller than the uncertainty of the clocks is not claimed. A rank or stage that stands out is said whatever
+    it costs: behind another fault, or in an order that suits it, it is a fault still, and one clock measured it.
     """
     least = max(SMALL * case.causes.window, case.run.clock_uncertainty_ns)
     whole = (_schedule, _asked_for, _transfer)  # of which torn pipelines cannot tell
     makers = (*(() if case.run.torn else whole), _slow, _imbalance, _variation, _host, _tail, _outside)
     found = [each for maker in makers for each in maker(case)]
-    worth = (each for each in found if each.cost_ns > least or each.cause in FACTS)
+    worth = [each for each in found if each.cost_ns > least or each.cause in FACTS or _stands_out(each)]
     return sorted(worth, key=lambda each: -each.cost_ns)
+
+
+def _stands_out(found: Finding) -> bool:
+    return found.size_ratio is not None and found.size_ratio > HEAVY
 
 
 def _schedule(case: Case) -> Iterator[Finding]:
     p, m = case.replay.schedule.ranks, case.replay.schedule.microbatches
     causes, busy = case.causes, f"{100 * case.causes.most_busy:.0f} %"
-    enough = ceil(m * causes.schedule / causes.ideal * (1 - GOOD_IDLE_SHARE) / GOOD_IDLE_SHARE) if causes.ideal else m
+    enough = enough_microbatches(m, causes.schedule / causes.ideal) if causes.ideal else m
     more = f"; {enough} micro-batches bring its own idle share to a tenth" if enough > m else ""
-    gain = case.gain(f"{2 * m} micro-batches")
+    gain = case.remedies.gain(f"{2 * m} micro-batches")
     of = f"; the gain is that of {2 * m}, a batch twice as large" if gain else ""
     yield Finding(
         "schedule",
@@ -114,48 +126,87 @@ def _asked_for(case: Case) -> Iterator[Finding]:
 
 def _slow(case: Case) -> Iterator[Finding]:
     for slow, cured in case.slow:
-        if cured is None:
-            continue
+        window = next(w for w in case.summary.windows if slow.shows(w.replica, w.step))
         where = f"rank {slow.rank} of replica {slow.replica}" if case.summary.replicas > 1 else f"rank {slow.rank}"
-        beside = "as the same stage in other replicas"
-        if slow.steps:
-            steps = ", ".join(map(str, slow.steps[:8])) + (", .." if len(slow.steps) > 8 else "")
-            beside = f"in step {steps} as in the other steps"
-        sentence = f"slow rank: {where} takes {slow.factor:.2f} times as long {beside}, and its neighbours do not"
-        remedy = f"look at the GPU of {where}: clocks, power, other work on its host"
-        window = next(w for w in case.summary.windows if _shows(slow, w.step, w.replica))
-        spans = _longest(window.timeline, slow.rank)
-        lost = (1 - 1 / cured.speedup) * (len(slow.steps) / case.summary.steps if slow.steps else 1)
-        cost = round(case.causes.window * lost)  # of a mean step, where only some are slow
-        yield Finding("slow rank", sentence, cost, "simulated", remedy, spans, 1 / (1 - lost))
+        cause, sentence, remedy = _blame(slow, where)
+        share = len(slow.steps) / case.summary.steps if slow.steps else 1.0  # cost is of a mean step
+        lost, evidence = _lost_in_its_steps(case.summary, slow) * share, "measured"
+        if cured is not None:
+            lost, evidence = (1 - 1 / cured.speedup) * share, "simulated"
+        yield Finding(
+            cause,
+            sentence,
+            round(case.causes.window * lost),
+            evidence,
+            remedy,
+            _longest(window.timeline, slow.rank),
+            gain_ratio=1 / (1 - lost) if cured is not None else None,
+            rank=slow.rank,
+            replica=slow.replica,
+            step=slow.steps[0] if len(slow.steps) == 1 else None,
+            size_ratio=slow.factor,
+        )
 
 
-def _shows(slow: Slow, step: int, replica: int) -> bool:
-    return replica == slow.replica and (not slow.steps or step in slow.steps)
+def _blame(slow: Slow, where: str) -> tuple[str, str, str]:
+    """Cause, sentence and remedy of a slow rank: all the time, in several steps, or in one."""
+    remedy = f"look at the GPU of {where}: clocks, power, other work on its host"
+    if not slow.steps:
+        against = "the same stage in other replicas, and its neighbours do not"
+        return "slow rank", f"slow rank: {where} takes {slow.factor:.2f} times as long as {against}", remedy
+    steps = ", ".join(map(str, slow.steps[:MOST_STEPS_LISTED]))
+    if len(slow.steps) > MOST_STEPS_LISTED:
+        steps += ", .."
+    against = f"in step {steps} as in the other steps, and its neighbours do not"
+    if len(slow.steps) > 1:
+        return "slow rank", f"slow rank: {where} takes {slow.factor:.2f} times as long {against}", remedy
+    remedy = f"look at what ran beside it on the host of {where} in that step"
+    return "straggler", f"straggler: {where} takes {slow.factor:.2f} times as long {against}", remedy
+
+
+def _lost_in_its_steps(summary: Summary, slow: Slow) -> float:
+    """Share of its windows by which they are longer than those that do not show it."""
+    lengths_of = {True: [0.0][:0], False: [0.0][:0]}
+    for window, account in zip(summary.windows, summary.accounts, strict=True):
+        lengths_of[slow.shows(window.replica, window.step)].append(float(account.window))
+    shown, others = (float(np.median(lengths_of[key])) if lengths_of[key] else 0.0 for key in (True, False))
+    return max(0.0, 1 - others / shown) if others else 0.0
 
 
 def _imbalance(case: Case) -> Iterator[Finding]:
-    (rank, factor), window = heaviest(case.replay), case.summary.window
+    heavy = case.heavy
+    if heavy is None:
+        return
     sentence, remedy = "unequal stages", REMEDIES["imbalance"]
-    if factor > HEAVY:
-        ends = rank in (case.replay.schedule.placement[0, 0], case.replay.schedule.placement[0, -1])
+    if heavy.factor > HEAVY:
+        ends = heavy.rank in (case.replay.schedule.placement[0, 0], case.replay.schedule.placement[0, -1])
         hint = " (an end of the model: embedding or loss head)" if ends else ""
-        sentence = f"unequal stages: rank {rank} works {factor:.2f} times as long as the mean of the others{hint}"
-        remedy = f"move layers off rank {rank}: {_layers(case.replay, rank)}"
-        if any(slow.rank == rank and _shows(slow, window.step, window.replica) for slow, _ in case.slow):
-            remedy = f"see to rank {rank} first: it is slow, its stage is not heavy"
-        elif not ends and case.summary.replicas == 1:
+        alone = f"stage {heavy.stage} on rank {heavy.rank}"
+        who, what, many = alone, "stage", case.replay.schedule.stages
+        if heavy.whole_rank:
+            who, what, many = f"rank {heavy.rank}", "rank", case.replay.schedule.ranks
+        sentence = f"unequal stages: {who} works {heavy.factor:.2f} times as long as the mean of the others{hint}"
+        sentence += "".join(f"; stage {stage} {factor:.2f} times" for stage, factor in heavy.others)
+        above = (heavy.factor - 1) * (many - 1) / many  # over the mean of all, in units of what another one holds
+        layers = f"{100 * above:.0f} % of what another {what} holds, {10 * above:.1f} layers for every 10 there"
+        remedy = f"move layers off {who}: {layers}"
+        if case.summary.replicas == 1:
             sentence += "; one replica cannot tell more layers from a slow GPU"
-    spans = _longest(case.timeline, rank)
-    yield Finding("imbalance", sentence, case.causes.imbalance, "simulated", remedy, spans, case.gain(BALANCED))
-
-
-def _layers(replay: Replay, rank: int) -> str:
-    """What to move off a heavy rank, in layers of the others: its work above the mean over a usual rank's work."""
-    work = work_of_ranks(replay)
-    usual = float(np.median(np.delete(work, rank)))
-    share = float(work[rank] - work.mean()) / usual if usual else 0.0
-    return f"{100 * share:.0f} % of what another rank holds, {10 * share:.1f} layers for every 10 there"
+    cost, fair = case.causes.imbalance, case.fair
+    if fair is not case.replay:  # what the slow rank costs stands in its own finding
+        cost = fair.again().window - balanced_stages(fair).again().window
+    yield Finding(
+        "imbalance",
+        sentence,
+        cost,
+        "simulated",
+        remedy,
+        _longest(case.timeline, heavy.rank),
+        case.remedies.gain(BALANCED),
+        rank=heavy.rank,
+        stage=heavy.stage,
+        size_ratio=heavy.factor,
+    )
 
 
 def _longest(timeline: Timeline, rank: int) -> tuple[Span, ...]:
@@ -175,7 +226,7 @@ def _span(timeline: Timeline, row: int, rank: int) -> Span:
 def _variation(case: Case) -> Iterator[Finding]:
     found, gain = lengths(case.summary), None
     if found is not None and found.differ:
-        gain = case.gain(ALIKE)
+        gain = case.remedies.gain(ALIKE)
         sentence = (
             f"micro-batches differ in length: on all stages alike, by {100 * found.spread:.0f} %; micro-batch "
             f"{found.longest} takes {found.factor:.2f} times the mean"
@@ -207,7 +258,7 @@ def _transfer(case: Case) -> Iterator[Finding]:
         sentence += "; no transfer was measured, so a slow link and a late host cannot be told apart"
         remedy = f"trace the sends and receives too; then {remedy}"
     spans = (_span(case.timeline, hop.row, hop.receiver),)
-    yield Finding("transfer", sentence, case.causes.transfer, "simulated", remedy, spans, case.gain(FREE))
+    yield Finding("transfer", sentence, case.causes.transfer, "simulated", remedy, spans, case.remedies.gain(FREE))
 
 
 def _host(case: Case) -> Iterator[Finding]:
@@ -231,15 +282,24 @@ def _late(case: Case, late: Late) -> str:
 
 
 def _tail(case: Case) -> Iterator[Finding]:
-    found = tail(case.summary)
-    if found is None:
+    found = tail(case.summary, [slow for slow, _ in case.slow])
+    if found is None or found.cost_ns < SMALL_TAIL * case.causes.window:
         return
     sentence = f"data-parallel tail: replicas wait {found.cost_ns / 1e6:.1f} ms of a step for the slowest (mean)"
-    remedy = "give replicas micro-batches of like length"
     if found.always_the_same:
         sentence += f", which is replica {found.slowest} in {found.times} of {found.steps} steps"
-        remedy = f"look at the hosts of replica {found.slowest}, and at what it is fed"
-    yield Finding("tail", sentence, round(found.cost_ns), "measured", remedy)
+    replica = found.slowest if found.always_the_same else None
+    if found.slow is not None:
+        replica = found.slow.replica
+        sentence += f"; rank {found.slow.rank} of replica {replica} is slow"
+        remedy = f"see to rank {found.slow.rank} of replica {replica}: most of the tail is its"
+    elif found.lengths_share > 0.5:
+        sentence += "; its micro-batches are longer, on all ranks alike" if replica is not None else ""
+        remedy = "give replicas micro-batches of like length"
+    else:
+        sentence += "; micro-batches are alike and no rank is slow throughout"
+        remedy = "look at the hosts" if replica is None else f"look at the hosts of replica {replica}"
+    yield Finding("tail", sentence, round(found.cost_ns), "measured", remedy, replica=replica)
 
 
 def _outside(case: Case) -> Iterator[Finding]:

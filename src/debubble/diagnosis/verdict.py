@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from ..core.units import percent
-from .run_sides import Side
-from .speeds import MICROBATCHES, STEPS
+from .compared_run import ComparedRun
+from .throughput import MICROBATCHES, STEPS
 from .why import Comparison
 
 NOTICEABLE = 0.03  # factors nearer to 1 than this are not worth a sentence
@@ -91,7 +91,7 @@ def _overstated(c: Comparison) -> Iterator[str]:
     yield f"So {they} measured over something else than the step; a rank that waits in a receive kernel counts as busy."
 
 
-def _stated(run: Side) -> str:
+def _stated(run: ComparedRun) -> str:
     if run.busy is None or run.own is None:
         return run.name
     return f"{run.name} {percent(run.busy.value)}, at most {percent(run.own.busy[1])} ({run.own.evidence})"
@@ -203,7 +203,7 @@ def _batch(c: Comparison) -> Iterator[str]:
         yield f"The global batch {word} from {a} to {b} {unit_a}{sure}."
 
 
-def _batch_of(run: Side) -> tuple[int, str] | None:
+def _batch_of(run: ComparedRun) -> tuple[int, str] | None:
     job = run.job
     if job.global_batch is not None:
         return job.global_batch, "samples"
@@ -228,7 +228,7 @@ def _ceiling(c: Comparison) -> Iterator[str]:
     )
 
 
-def _no_way_out(run: Side) -> Iterator[str]:
+def _no_way_out(run: ComparedRun) -> Iterator[str]:
     """Why no change is tried on a run that was measured."""
     if not run.measured or run.replay_fits:
         return

@@ -10,7 +10,7 @@ ratio of the busy shares of the two *schedules themselves*: what would have happ
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from math import prod
 
 import numpy as np
@@ -21,10 +21,10 @@ from ..core.errors import Fault, InputError
 from ..core.observation import Observation
 from ..core.op import KINDS
 from ..core.simulate import simulate
+from .compared_run import ComparedRun, compared_run
+from .remedies import Launcher, Remedies
 from .replay import WhatIf
-from .run_sides import Side, side
-from .speeds import PER_GPU, UNITS, Figure
-from .ways_out import ways_out
+from .throughput import PER_GPU, UNITS, Figure
 
 Bounds = tuple[float, float]
 
@@ -52,21 +52,26 @@ class Comparison:
         factors: whose product is the ratio: some of gpus, window, busy, work_rate, in this order.
         busy_evidence: of the factor ``busy``.
         explains: gpus x the ratio of the schedules' own busy shares, at least and at most; None where not known.
-        next: ways out of b at the global batch it has, the best first.
+        remedies: changes of b, the launchable ones at the global batch it has.
         tie_hop_ns: the hop at which both are equally fast, all else as stated; None where there is none.
         asks: what is missing for a better answer.
     """
 
-    a: Side
-    b: Side
+    a: ComparedRun
+    b: ComparedRun
     unit: str | None
     ratio: Figure | None
     factors: dict[str, float]
     busy_evidence: str
     explains: Bounds | None
-    next: tuple[WhatIf, ...] = ()
-    tie_hop_ns: float | None = None
-    asks: tuple[Ask, ...] = field(default=())
+    remedies: Remedies
+    tie_hop_ns: float | None
+    asks: tuple[Ask, ...]
+
+    @property
+    def next(self) -> tuple[WhatIf, ...]:
+        """Changes of b that can be launched at the global batch it has, the best first."""
+        return self.remedies.launchable
 
     @property
     def left_over(self) -> Bounds | None:
@@ -101,18 +106,21 @@ class Comparison:
         return parts | {"work_rate": self.factors["work_rate"]}
 
 
-def why(first: Config | Observation, second: Config | Observation, *, changes: bool = True) -> Comparison:
+def why(
+    first: Config | Observation, second: Config | Observation, *, changes: bool = True, launcher: Launcher | None = None
+) -> Comparison:
     """Compare two runs.
 
     Args:
         first: what is compared with.
         second: the run in question.
-        changes: also try ways out of the second.
+        changes: also try remedies of the second.
+        launcher: the framework that will run what is advised; None if nobody knows.
 
     Raises:
         InputError: a side that cannot be, or too little to say anything: every key that is missing.
     """
-    a, b = side(first), side(second)
+    a, b = compared_run(first), compared_run(second)
     unit, ratio = _ratio(a, b)
     gpus = b.gpus / a.gpus if a.gpus and b.gpus else None
     explains = _explains(a, b, gpus)
@@ -128,18 +136,13 @@ def why(first: Config | Observation, second: Config | Observation, *, changes: b
         factors=factors,
         busy_evidence=evidence,
         explains=explains,
-        next=tuple(ways_out(b.replay)) if changes and b.replay is not None and b.replay_fits else (),
+        remedies=b.remedies(launcher) if changes else Remedies(),
         tie_hop_ns=_tie_hop(a, b),
         asks=asks,
     )
 
 
-def series(runs: list[Config | Observation]) -> list[Comparison]:
-    """Each run after the first against the first; ways out of the last."""
-    return [why(runs[0], run, changes=run is runs[-1]) for run in runs[1:]]
-
-
-def _ratio(a: Side, b: Side) -> tuple[str | None, Figure | None]:
+def _ratio(a: ComparedRun, b: ComparedRun) -> tuple[str | None, Figure | None]:
     """Throughput of b over that of a in the most telling unit that both have, and the unit."""
     for here, there in ((a.speeds, b.speeds), (a.predicted, b.predicted)):
         for unit in UNITS:
@@ -148,20 +151,20 @@ def _ratio(a: Side, b: Side) -> tuple[str | None, Figure | None]:
     return None, None
 
 
-def _of_whole_run(unit: str, a: Side, b: Side, here: Figure, there: Figure) -> Figure:
+def _of_whole_run(unit: str, a: ComparedRun, b: ComparedRun, here: Figure, there: Figure) -> Figure:
     both = b.gpus / a.gpus if unit in PER_GPU and a.gpus and b.gpus else 1.0
     evidence = here.evidence if here.evidence == there.evidence else f"{here.evidence} and {there.evidence}"
     return Figure(both * there.value / here.value, evidence)
 
 
-def _explains(a: Side, b: Side, gpus: float | None) -> Bounds | None:
+def _explains(a: ComparedRun, b: ComparedRun, gpus: float | None) -> Bounds | None:
     if a.own is None or b.own is None:
         return None
     (low_a, high_a), (low_b, high_b) = a.own.busy, b.own.busy
     return (gpus or 1) * low_b / high_a, (gpus or 1) * high_b / low_a
 
 
-def _factors(a: Side, b: Side, gpus: float | None, ratio: Figure | None) -> tuple[dict[str, float], str]:
+def _factors(a: ComparedRun, b: ComparedRun, gpus: float | None, ratio: Figure | None) -> tuple[dict[str, float], str]:
     if ratio is None:
         return {}, ""
     factors = {} if gpus is None else {"gpus": gpus}
@@ -175,14 +178,14 @@ def _factors(a: Side, b: Side, gpus: float | None, ratio: Figure | None) -> tupl
     return factors, here.evidence if here is not None and "busy" in factors else ""
 
 
-def _busy(a: Side, b: Side) -> tuple[Figure | None, Figure | None]:
+def _busy(a: ComparedRun, b: ComparedRun) -> tuple[Figure | None, Figure | None]:
     """Busy shares of one kind for both: stated or measured where both have them, else those of their schedules."""
     if a.busy is not None and b.busy is not None:
         return a.busy, b.busy
     return _schedules_busy(a), _schedules_busy(b)
 
 
-def _schedules_busy(run: Side) -> Figure | None:
+def _schedules_busy(run: ComparedRun) -> Figure | None:
     if run.causes is not None and run.summary is None:
         return Figure(run.causes.ideal / run.causes.window, "simulated")
     if run.own is not None and run.own.known:
@@ -190,7 +193,7 @@ def _schedules_busy(run: Side) -> Figure | None:
     return None
 
 
-def _asks(a: Side, b: Side, ratio: Figure | None) -> list[Ask]:
+def _asks(a: ComparedRun, b: ComparedRun, ratio: Figure | None) -> list[Ask]:
     asks = []
     for run in (a, b):
         if ratio is None:
@@ -210,7 +213,7 @@ def _asks(a: Side, b: Side, ratio: Figure | None) -> list[Ask]:
     return asks
 
 
-def _tie_hop(a: Side, b: Side) -> float | None:
+def _tie_hop(a: ComparedRun, b: ComparedRun) -> float | None:
     """The hop, equal in both, from which b is no longer faster, all else as stated; None where no hop does that."""
     unit = next((unit for unit in UNITS if unit in a.predicted and unit in b.predicted), None)
     if unit is None or a.job.transfer is None or b.job.transfer is None or a.causes is None:
@@ -230,7 +233,7 @@ def _tie_hop(a: Side, b: Side) -> float | None:
     return high
 
 
-def _window_at(run: Side, hop: float) -> int:
+def _window_at(run: ComparedRun, hop: float) -> int:
     """The simulated window of a job with another hop, nanoseconds."""
     if run.timeline is None or run.replay is None:
         return 0

@@ -11,7 +11,7 @@ from ...core.lower import needs_of
 from ...core.op import Kind
 from ...core.program import NOTHING
 from ...core.timeline import Timeline
-from ..fit import hops, lane_free
+from ..measured_costs import hops, lane_free
 
 
 @dataclass(frozen=True, slots=True)

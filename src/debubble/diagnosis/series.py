@@ -1,11 +1,14 @@
-"""The frontier of a series: runs that no other beats in both throughput and memory, and what the fastest implies."""
+"""A series of runs: each against the first, and those that no other beats in both throughput and memory."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from .why import Comparison
+from ..config.config import Config
+from ..core.observation import Observation
+from .remedies import Launcher
+from .why import Comparison, why
 
 FEWEST = 2  # runs with a stated memory
 
@@ -28,6 +31,11 @@ class Frontier:
     fastest: str
     first: str
     implied_idle_share: float
+
+
+def series(runs: Sequence[Config | Observation], launcher: Launcher | None = None) -> list[Comparison]:
+    """Each run after the first against the first; remedies of the last."""
+    return [why(runs[0], run, changes=run is runs[-1], launcher=launcher) for run in runs[1:]]
 
 
 def frontier(comparisons: Sequence[Comparison]) -> Frontier | None:

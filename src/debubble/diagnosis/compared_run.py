@@ -1,4 +1,4 @@
-"""Sides: what ``why`` needs to know of a run, the same for a job that was stated and a run that was measured."""
+"""A run that is compared: what ``why`` needs to know of it, the same for a stated job and a measured run."""
 
 from __future__ import annotations
 
@@ -22,12 +22,13 @@ from ..core.simulate import simulate
 from ..core.timeline import Timeline
 from ..schedules.catalog import build
 from .causes import Causes, causes
-from .fit import fitted
+from .evidence.slowness import slow_ranks, work_of
+from .measured_costs import fitted
 from .own_idle import Own, halved, own, rates, shape
 from .recognise import recognise
-from .replay import MOST_OPS, Replay
-from .speeds import Figure, speeds_of_step, stated_speeds
-from .what_if import TRUSTED
+from .remedies import Launcher, Remedies, measured_remedies, remedies
+from .replay import MOST_OPS, Replay, replay_of
+from .throughput import Figure, speeds_of_step, stated_speeds
 from .windows import Summary, summarise
 
 MOST_SIMULATED = 1_000_000  # ops of a job whose durations are stated
@@ -35,7 +36,7 @@ ROUNDED = 0.001  # people state a utilisation to a tenth of a per cent
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Side:
+class ComparedRun:
     """One of the runs that are compared.
 
     Args:
@@ -50,7 +51,8 @@ class Side:
         causes: of that timeline.
         replay: what changes are tried on; None where the order is not known.
         outside_ns: what a step holds beside its pipeline window.
-        summary: of all windows, where it was measured.
+        observation: what was measured; None for a stated job.
+        summary: of all its windows.
         remarks: what was left out of a measurement or repaired, a sentence each.
     """
 
@@ -65,6 +67,7 @@ class Side:
     causes: Causes | None = None
     replay: Replay | None = None
     outside_ns: float = 0
+    observation: Observation | None = None
     summary: Summary | None = None
     remarks: tuple[str, ...] = ()
 
@@ -81,7 +84,16 @@ class Side:
     @property
     def replay_fits(self) -> bool:
         """Whether changes may be tried on it: simulated again, its window is as long as it was, but for a tenth."""
-        return self.replay is not None and (self.causes is None or abs(self.causes.resim_ratio - 1) <= TRUSTED)
+        return self.replay is not None and (self.causes is None or self.causes.trusted)
+
+    def remedies(self, launcher: Launcher | None = None) -> Remedies:
+        """What would make it faster, the same as ``diagnose`` offers; nothing if no change may be tried on it."""
+        if self.replay is None or not self.replay_fits:
+            return Remedies()
+        if self.observation is None or self.summary is None:
+            return remedies(self.replay, (), launcher)
+        slow = slow_ranks(work_of(self.summary))
+        return measured_remedies(self.observation, self.summary, self.replay, slow, launcher)[0]
 
     @property
     def peak_activations(self) -> float | None:
@@ -115,7 +127,7 @@ class Side:
         return (self.outside_ns + self.causes.window) / (self.outside_ns + lower_bound(split, costs))
 
 
-def side(run: Config | Observation) -> Side:
+def compared_run(run: Config | Observation) -> ComparedRun:
     """What is known of a run.
 
     Raises:
@@ -124,7 +136,7 @@ def side(run: Config | Observation) -> Side:
     return _of_job(settled(run)) if isinstance(run, Config) else _of_observation(run)
 
 
-def _of_job(job: Config) -> Side:
+def _of_job(job: Config) -> ComparedRun:
     if job.transfer is not None and job.forward is None:
         rule = "a hop is long or short only beside the work of a micro-batch"
         raise InputError(Fault(f"{job.name}: transfer", rule, 'state it too, as in forward = "10ms"'))
@@ -140,7 +152,7 @@ def _of_job(job: Config) -> Side:
             found = causes(timeline)
     step = timeline.makespan if timeline is not None and job.forward is not None else 0
     stated = job.utilisation
-    return Side(
+    return ComparedRun(
         name=job.name,
         job=job,
         own=idle,
@@ -166,15 +178,15 @@ def _all_rates(job: Config) -> Rates:
     return replace(rates(job), transfer=job.transfer or 0, stage_scale=job.stage_scale or ())
 
 
-def _of_observation(run: Observation) -> Side:
+def _of_observation(run: Observation) -> ComparedRun:
     summary = summarise(run)
     timeline = summary.window.timeline
     schedule = timeline.program.schedule
     found = None if run.torn else causes(timeline)  # what missing ranks did is not known, nor what the order costs
-    known = recognise(schedule)
-    job = _sizes(run, summary, known.name)
+    replay = replay_of(run, summary, recognise(schedule).name)
+    job = _sizes(run, replay)
     step = summary.makespan_ns if summary.step_ns is None else summary.step_ns
-    return Side(
+    return ComparedRun(
         name=job.name,
         job=job,
         own=None if found is None else Own(1 - found.most_busy, 1 - found.most_busy, "simulated"),
@@ -183,42 +195,26 @@ def _of_observation(run: Observation) -> Side:
         window_share=summary.makespan_ns / step if summary.step_ns is not None else None,
         timeline=timeline,
         causes=found,
-        replay=None if run.torn else replay_of(run, summary, known.name),
+        replay=None if run.torn else replay,
         outside_ns=summary.outside_ns or 0,
+        observation=run,
         summary=summary,
         remarks=run.remarks,
     )
 
 
-def replay_of(run: Observation, summary: Summary, name: str | None) -> Replay:
-    """The median window of a run, ready to be simulated again.
-
-    Args:
-        run: what was measured.
-        summary: of its windows.
-        name: of its order in the catalog.
-    """
-    timeline = summary.window.timeline
-    job = _sizes(run, summary, name)
-    outside = round(summary.outside_ns or 0)
-    return Replay(timeline.program.schedule, fitted(timeline), name, outside, job.micro_batch, job.data)
-
-
-def _sizes(run: Observation, summary: Summary, name: str | None) -> Config:
-    schedule = summary.window.timeline.program.schedule
-    replicas = 1 + max(window.replica for window in run.windows)
-    travelling = schedule.microbatches * replicas
-    whole = run.samples is not None and run.samples % travelling == 0
+def _sizes(run: Observation, replay: Replay) -> Config:
+    schedule, replicas = replay.schedule, replay.data or 1
     return Config(
         name=PurePath(run.source).name or run.source,
         gpus=run.gpus or schedule.ranks * replicas,
         pipeline=schedule.ranks,
         data=replicas,
         microbatches=schedule.microbatches,
-        micro_batch=run.samples // travelling if whole and run.samples else None,
+        micro_batch=replay.micro_batch,
         global_batch=run.samples,
         chunks=schedule.stages // schedule.ranks,
-        schedule=name or "no known schedule",
+        schedule=replay.name or "no known schedule",
     )
 
 

@@ -1,4 +1,4 @@
-"""Fitting: the costs that a timeline shows, op by op, and their means."""
+"""The costs that a measured run shows: op by op for one window, and per stage as medians over all of them."""
 
 from __future__ import annotations
 
@@ -7,10 +7,11 @@ from numpy.typing import NDArray
 
 from ..core.costs import Costs
 from ..core.lower import needs_of
-from ..core.op import KINDS
+from ..core.op import KINDS, Kind
 from ..core.program import NOTHING
 from ..core.schedule import Schedule
 from ..core.timeline import Timeline
+from .windows import Summary
 
 
 def fitted(timeline: Timeline) -> Costs:
@@ -126,3 +127,44 @@ def _mean(
     total = np.where(there, table, 0).sum(axis=axis, keepdims=True)
     mean: NDArray[np.int64] = np.rint(total / np.maximum(count, 1)).astype(np.int64)
     return mean
+
+
+def stage_costs(summary: Summary) -> Costs:
+    """Durations and delays of a whole micro-batch, evidence ``measured``; medians, so that no hiccup counts.
+
+    Where ops ran together in pairs, what one of them takes alone is not known: forward and backward then each have half
+    of all that the stage did for a micro-batch, and a pair of two stages is shared out evenly between them.
+
+    Returns:
+        durations and transfers int64[kinds, stages, 1], nanoseconds; 0 for kinds that a stage does not have.
+    """
+    several = [window.timeline for window in summary.windows]
+    paired = any(timeline.program.schedule.joined is not None for timeline in several)
+    own = _halves if paired else _medians
+    durations = [own(spent(timeline), timeline.program.schedule) for timeline in several]
+    delays = [_medians(hops(timeline), timeline.program.schedule) for timeline in several]
+    slices = several[0].program.schedule.slices
+    return Costs(_over_windows(durations) * (1 if paired else slices), _over_windows(delays), "measured")
+
+
+def _over_windows(tables: list[NDArray[np.float64]]) -> NDArray[np.int64]:
+    """Over windows, int64[kinds, stages, 1]."""
+    return np.rint(np.median(tables, axis=0)).astype(np.int64)[:, :, None]
+
+
+def _medians(values: NDArray[np.int64], schedule: Schedule) -> NDArray[np.float64]:
+    """Of each kind and stage over its units, float64[kinds, stages]; 0 where there is none."""
+    table = np.full((KINDS, schedule.stages, schedule.units), np.nan)
+    table[schedule.kind, schedule.stage, schedule.unit] = values
+    found = np.zeros(table.shape[:2])
+    there = present(schedule).any(axis=2)
+    found[there] = np.nanmedian(table[there], axis=1)
+    return found
+
+
+def _halves(values: NDArray[np.int64], schedule: Schedule) -> NDArray[np.float64]:
+    """Forward and backward of equal length that together are all work of a stage for one micro-batch."""
+    found = np.zeros((KINDS, schedule.stages))
+    work = np.bincount(schedule.stage, values, schedule.stages) / schedule.microbatches
+    found[[Kind.F, Kind.B]] = work / 2
+    return found

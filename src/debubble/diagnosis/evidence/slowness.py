@@ -1,0 +1,254 @@
+"""Who is slow, and since when: the work of every (step, replica, rank) taken apart into causes that each leave a mark.
+
+    log work = stage + replica's micro-batches in that step + slow rank + straggler + luck
+
+    stage       the same in all replicas and steps              a heavy stage: move layers
+    row         the same on all ranks of a replica in a step    longer micro-batches: nobody is slow
+    slow rank   one rank of one replica, in all steps           a slow GPU: needs replicas to compare with
+    straggler   one rank of one replica, in some steps          a passing fault: needs steps to compare with
+
+Faults only ever make things slower, and they are few. So what is usual is the *lower* median of what should be alike:
+of two replicas that is the faster one, of two ranks the one that lost less, and a fault never drags the usual along.
+With one replica a slow rank leaves the same mark as a heavy stage; then they are one finding.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ...core.op import Kind
+from ..measured_costs import spent
+from ..windows import Summary
+
+SLOWER = 1.05  # times the same stage elsewhere, from which a rank is called slow: twice what luck does in real runs
+SLOWER_ONCE = 1.2  # the same with so few steps that luck is not known
+FITFUL = 1.1  # the same for single steps of one rank, which luck reaches sooner
+CLEAR = 6  # standard deviations of luck by which anything must stand out; a lower median takes up one of them
+MOST_STEPS = 0.9  # share of the steps in which a rank that is slow all the time must be slower, or all but one
+FEW_STEPS = 4  # below it, steps are too few to say what is usual
+UNEVEN = 1.02  # a stage heavier than this is worth a line if it costs the window something
+_SIGMA = 1.4826  # standard deviation over the median distance from the median, of normal noise
+
+Table = NDArray[np.float64]
+
+
+@dataclass(frozen=True, slots=True)
+class Slow:
+    """A rank that is slow.
+
+    Args:
+        replica: its data-parallel replica.
+        rank: its position in the pipeline.
+        factor: its time over that of the same stage elsewhere, beyond what all of its replica shows.
+        steps: the steps in which it was slow; empty if it was so all the time.
+    """
+
+    replica: int
+    rank: int
+    factor: float
+    steps: tuple[int, ...] = ()
+
+    def shows(self, replica: int, step: int) -> bool:
+        """Whether it was slow in the window of this replica and step."""
+        return replica == self.replica and (not self.steps or step in self.steps)
+
+
+@dataclass(frozen=True, slots=True)
+class Heavy:
+    """A stage with more work than the others.
+
+    Args:
+        stage: its number; of a rank whose stages are all as heavy, the first.
+        rank: where it lives.
+        factor: its time over the mean of the stages that are not heavy.
+        whole_rank: whether all stages of its rank are as heavy.
+        others: further heavy stages, each with its factor.
+    """
+
+    stage: int
+    rank: int
+    factor: float
+    whole_rank: bool
+    others: tuple[tuple[int, float], ...] = ()
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Work:
+    """Work of every cell; NaN if a window is missing.
+
+    Args:
+        steps: numbers of the steps that count.
+        by_rank: float64[steps, replicas, ranks], nanoseconds.
+        by_stage: float64[steps, replicas, stages], nanoseconds.
+        home: rank of each stage, int32[stages].
+        luck: standard deviation of a cell's work over its mean, from ops of the median window.
+    """
+
+    steps: tuple[int, ...]
+    by_rank: Table
+    by_stage: Table
+    home: NDArray[np.int32]
+    luck: float
+
+
+def work_of(summary: Summary) -> Work:
+    """The work of every step, replica and rank that was measured."""
+    steps = sorted({window.step for window in summary.windows})
+    line = {step: i for i, step in enumerate(steps)}
+    replicas = max(window.replica for window in summary.windows) + 1
+    schedule = summary.window.timeline.program.schedule
+    by_rank = np.full((len(steps), replicas, schedule.ranks), np.nan)
+    by_stage = np.full((len(steps), replicas, schedule.stages), np.nan)
+    for window, account in zip(summary.windows, summary.accounts, strict=True):
+        mine = window.timeline.program.schedule
+        by_rank[line[window.step], window.replica] = account.compute
+        by_stage[line[window.step], window.replica] = np.bincount(mine.stage, spent(window.timeline), mine.stages)
+    return Work(tuple(steps), by_rank, by_stage, schedule.placement[0], _luck_of_a_cell(summary))
+
+
+def slow_ranks(work: Work) -> list[Slow]:
+    """Every slow rank, the slowest first: those that are slow all the time, then those that are so in some steps."""
+    always = _against_replicas(work) if work.by_rank.shape[1] > 1 else []
+    return sorted([*always, *_against_steps(work)], key=lambda slow: -slow.factor)
+
+
+def heavy_stage(work: Work, slow: list[Slow]) -> Heavy | None:
+    """The heaviest stage, judged by what its ranks take while they are not slow; None if all weigh the same."""
+    log = _logs(work.by_stage)
+    if log.shape[2] < 2:
+        return None
+    for each in slow:
+        mine = np.flatnonzero(work.home == each.rank)
+        for row, step in enumerate(work.steps):
+            if each.shows(each.replica, step):
+                log[row, each.replica, mine] -= np.log(each.factor)
+    log -= _median(log, axis=2)[:, :, None]  # longer micro-batches are longer on every stage
+    level = _median(log.reshape(-1, log.shape[2]), axis=0)
+    least = np.log1p(max(UNEVEN - 1, CLEAR * _luck_of_a_mean(work, log - level)))
+    usual = level <= _lower_median(level, axis=0) + least
+    if usual.all():
+        return None
+    factor = np.exp(level - np.log(np.exp(level[usual]).mean()))
+    stage = int(factor.argmax())
+    rank = int(work.home[stage])
+    together = np.flatnonzero(work.home == rank)
+    whole_rank = bool((factor[together] > (1 + factor[stage]) / 2).all())
+    others = tuple((int(s), float(factor[s])) for s in np.flatnonzero(~usual) if work.home[s] != rank)
+    if whole_rank:
+        stage = int(together[0])
+    size = float(factor[together].mean()) if whole_rank else float(factor[stage])
+    return Heavy(stage, rank, size, whole_rank, others)
+
+
+def _against_replicas(work: Work) -> list[Slow]:
+    """Ranks that are slower than the same stage of the other replicas, in nearly every step."""
+    log = _logs(work.by_rank)
+    level = _median(log, axis=0)
+    beyond = _beyond_stage_and_row(level[None])[0]
+    each_step = _beyond_stage_and_row(log)
+    seen = np.isfinite(each_step) & (np.isfinite(log).sum(axis=1, keepdims=True) > 1)
+    slower = (np.where(seen, each_step, 0.0) > np.log1p((SLOWER - 1) / 2)).sum(axis=0)
+    steps = seen.sum(axis=0)
+    clear = np.nan_to_num(beyond) > np.log(np.where(steps < FEW_STEPS, SLOWER_ONCE, SLOWER))
+    needed = np.where(steps < FEW_STEPS, steps, np.minimum(MOST_STEPS * steps, steps - 1))
+    found = np.argwhere(clear & (slower > 0) & (slower >= needed))
+    return [Slow(int(q), int(rank), float(np.exp(beyond[q, rank]))) for q, rank in found]
+
+
+def _beyond_stage_and_row(log: Table) -> Table:
+    """What is left of log work, [steps, replicas, ranks], without the stage and without the replica's own batches."""
+    stage = _lower_median(log, axis=1)[:, None, :]
+    row = _lower_median(log - stage, axis=2)[:, :, None]
+    return log - stage - row
+
+
+def _against_steps(work: Work) -> list[Slow]:
+    """Ranks that are slower in a few steps than in most."""
+    if len(work.steps) < FEW_STEPS or work.by_rank.shape[2] < 2:
+        return []
+    log = _logs(work.by_rank)
+    raw = log - _median(log, axis=0)
+    away = raw - _lower_median(raw, axis=2)[:, :, None]
+    luck = _luck_of_ranks(raw)
+    slower = np.nan_to_num(away) > np.maximum(np.log(FITFUL), CLEAR * luck)
+    count = slower.sum(axis=0)
+    found = []
+    for q, rank in np.argwhere((count > 0) & (count < len(work.steps) / 2)):  # of half and half, neither is usual
+        rows = np.flatnonzero(slower[:, q, rank])
+        usual = _median(np.where(slower[:, q, rank], np.nan, away[:, q, rank]), axis=0)
+        factor = float(np.exp(np.median(away[rows, q, rank]) - usual))
+        found.append(Slow(int(q), int(rank), factor, tuple(work.steps[row] for row in rows)))
+    return found
+
+
+def _luck_of_ranks(raw: Table) -> Table:
+    """Standard deviation of each rank against the others of its replica from step to step, float64[replicas, ranks].
+
+    Of its own steps, but no less than that of all ranks together: few steps may look steadier than they are.
+    """
+    ranks = raw.shape[2]
+    away = np.abs(raw - _median(raw, axis=2)[:, :, None])
+    own = _SIGMA * _median(away, axis=0)
+    both = math.sqrt(ranks / (ranks - 1))  # what a rank is held against has luck of its own: as much, if there are two
+    luck: Table = both * np.maximum(own, _spread(away))
+    return luck
+
+
+def _luck_of_a_mean(work: Work, away: Table) -> float:
+    """Standard deviation of a stage's level: from cell to cell if there are enough of them, else from op to op."""
+    cells = int(np.isfinite(away).all(axis=2).sum())
+    if cells < FEW_STEPS:
+        return work.luck / math.sqrt(max(1, cells))
+    return _spread(away) / math.sqrt(cells)
+
+
+def _luck_of_a_cell(summary: Summary) -> float:
+    """What jitter of ops leaves in a rank's work: forwards without what their micro-batch and stage explain."""
+    timeline = summary.window.timeline
+    schedule = timeline.program.schedule
+    rows = schedule.kind == Kind.F
+    table = np.full((schedule.stages, schedule.units), np.nan)
+    table[schedule.stage[rows], schedule.unit[rows]] = spent(timeline)[rows]
+    log = _logs(table)
+    log = log - _median(log, axis=1)[:, None]
+    log = log - _median(log, axis=0)[None, :]
+    return _spread(log) / math.sqrt(schedule.units)
+
+
+def _spread(away: Table) -> float:
+    """Standard deviation of normal noise with these distances from its middle."""
+    return float(_SIGMA * _median(np.abs(away).reshape(-1), axis=0))
+
+
+def _logs(table: Table) -> Table:
+    """Logarithms; NaN for what is missing or took no time."""
+    log: Table = np.log(np.where(table > 0, table, np.nan))
+    return log
+
+
+def _median(table: Table, axis: int) -> Table:
+    """The median of what is there along an axis; NaN if nothing is."""
+    low, high = _middle_two(table, axis)
+    return (low + high) / 2
+
+
+def _lower_median(table: Table, axis: int) -> Table:
+    """The same, but the lower one of two in the middle."""
+    return _middle_two(table, axis)[0]
+
+
+def _middle_two(table: Table, axis: int) -> tuple[Table, Table]:
+    """The two values in the middle (the same one of an odd number) of what is there along an axis."""
+    whole = np.moveaxis(table, axis, -1)
+    there = np.isfinite(whole)
+    ordered = np.sort(np.where(there, whole, np.inf), axis=-1)
+    count = there.sum(axis=-1)
+    picked = []
+    for place in (np.maximum(count - 1, 0) // 2, np.maximum(count, 1) // 2):
+        value = np.take_along_axis(ordered, place[..., None], -1)[..., 0]
+        picked.append(np.where(count > 0, value, np.nan))
+    return picked[0], picked[1]

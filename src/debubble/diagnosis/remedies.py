@@ -1,0 +1,295 @@
+"""Remedies: the one list of changes that ``diagnose``, ``why`` and the page offer, and the first among them.
+
+All are simulated on the run's own costs and compared per sample. What can be launched comes first: at the global batch
+there is, on as many GPUs, by the framework at hand. What asks for more (a larger batch, another framework, a second
+copy of the weights) stands apart with what it would take, and so does what nobody can do and only shows a cost.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+from itertools import combinations
+from math import ceil
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ..core.observation import Observation
+from ..schedules.catalog import CATALOG
+from .causes import causes
+from .edits import (
+    balanced_stages,
+    cured_rank,
+    faster_rank,
+    fewer_stages,
+    finer_microbatches,
+    like_lengths,
+    more_microbatches,
+    other_schedule,
+    without_transfer,
+)
+from .evidence.slowness import Slow
+from .replay import Replay, WhatIf, answers, replay_of
+from .windows import Summary, median_window
+
+GOOD_IDLE_SHARE = 0.1  # what "enough micro-batches" means: p-1 over m+p-1, 27 at p = 4
+WORTH = 1.01  # a smaller gain is within what re-simulation misses of most runs
+HEAVY = 1.05  # a rank with more than this times the mean work of the others stands out
+PAIRS_SHOWN = 2
+MOST_SLOW = 8  # slow ranks that are cured in simulation
+
+Edit = Callable[[Replay], Replay | None]
+Answered = tuple[Edit, WhatIf]
+
+
+@dataclass(frozen=True, slots=True)
+class Launcher:
+    """The framework that will run what is advised.
+
+    Args:
+        title: as people call it.
+        schedules: names of the catalog that it can run.
+        refuses: why it would refuse a changed run, as a clause, or an empty string; None if nobody can ask.
+    """
+
+    title: str
+    schedules: frozenset[str]
+    refuses: Callable[[Replay], str] | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Remedies:
+    """Changes of one run by what they ask for, each list the best first.
+
+    Args:
+        launchable: at the batch, with the framework and the weights there are.
+        beyond: each names in ``demands`` what else it takes.
+        limits: nobody can do them; they show what something costs.
+    """
+
+    launchable: tuple[WhatIf, ...] = ()
+    beyond: tuple[WhatIf, ...] = ()
+    limits: tuple[WhatIf, ...] = ()
+
+    @property
+    def first(self) -> WhatIf | None:
+        """The first recommendation; None if nothing that can be launched is worth it."""
+        return self.launchable[0] if self.launchable else None
+
+    @property
+    def every(self) -> tuple[WhatIf, ...]:
+        """All of them, the best first."""
+        whole = (*self.launchable, *self.beyond, *self.limits)
+        return tuple(sorted(whole, key=lambda answer: -answer.speedup))
+
+    def gain(self, change: str) -> float | None:
+        """Samples per second with a change over without; None if it is not among them."""
+        return next((answer.speedup for answer in self.every if answer.change == change), None)
+
+    def and_also(self, more: Sequence[WhatIf]) -> Remedies:
+        """With answers that were simulated elsewhere, as on another window of the same run."""
+        return _sorted_by_need([*self.every, *more])
+
+
+def remedies(run: Replay, slow: Sequence[tuple[int, float]] = (), launcher: Launcher | None = None) -> Remedies:
+    """Every change that is worth a line, and the best of two kinds together.
+
+    Args:
+        run: what they are tried on; the caller sees to it that it can be trusted (``Causes.trusted``).
+        slow: ranks that were found slow in it, each with its factor, the slowest first.
+        launcher: who will run what is advised; None if nobody knows.
+    """
+    allowed = partial(_with_demands, run, launcher)
+    kinds = [_answers(run, allowed, edits) for edits in (_repairs(run, slow), _orders(run), _recuts(run), _larger(run))]
+    kinds[1] = _distinct(kinds[1])
+    alone = [answer for kind in kinds for _, answer in kind]
+    return _sorted_by_need([*alone, *_pairs(run, allowed, kinds)])
+
+
+def measured_remedies(
+    run: Observation, summary: Summary, replay: Replay, slow: Sequence[Slow], launcher: Launcher | None = None
+) -> tuple[Remedies, list[tuple[Slow, WhatIf | None]]]:
+    """The remedies of a measured run: of its median window, and of each slow rank in a window that shows it.
+
+    Args:
+        run: what was measured.
+        summary: of its windows.
+        replay: of the median window.
+        slow: ranks that were found to be slow, the slowest first.
+        launcher: who will run what is advised; None if nobody knows.
+
+    Returns:
+        The remedies, and each slow rank with what curing it would bring; None if that was not, or cannot be, simulated.
+    """
+    if run.torn:
+        return Remedies(), [(each, None) for each in slow]
+    found = Remedies()
+    here = [each for each in slow if each.replica == summary.window.replica and not each.steps]
+    if causes(summary.window.timeline).trusted:
+        found = remedies(replay, [(each.rank, each.factor) for each in here], launcher)
+    cured = [(each, cure(run, summary, each, replay.name)) for each in slow[:MOST_SLOW]]
+    elsewhere = [_elsewhere(each, answer, summary.steps) for each, answer in cured if answer and each not in here]
+    return found.and_also(elsewhere), [*cured, *((each, None) for each in slow[MOST_SLOW:])]
+
+
+def cure(run: Observation, summary: Summary, slow: Slow, name: str | None) -> WhatIf | None:
+    """The slow rank cured in a window that shows it; None if simulating that window again misses it.
+
+    Replicas wait for each other at the end of a step, so it gains no more than the slowest of the others leaves.
+
+    Args:
+        run: what was measured.
+        summary: of its windows.
+        slow: the rank.
+        name: of the order in the catalog.
+    """
+    mine = [row for row, window in enumerate(summary.windows) if slow.shows(window.replica, window.step)]
+    middle = median_window(summary, mine)
+    window = summary.windows[middle]
+    if not causes(window.timeline).trusted:
+        return None
+    replay = replay_of(run, replace(summary, middle=middle), name)
+    (answer,) = answers(replay, [faster_rank(replay, slow.rank, slow.factor)])
+    others = [
+        summary.accounts[row].window
+        for row, each in enumerate(summary.windows)
+        if each.replica != slow.replica and each.step == window.step
+    ]
+    before = replay.again().window
+    after = max(answer.makespan_ns, min(max(others, default=0), before))
+    gain = (before + replay.outside) / (after + replay.outside)
+    return replace(answer, step_ns=after + replay.outside, makespan_ns=after, speedup=gain)
+
+
+def _elsewhere(slow: Slow, answer: WhatIf, steps: int) -> WhatIf:
+    """A cure on another window than the median one, under a name that says where; in some steps it helps only those."""
+    change = f"rank {slow.rank} of replica {slow.replica} cured, {slow.factor:.2f} times as fast"
+    if not slow.steps:
+        return replace(answer, change=change)
+    lost = (1 - 1 / answer.speedup) * len(slow.steps) / steps
+    which = f"step {slow.steps[0]}" if len(slow.steps) == 1 else f"{len(slow.steps)} steps"
+    return replace(answer, change=f"{change} in {which}", speedup=1 / (1 - lost))
+
+
+def enough_microbatches(microbatches: int, bubble_ratio: float, idle_share: float = GOOD_IDLE_SHARE) -> int:
+    """The fewest micro-batches that bring an order's idle share down to a tenth, if its bubble ratio falls as 1/m.
+
+    ``bubble_ratio`` is idle over busy, so an idle share s is a ratio of s/(1-s):  m' = m x ratio x (1-s)/s.
+    """
+    return ceil(round(microbatches * bubble_ratio * (1 - idle_share) / idle_share, 6))
+
+
+def heaviest(run: Replay) -> tuple[int, float]:
+    """The rank with most work, and its work over the mean of the others (1 if there are none)."""
+    work = work_of_ranks(run)
+    rank = int(work.argmax())
+    others = np.delete(work, rank)
+    return rank, float(work[rank] / others.mean()) if others.size and others.any() else 1.0
+
+
+def work_of_ranks(run: Replay) -> NDArray[np.float64]:
+    """F, I, W and B work of each rank, float64[ranks], nanoseconds."""
+    spent = run.tables[0][run.schedule.kind, run.schedule.stage, run.schedule.unit]
+    return np.bincount(run.schedule.rank_of(), spent, run.schedule.ranks).astype(np.float64)
+
+
+def _repairs(run: Replay, slow: Sequence[tuple[int, float]]) -> Iterator[Edit]:
+    """The same order with a fault of the run removed."""
+    for rank, factor in slow[:1]:
+        yield partial(faster_rank, rank=rank, factor=factor)
+    yield balanced_stages
+    yield like_lengths
+    yield without_transfer
+    rank, factor = heaviest(run)
+    if factor > HEAVY:
+        yield partial(cured_rank, rank=rank)
+
+
+def _orders(run: Replay) -> Iterator[Edit]:
+    """The same batch in every other order of the catalog that takes it."""
+    if run.schedule.ranks == 1:
+        return
+    for name in CATALOG:
+        for chunks in sorted({run.chunks, 1, 2}):
+            yield partial(other_schedule, name=name, chunks=chunks)
+
+
+def _recuts(run: Replay) -> Iterator[Edit]:
+    """The same batch cut another way."""
+    for microbatches in _finer_cuts(run):
+        yield partial(finer_microbatches, microbatches=microbatches)
+    yield fewer_stages
+
+
+def _finer_cuts(run: Replay) -> list[int]:
+    """Twice and four times as many micro-batches, and the fewest that are enough, as far as samples stay whole."""
+    now = run.schedule.microbatches
+    enough = enough_microbatches(now, run.again().bubble_ratio)
+    if run.micro_batch is None:  # a power of two is what a micro-batch of unknown size most likely divides by
+        powers = [now * 2**n for n in range(1, 12)]
+        return sorted({*powers[:2], next((m for m in powers if m >= enough), powers[-1])})
+    samples = now * run.micro_batch
+    cuts = [samples // size for size in range(run.micro_batch - 1, 0, -1) if samples % size == 0]
+    reaching = next((m for m in cuts if m >= enough), cuts[-1] if cuts else now)
+    return [m for m in cuts if m in (2 * now, 4 * now, reaching)]
+
+
+def _larger(run: Replay) -> Iterator[Edit]:
+    """More micro-batches of the same size: a larger batch."""
+    now = run.schedule.microbatches
+    for times in (2, 4):
+        yield partial(more_microbatches, microbatches=times * now)
+
+
+def _answers(run: Replay, allowed: Callable[[Replay], Replay], edits: Iterator[Edit]) -> list[Answered]:
+    """Each edit that can be made and is worth it, with what it brings."""
+    made = [(edit, changed) for edit in edits if (changed := edit(run)) is not None]
+    found = answers(run, [allowed(changed) for _, changed in made])
+    return [(edit, answer) for (edit, _), answer in zip(made, found, strict=True) if answer.speedup >= WORTH]
+
+
+def _with_demands(run: Replay, launcher: Launcher | None, changed: Replay) -> Replay:
+    """A changed run with what it asks of the framework."""
+    name = changed.name
+    demand = ""
+    if launcher is not None and name is not None and name != run.name and name not in launcher.schedules:
+        demand = f"{launcher.title} does not run {name}"
+    elif launcher is not None and launcher.refuses is not None:
+        demand = launcher.refuses(changed)
+    elif launcher is None and name in CATALOG and name != run.name and CATALOG[name].not_on_torch:
+        demand = f"another engine than torch runs it: {CATALOG[name].not_on_torch}"
+    return replace(changed, demands=(*changed.demands, demand)) if demand else changed
+
+
+def _distinct(answers: Sequence[Answered]) -> list[Answered]:
+    """Of orders that are equally fast and equally large only one: the first that can be launched, else the first."""
+    seen: dict[tuple[float, float], Answered] = {}
+    for edit, answer in sorted(answers, key=lambda each: not each[1].launchable):
+        seen.setdefault((round(answer.speedup, 4), round(answer.activations_ratio, 2)), (edit, answer))
+    return list(seen.values())
+
+
+def _pairs(run: Replay, allowed: Callable[[Replay], Replay], kinds: Sequence[Sequence[Answered]]) -> list[WhatIf]:
+    """The best launchable change of each kind, two by two; pairs that beat both of their parts."""
+    can = [[each for each in kind if each[1].launchable] for kind in kinds]
+    best = [max(kind, key=lambda each: each[1].speedup) for kind in can if kind]
+    found = []
+    for (first, one), (second, other) in combinations(best, 2):
+        changed = first(run)
+        both = second(changed) if changed is not None else None
+        if both is not None:
+            (answer,) = answers(run, [allowed(both)])
+            if answer.speedup > WORTH * max(one.speedup, other.speedup):
+                found.append(answer)
+    return sorted(found, key=lambda answer: -answer.speedup)[:PAIRS_SHOWN]
+
+
+def _sorted_by_need(several: Sequence[WhatIf]) -> Remedies:
+    ranked = sorted(several, key=lambda answer: -answer.speedup)
+    return Remedies(
+        launchable=tuple(answer for answer in ranked if answer.launchable),
+        beyond=tuple(answer for answer in ranked if answer.demands and not answer.bound),
+        limits=tuple(answer for answer in ranked if answer.bound),
+    )
