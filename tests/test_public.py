@@ -2,9 +2,18 @@
 
 import ast
 import doctest
+import inspect
+import os
+import pydoc
+import re
+import rlcompleter
 import subprocess
 import sys
+from dataclasses import fields, is_dataclass
+from itertools import count, takewhile
 from pathlib import Path
+
+import pytest
 
 import debubble
 
@@ -30,3 +39,66 @@ def test_importing_the_package_loads_nothing_heavy():
 
 def test_the_example_in_the_docstring_runs():
     assert doctest.testmod(debubble).failed == 0
+
+
+def test_dir_and_completion_show_every_public_name():
+    assert set(debubble.__all__) < set(dir(debubble))
+    assert "__version__" in dir(debubble)
+    completer = rlcompleter.Completer({"debubble": debubble})
+    offered = set(takewhile(bool, (completer.complete("debubble.s", n) for n in count())))
+    assert {"debubble.show(", "debubble.simulate("} <= offered
+
+
+def test_version_is_that_of_the_package():
+    assert debubble.__version__ == debubble.show("gpipe", ranks=1, microbatches=1).document()["version"]
+    assert re.fullmatch(r"\d+\.\d+\.\d+", debubble.__version__)
+
+
+def test_help_of_a_verb_tells_every_keyword():
+    text = pydoc.render_doc(debubble.show, renderer=pydoc.plaintext)
+    assert all(f"{name}: " in text for name in inspect.signature(debubble.show).parameters)
+
+
+def test_nothing_public_returns_or_holds_what_is_not_public():
+    for name in debubble.__all__:
+        public = getattr(debubble, name)
+        told = [each.type for each in fields(public)] if is_dataclass(public) else []
+        methods = [each.fget for each in vars(public).values() if isinstance(each, property)] if told else []
+        calls = [public] if inspect.isfunction(public) else methods
+        told += [inspect.signature(call).return_annotation for call in calls]
+        for text in map(str, told):
+            ours = {word for word in re.findall(r"\b[A-Z]\w+", text) if is_ours(public, word)}
+            assert ours <= set(debubble.__all__), (name, text)
+
+
+def is_ours(public: object, word: str) -> bool:
+    """Whether a word of an annotation is a class of this package, in the module of what it annotates."""
+    found = getattr(sys.modules[public.__module__], word, None)
+    return inspect.isclass(found) and found.__module__.startswith("debubble.")
+
+
+@pytest.mark.slow
+def test_a_users_script_passes_mypy_strict(tmp_path):
+    script = tmp_path / "script.py"
+    script.write_text(SCRIPT)
+    command = [sys.executable, "-m", "mypy", "--strict", "--cache-dir", str(tmp_path / "cache"), str(script)]
+    source = str(Path(debubble.__file__).parents[1])
+    ran = subprocess.run(command, capture_output=True, text=True, env=os.environ | {"MYPYPATH": source}, cwd=tmp_path)
+    assert ran.stdout == "Success: no issues found in 1 source file\n"
+
+
+SCRIPT = """
+import debubble
+from debubble import Rates, Shape, account, build, costs_of, lower, simulate
+
+shown = debubble.show("1f1b", ranks=4, microbatches=8, transfer="35us", stage_scale=[1, 1, 1, 1.6])
+share: float = shown.idle_share
+parts: list[float] = [rank.compute_ms + rank.waiting_ms for rank in shown.per_rank]
+text: str = shown.text(width=100)
+keys: list[str] = list(shown.document())
+shown.to_html("page.html")
+schedule = build("1f1b", Shape(ranks=4, microbatches=8))
+timeline = simulate(lower(schedule), costs_of(Rates(), schedule))
+again: float = account(timeline).idle_share
+version: str = debubble.__version__
+"""

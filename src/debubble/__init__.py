@@ -1,6 +1,14 @@
 """debubble: see, measure and shrink the pipeline bubble of a training job.
 
-A shape becomes a schedule, a schedule a program, a program with costs a timeline, and a timeline an account:
+Verbs take what their options on the command line take, and return results: objects whose attributes are the keys of
+``--json``, which print themselves, show themselves in a notebook, and have ``.to_html(path)``:
+
+    >>> import debubble
+    >>> shown = debubble.show("1f1b", ranks=4, microbatches=8)
+    >>> round(shown.idle_share, 3), shown.idle_formula
+    (0.273, '(p-1)/(m+p-1)')
+
+Below them, a shape becomes a schedule, a schedule a program, a program with costs a timeline, that an account:
 
     >>> from debubble import Rates, Shape, account, build, costs_of, lower, simulate
     >>> schedule = build("1f1b", Shape(ranks=4, microbatches=8))
@@ -17,6 +25,8 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 from .core.notebook_hook import MAKERS as _MAKERS
+from .core.results import RENDERERS as _RENDERERS
+from .core.version import __version__ as __version__
 
 if TYPE_CHECKING:
     from .core.account import Account, account
@@ -24,42 +34,102 @@ if TYPE_CHECKING:
     from .core.costs import Costs, Rates, costs_of
     from .core.errors import Deadlock, DebubbleError, Fault, IllegalSchedule, InputError, Refusal, Violation
     from .core.exchange import Exchange, exchange
-    from .core.finding import Finding
+    from .core.finding import Finding, Span
     from .core.laws import violations
     from .core.lower import lower
     from .core.memory import Release, peak_activations
-    from .core.observation import Observation, Window
+    from .core.observation import Link, Observation, Window
     from .core.op import Kind, Op
     from .core.program import Program, Sends
+    from .core.rank_time import RankTime
+    from .core.results import Result
     from .core.schedule import Schedule, Shape, from_rows
     from .core.simulate import simulate
     from .core.timeline import Timeline
+    from .diagnosis.causes import CauseCost
+    from .diagnosis.simulated import Show
+    from .diagnosis.sliders import Sliders
     from .runner.annotate import annotate
     from .schedules.catalog import build
+    from .schedules.listing import Catalog, CatalogRow, catalog
+    from .verbs.show import show
 
+# Where each public name lives; the imports above say the same to type checkers (a test holds the two together).
 _HOMES = {
-    "core.account": ("Account", "account"),
-    "core.costs": ("Costs", "Rates", "costs_of"),
-    "core.errors": ("Deadlock", "DebubbleError", "Fault", "IllegalSchedule", "InputError", "Refusal", "Violation"),
-    "core.exchange": ("Exchange", "exchange"),
-    "core.finding": ("Finding",),
+    "core.account": (
+        "Account",
+        "account",
+    ),
+    "core.bounds": ("lower_bound",),
+    "core.costs": (
+        "Costs",
+        "Rates",
+        "costs_of",
+    ),
+    "core.errors": (
+        "Deadlock",
+        "DebubbleError",
+        "Fault",
+        "IllegalSchedule",
+        "InputError",
+        "Refusal",
+        "Violation",
+    ),
+    "core.exchange": (
+        "Exchange",
+        "exchange",
+    ),
+    "core.finding": (
+        "Finding",
+        "Span",
+    ),
     "core.laws": ("violations",),
     "core.lower": ("lower",),
-    "core.memory": ("Release", "peak_activations"),
-    "core.observation": ("Observation", "Window"),
-    "core.op": ("Kind", "Op"),
-    "core.program": ("Program", "Sends"),
-    "runner.annotate": ("annotate",),
-    "core.schedule": ("Schedule", "Shape", "from_rows"),
-    "schedules.catalog": ("build",),
+    "core.memory": (
+        "Release",
+        "peak_activations",
+    ),
+    "core.observation": (
+        "Link",
+        "Observation",
+        "Window",
+    ),
+    "core.op": (
+        "Kind",
+        "Op",
+    ),
+    "core.program": (
+        "Program",
+        "Sends",
+    ),
+    "core.rank_time": ("RankTime",),
+    "core.results": ("Result",),
+    "core.schedule": (
+        "Schedule",
+        "Shape",
+        "from_rows",
+    ),
     "core.simulate": ("simulate",),
-    "core.bounds": ("lower_bound",),
     "core.timeline": ("Timeline",),
+    "diagnosis.causes": ("CauseCost",),
+    "diagnosis.simulated": ("Show",),
+    "diagnosis.sliders": ("Sliders",),
+    "runner.annotate": ("annotate",),
+    "schedules.catalog": ("build",),
+    "schedules.listing": (
+        "Catalog",
+        "CatalogRow",
+        "catalog",
+    ),
+    "verbs.show": ("show",),
 }
 _HOME = {name: module for module, names in _HOMES.items() for name in names}
 
 __all__ = [
     "Account",
+    "Catalog",
+    "CatalogRow",
+    "CauseCost",
     "Costs",
     "Deadlock",
     "DebubbleError",
@@ -69,27 +139,35 @@ __all__ = [
     "IllegalSchedule",
     "InputError",
     "Kind",
+    "Link",
     "Observation",
     "Op",
     "Program",
+    "RankTime",
     "Rates",
     "Refusal",
     "Release",
+    "Result",
     "Schedule",
     "Sends",
     "Shape",
+    "Show",
+    "Sliders",
+    "Span",
     "Timeline",
     "Violation",
     "Window",
     "account",
     "annotate",
     "build",
+    "catalog",
     "costs_of",
     "exchange",
     "from_rows",
     "lower",
     "lower_bound",
     "peak_activations",
+    "show",
     "simulate",
     "violations",
 ]
@@ -104,13 +182,15 @@ def __getattr__(name: str) -> Any:
 
 
 def __dir__() -> list[str]:
-    return sorted({*globals(), *__all__})
+    return sorted([*__all__, "__doc__", "__file__", "__name__", "__path__", "__version__"])
 
 
-# How nouns look in a notebook; nothing of it is imported before one is shown.
+# How nouns look in a notebook, and results anywhere; nothing of it is imported before one is shown.
 _MAKERS.update(
     {
         noun: f"debubble.drawing.notebook:of_{noun.lower()}"
         for noun in ("Account", "Observation", "Program", "Schedule", "Timeline", "Window")
     }
 )
+_RENDERERS.update({name: f"debubble.report.render:{name}" for name in ("text", "markdown", "html", "notebook")})
+_RENDERERS.update({"json": "debubble.report.json:json", "file": "debubble.verbs.files:write"})

@@ -3,6 +3,7 @@
 import os
 import subprocess
 import sys
+import tempfile
 import tomllib
 from importlib import import_module
 from pathlib import Path
@@ -20,7 +21,7 @@ def broken(monkeypatch, error: BaseException) -> None:
     def fail(*_args, **_more):
         raise error
 
-    monkeypatch.setattr("debubble.cli.show.simulated", fail)
+    monkeypatch.setattr("debubble.verbs.show.simulated", fail)
 
 
 SHOW = ("show", "1f1b", "-p", 2, "-m", 2)
@@ -99,10 +100,62 @@ def test_an_option_that_does_not_exist_is_one_line(cli):
     assert ran.err.count("\n") == 1
 
 
-def test_a_bug_is_not_hidden(cli, monkeypatch):
+def test_a_fault_of_ours_is_exit_70_one_line_and_a_report_with_the_traceback(cli, monkeypatch, tmp_path):
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    broken(monkeypatch, ZeroDivisionError("a bug"))
+    ran = cli(*SHOW)
+    assert (ran.status, ran.out) == (70, "")
+    (line,) = ran.err.splitlines()
+    (report,) = tmp_path.iterdir()
+    assert line.startswith("debubble: ZeroDivisionError in verbs/show.py:")
+    assert str(report) in line
+    text = report.read_text()
+    assert "command: debubble show 1f1b -p 2 -m 2" in text
+    assert text.rstrip().endswith("ZeroDivisionError: a bug")
+
+
+def test_a_fault_of_ours_is_json_too_and_no_report_replaces_another(cli, monkeypatch, tmp_path):
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    broken(monkeypatch, KeyError("a bug"))
+    first, second = (cli(*SHOW, "--json") for _ in range(2))
+    assert (first.status, first.json["exit"], first.json["error"]["kind"]) == (70, 70, "internal")
+    assert {Path(ran.json["error"]["file"]) for ran in (first, second)} == set(tmp_path.iterdir())
+    assert len(list(tmp_path.iterdir())) == 2
+
+
+def test_a_report_that_cannot_be_written_leaves_the_line(cli, monkeypatch, tmp_path):
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / "none"))
     broken(monkeypatch, ZeroDivisionError())
-    with pytest.raises(ZeroDivisionError):
-        cli(*SHOW)
+    ran = cli(*SHOW)
+    assert ran.status == 70
+    assert ran.err.endswith("please send the command line\n")
+
+
+@pytest.mark.parametrize(
+    ("args", "status", "kind", "faults"),
+    [
+        (("show", "1f2b", "-p", 4, "-m", 8), 2, "input", 1),
+        (("show", "1f1b", "-p", 0, "-m", "x"), 2, "input", 2),
+        (("show", "1f1b", "-p", 4, "-m", 8, "--foo"), 2, "input", 1),
+        (("shwo",), 2, "input", 1),
+        (("show",), 2, "input", 1),
+    ],
+)
+def test_an_error_under_json_is_one_object_with_all_faults(cli, args, status, kind, faults):
+    ran = cli(*args, "--json")
+    assert (ran.status, ran.json["exit"], ran.json["error"]["kind"]) == (status, status, kind)
+    assert set(ran.json["error"]) == {"kind", "file", "value", "rule", "remedy"}
+    assert len(ran.json["faults"]) == len(ran.err.splitlines()) == faults
+    assert ran.json["faults"][0] == {name: ran.json["error"][name] for name in ("value", "rule", "remedy")}
+    assert ran.json["schema"] == "error/1"
+
+
+def test_an_error_names_its_file(cli, tmp_path):
+    path = tmp_path / "missing.csv"
+    assert cli("show", path, "--json").json["error"]["file"] == str(path)
+    (tmp_path / "stuck.csv").write_text("0F0,0B1,0F1,0B0\n1F0,1F1,1B0,1B1\n")
+    stuck = cli("show", tmp_path / "stuck.csv", "--json")
+    assert (stuck.status, stuck.json["error"]["kind"]) == (1, "illegal_schedule")
 
 
 @pytest.mark.parametrize(

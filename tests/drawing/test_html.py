@@ -2,16 +2,17 @@
 
 import json
 import re
+from dataclasses import asdict
 from html.parser import HTMLParser
 
 import numpy as np
 import pytest
 
-from debubble.cli.report import per_rank
 from debubble.core.account import account
 from debubble.core.costs import Rates, costs_of
 from debubble.core.lower import lower
 from debubble.core.memory import peak_activations
+from debubble.core.rank_time import rank_times
 from debubble.core.schedule import Shape
 from debubble.core.simulate import simulate
 from debubble.core.timeline import Timeline
@@ -35,7 +36,12 @@ def run_of(name: str, *shape: int, title: str = "run", **rates) -> Run:
 
 def named(timeline: Timeline, title: str) -> Run:
     spent = account(timeline)
-    return Run(title, timeline, spent, per_rank(spent, peak_activations(timeline.program.schedule)))
+    return Run(
+        title,
+        timeline,
+        spent,
+        [asdict(rank) for rank in rank_times(spent, peak_activations(timeline.program.schedule))],
+    )
 
 
 def page_of(*runs: Run, text: str = "text") -> Page:

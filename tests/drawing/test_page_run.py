@@ -1,17 +1,18 @@
 """Runs as the page holds them: every op survives packing, gaps and zones account for the window, files are Python's."""
 
 import json
+from dataclasses import asdict
 
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from debubble.cli.report import per_rank
 from debubble.core.account import account
 from debubble.core.costs import Rates, costs_of
 from debubble.core.lower import lower
 from debubble.core.memory import peak_activations
+from debubble.core.rank_time import rank_times
 from debubble.core.schedule import Shape
 from debubble.core.simulate import simulate
 from debubble.drawing import html as page
@@ -30,7 +31,7 @@ def timeline_of(name: str, shape: Shape, **rates):
 
 def data_of(timeline) -> dict:
     spent = account(timeline)
-    rows = per_rank(spent, peak_activations(timeline.program.schedule))
+    rows = [asdict(rank) for rank in rank_times(spent, peak_activations(timeline.program.schedule))]
     text = page.html(page.Page("", [], "", [], [page.Run("run", timeline, spent, rows)]))
     return json.loads(text.split('id="data">')[1].split("</script>")[0])["runs"][0]
 

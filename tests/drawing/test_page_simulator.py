@@ -8,8 +8,6 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from debubble.cli.page import page_of_shown
-from debubble.cli.shown import document, simulated
 from debubble.core.account import account
 from debubble.core.costs import Costs, Rates, costs_of
 from debubble.core.errors import InputError
@@ -19,7 +17,7 @@ from debubble.core.op import KINDS
 from debubble.core.schedule import Shape
 from debubble.core.simulate import simulate
 from debubble.core.units import percent
-from debubble.drawing.html import html
+from debubble.diagnosis.simulated import simulated
 from debubble.schedules.catalog import CATALOG, build
 from node import ask
 
@@ -71,7 +69,7 @@ def small(name: str) -> Shape:
 def base_of(name: str, **rates) -> tuple[dict, dict]:
     """The what-if data and the run of a page, and the expected numbers."""
     shown = simulated(build(name, small(name)), Rates(**rates))
-    page = html(page_of_shown(shown, document(shown)))
+    page = shown.html()
     data = json.loads(page.split('id="data">')[1].split("</script>")[0])
     return {"base": data["what_if"], "run": data["runs"][0]}, shown
 
@@ -83,11 +81,11 @@ def test_every_schedule_is_simulated_again_from_its_own_order_op_by_op(name):
     script += "return [r.times.flat(), r.peak, order.map(row => row.length)];"
     [(times, peak, lengths)] = ask(script, [asked])
     timeline = shown.timeline
-    ops = len(shown.schedule)
+    ops = len(shown.order)
     expected = np.stack([timeline.start[:ops], timeline.end[:ops]], axis=1)
-    assert lengths == np.diff(shown.schedule.offsets).tolist()
+    assert lengths == np.diff(shown.order.offsets).tolist()
     np.testing.assert_array_equal(np.array(times), expected)
-    assert peak == shown.peak.max()
+    assert peak == max(rank.peak_activations for rank in shown.per_rank)
 
 
 @pytest.mark.parametrize("name", CATALOG)

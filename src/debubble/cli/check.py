@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from ..core.errors import Fault, InputError
+from ..verbs.rates_argument import WAYS
+from ..verbs.schedule_argument import Sizes, exchange_of, schedule_of
 from .console import say
-from .options import COUNT, DURATION, Parsed, Verb, json_option, rate_options
-from .schedule_argument import Sizes, exchange_of, schedule_of, size_options
-from .transfer_options import WAYS
+from .options import COUNT, DURATION, Parsed, Verb, json_option, rate_options, size_options
 
 if TYPE_CHECKING:
     from ..core.costs import Rates

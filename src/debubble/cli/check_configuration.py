@@ -9,9 +9,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ..core.errors import Fault, InputError, nearest
+from ..verbs.schedule_argument import Sizes
 from .blocks import wrapped
 from .console import look, say
-from .schedule_argument import Sizes
 
 if TYPE_CHECKING:
     from ..frameworks.flags import Pairs

@@ -77,6 +77,13 @@ def wrote(path: Path | str) -> None:
     warn(f"wrote {path}")
 
 
+def printable(line: str, stream: TextIO) -> str:
+    """Escape what a hostile file name or cell could do to a terminal, and what its encoding lacks."""
+    safe = "".join(c if c.isprintable() or c == "\n" else repr(c)[1:-1] for c in line)
+    encoding = getattr(stream, "encoding", None) or "utf-8"
+    return safe.encode(encoding, "backslashreplace").decode(encoding)
+
+
 def _can_encode(stream: TextIO, text: str) -> bool:
     try:
         text.encode(getattr(stream, "encoding", None) or "ascii")

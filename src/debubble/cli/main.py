@@ -1,18 +1,24 @@
 """The entry point: finds the verb, imports it only when it is used, and turns errors into exit statuses.
 
-0 done, 1 the answer is no, 2 bad input (one line each: value, rule, remedy), 130 Ctrl-C, 141 nobody reads on (as of a
-tool that SIGPIPE ends).
+0 done, 1 the answer is no, 2 bad input (one line each: value, rule, remedy), 70 a fault of ours (one line, and where a
+report lies), 130 Ctrl-C, 141 nobody reads on (as of a tool that SIGPIPE ends).
 """
 
 from __future__ import annotations
 
 import sys
 from collections.abc import Sequence
+from contextlib import suppress
 from importlib import import_module
 
 import click
 
 from ..core.errors import InputError, Refusal, nearest
+from ..core.results import encoded
+from ..core.version import __version__
+from ..report.errors import Failure, failure_of, unreadable
+from .console import printable, put
+from .crash import crashed
 
 UNREAD = 141
 
@@ -53,7 +59,7 @@ class _Verbs(click.Group):
     context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
     epilog="debubble VERB --help tells the options of a verb. With --json every verb prints one JSON object.",
 )
-@click.version_option(package_name="debubble", message="%(version)s")
+@click.version_option(__version__, message="%(version)s")
 @click.pass_context
 def debubble(ctx: click.Context) -> None:
     """See, measure and shrink the pipeline bubble of a training job.
@@ -66,44 +72,38 @@ def debubble(ctx: click.Context) -> None:
 
 def main(args: Sequence[str] | None = None) -> int:
     """Run one command line and return its exit status."""
+    words = list(sys.argv[1:] if args is None else args)
     stdout = sys.stdout
     try:
-        status = debubble.main(args, prog_name="debubble", standalone_mode=False)
+        status = debubble.main(words, prog_name="debubble", standalone_mode=False)
         if stdout is not None:
             stdout.flush()
-    except InputError as error:
-        return _refuse(2, *map(str, error.faults))
-    except Refusal as error:
-        return _refuse(1, str(error))
-    except click.Abort:
-        return 130
-    except click.ClickException as error:
-        return _refuse(2, error.format_message())
+    except (click.Abort, KeyboardInterrupt):
+        return _failed(Failure("interrupt", 130), words)
     except BrokenPipeError:
         return UNREAD
-    except FileNotFoundError as error:
-        return _refuse(2, f"{error.filename}: there is no such file or folder; give a path that is there")
-    except OSError as error:
-        return _refuse(2, f"{error.filename}: {error.strerror}" if error.filename else str(error))
+    except click.ClickException as error:
+        return _failed(unreadable(error.format_message()), words)
+    except (InputError, Refusal, OSError) as error:
+        return _failed(failure_of(error, words), words)
     except SystemExit:
         if sys.stdout is stdout:
             raise
         sys.stdout = stdout  # click muffles it where nobody reads on, and leaves with 1, which is a verdict here
         return UNREAD
+    except Exception as error:  # a fault of ours: exit 70, never 1, which is a verdict
+        return _failed(crashed(error, words), words)
     return status if isinstance(status, int) else 0
 
 
-def _refuse(status: int, *lines: str) -> int:
-    for line in lines if sys.stderr is not None else ():  # else print would take stdout
-        print("debubble:", _printable(line), file=sys.stderr)
-    return status
-
-
-def _printable(line: str) -> str:
-    """Escape what a hostile file name or cell could do to a terminal, and what its encoding lacks."""
-    safe = "".join(c if c.isprintable() or c == "\n" else repr(c)[1:-1] for c in line)
-    encoding = getattr(sys.stderr, "encoding", None) or "utf-8"
-    return safe.encode(encoding, "backslashreplace").decode(encoding)
+def _failed(failure: Failure, words: Sequence[str]) -> int:
+    """Say what is wrong: lines on stderr, and one object on stdout where JSON was asked for."""
+    for line in failure.lines if sys.stderr is not None else ():  # else print would take stdout
+        print("debubble:", printable(line, sys.stderr), file=sys.stderr)
+    if "--json" in words:
+        with suppress(OSError):  # if stdout is what is wrong, stderr says so
+            put(encoded(failure.document()))
+    return failure.status
 
 
 if __name__ == "__main__":

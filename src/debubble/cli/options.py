@@ -1,82 +1,28 @@
-"""Options that several verbs share, and a command class that reports every bad option at once."""
+"""Options of the verbs that are not ported yet; see ``command.py``, ``groups.py`` and ``output.py``."""
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable
+from dataclasses import dataclass, fields
 from functools import partial, wraps
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import click
 
-from ..core.errors import Fault, InputError
-from ..core.units import count_bytes, nanoseconds
+from ..core.units import nanoseconds
+from ..verbs.arguments import together
+from ..verbs.schedule_argument import Sizes
+from .command import COUNT, FACTORS, SIZE, Parsed, Verb
+
+__all__ = ["COUNT", "DURATION", "FACTORS", "PLACE", "SIZE", "Parsed", "Verb", "json_option", "look_options", "together"]
 
 
-class Verb(click.Command):
-    """A command that reads all its options before it complains about any."""
+@dataclass(frozen=True, slots=True)
+class Memory:
+    """What was said about memory."""
 
-    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
-        """Parse as click does; where that fails, go through all options once more and gather what is wrong."""
-        given = list(args)
-        try:
-            return super().parse_args(ctx, args)
-        except (InputError, click.BadParameter):
-            options, rest, _ = self.make_parser(ctx).parse_args(given)
-            faults = [fault for parameter in self.get_params(ctx) for fault in _faults(ctx, parameter, options, rest)]
-            raise InputError(*faults) from None
-
-
-def _faults(ctx: click.Context, parameter: click.Parameter, options: dict[str, Any], rest: list[str]) -> list[Fault]:
-    try:
-        parameter.handle_parse_result(ctx, options, rest)
-    except InputError as error:
-        return list(error.faults)
-    except click.BadParameter as error:
-        name = _name(parameter)
-        return [Fault(name, error.message.rstrip(".") or "it is required", "see --help")]
-    return []
-
-
-def _name(parameter: click.Parameter | None) -> str:
-    if isinstance(parameter, click.Option):
-        return max(parameter.opts, key=len)
-    return parameter.human_readable_name if parameter else "value"
-
-
-if TYPE_CHECKING:
-    _Type = click.ParamType[Any]
-else:
-    _Type = click.ParamType  # older versions of click cannot be asked for a parameter
-
-
-class Parsed(_Type):
-    """A parameter type made from a function that reads text and names what is wrong with it."""
-
-    def __init__(self, name: str, read: Callable[[str, str], Any]) -> None:
-        self.name = name
-        self._read = read
-
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:  # noqa: ARG002
-        """Read text; a default that is not text passes as it is."""
-        return self._read(value, _name(param)) if isinstance(value, str) else value
-
-
-def _factors(text: str, name: str) -> tuple[float, ...]:
-    try:
-        factors = tuple(float(part) for part in text.split(","))
-    except ValueError:
-        factors = (math.nan,)
-    if not all(0 <= factor < math.inf for factor in factors):
-        rule = "factors are finite numbers, not below 0, with commas between them"
-        raise InputError(Fault(f"{name} = {text}", rule, "write them as in 1,1,1,1.6"))
-    return factors
-
-
-def _count(text: str, name: str) -> int:
-    if not (text.isascii() and text.isdecimal()) or int(text) < 1:
-        raise InputError(Fault(f"{name} = {text}", "a count is a whole number, not below 1", "give 1 or more"))
-    return int(text)
+    release: str = "w"
+    cap: str | None = None
 
 
 def _place(text: str, name: str) -> Any:  # noqa: ARG001 - the type's signature
@@ -86,9 +32,6 @@ def _place(text: str, name: str) -> Any:  # noqa: ARG001 - the type's signature
 
 
 DURATION = Parsed("duration", nanoseconds)  # -> float, nanoseconds
-SIZE = Parsed("size", count_bytes)  # -> int, bytes
-FACTORS = Parsed("a,b,..", _factors)  # -> tuple[float, ...]
-COUNT = Parsed("n", _count)  # -> int, 1 or more
 PLACE = Parsed("path", _place)  # -> Path, or what stands in for one at s3:// and other addresses
 
 Command = Callable[..., Any]
@@ -138,19 +81,41 @@ def look_options(command: Command) -> Command:
 json_option = partial(click.option, "--json", "as_json", is_flag=True, help="Print one JSON object instead of text.")()
 
 
-def together(*makers: Callable[[], Any]) -> list[Any]:
-    """Call all makers, and raise the faults of all that fail as one error.
+_SIZES = (
+    (("-p", "--ranks"), "Ranks of the pipeline."),
+    (("-m", "--microbatches"), "Micro-batches per step."),
+    (("-v", "--chunks"), "Stages on each rank.  [default: what the schedule has]"),
+    (("--group",), "Micro-batches that pass a chunk before the next has its turn."),
+    (("--slices",), "Parts into which the sequence of a micro-batch is cut."),
+)
 
-    Raises:
-        InputError: with every fault that any of them raised.
-    """
-    made = []
-    faults: list[Fault] = []
-    for make in makers:
-        try:
-            made.append(make())
-        except InputError as error:
-            faults += error.faults
-    if faults:
-        raise InputError(*faults)
-    return made
+
+def size_options(command: Command) -> Command:
+    """Add the options that say how big a pipeline is; the command takes them as ``sizes``, a ``Sizes``."""
+
+    @wraps(command)
+    def with_sizes(*args: Any, **given: Any) -> Any:
+        sizes = Sizes(**{field.name: given.pop(field.name) for field in fields(Sizes)})
+        return command(*args, sizes=sizes, **given)
+
+    for names, sentence in reversed(_SIZES):
+        with_sizes = click.option(*names, type=COUNT, help=sentence)(with_sizes)
+    return with_sizes
+
+
+def memory_options(command: Command) -> Command:
+    """Add ``--release`` and ``--memory``; the command takes them as ``memory``, a ``Memory``."""
+
+    @wraps(command)
+    def with_memory(*args: Any, release: str, memory: str | None, **given: Any) -> Any:
+        return command(*args, memory=Memory(release, memory), **given)
+
+    cap = "Most activations on a rank, for zb-auto and zb-v-auto: 6, 1p, 1.5p or one for each rank.  [default: 1p]"
+    with_memory = click.option("--memory", metavar="CAP", help=cap)(with_memory)
+    return click.option(
+        "--release",
+        type=click.Choice(["w", "half", "i"]),
+        default="w",
+        show_default=True,
+        help="When a split backward frees activations: at W, half at I and half at W, or at I.",
+    )(with_memory)

@@ -1,25 +1,23 @@
-"""Pages of one run: what ``show``, ``diagnose`` and ``run`` found, as the HTML page that they all draw."""
+"""Pages of one run: what ``diagnose`` and ``run`` found, as the HTML page that they draw."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import replace
 from pathlib import Path, PurePath
 from typing import Any
 
 from ..core.account import Account
-from ..core.costs import Rates, costs_of
+from ..core.costs import Rates
 from ..core.memory import peak_activations
 from ..core.observation import Window
 from ..core.op import Kind
 from ..core.timeline import Timeline
 from ..core.units import percent
 from ..diagnosis.causes import Causes, causes
-from ..diagnosis.diagnose import REMEDIES, Diagnosis
+from ..diagnosis.diagnose import Diagnosis
 from ..diagnosis.measured_costs import fitted
 from ..drawing.html import Page, Run
 from ..drawing.tables import duration
-from .diagnose_blocks import WHAT
 from .page_measured import sections_of
 from .page_parts import (
     Tile,
@@ -30,93 +28,9 @@ from .page_parts import (
     run_of,
     table_of,
     tile,
-    what_if,
     what_if_measured,
 )
 from .page_take import show_command, take
-from .show_text import title
-from .shown import Shown
-
-# What to leave out to see a schedule without a cause.
-_MENDED: dict[str, dict[str, Any]] = {
-    "imbalance": {"stage_scale": (), "rank_scale": ()},
-    "variation": {"microbatch_scale": ()},
-    "transfer": {"transfer": 0, "payload": 0},
-}
-
-
-def page_of_shown(shown: Shown, document: dict[str, Any]) -> Page:
-    """A simulated schedule.
-
-    Args:
-        shown: what ``show`` found.
-        document: what its ``--json`` prints.
-    """
-    schedule = shown.schedule
-    found = causes(shown.timeline)
-    again = show_command(schedule, shown.rates)
-    run = run_of(schedule.name, shown.timeline, shown.account, shown.peak)
-    command = {"name": "The command that shows this", "text": again}
-    return Page(
-        title=title(shown),
-        verdict=[*_shown_verdict(shown, found), *shown.warnings],
-        next=_better(shown, found) if schedule.ranks > 1 else "",
-        tiles=_shown_tiles(shown, found),
-        runs=[run],
-        causes=[causes_of(found, shown.account.evidence)],
-        what_if=what_if(shown.timeline, costs_of(shown.rates, schedule), "Simulated with the durations above."),
-        take=[command, *take(schedule, document)],
-    )
-
-
-def _better(shown: Shown, found: Causes) -> str:
-    """The same without what costs most; for the schedule's own idle time with micro-batches enough to halve it."""
-    schedule, closed = shown.schedule, shown.closed
-    if (mended := _MENDED.get(_dearest(found)[0])) is not None:
-        return show_command(schedule, replace(shown.rates, **mended))
-    half = closed.half_at if closed and closed.half_at else 2 * schedule.microbatches
-    half += -half % schedule.ranks if schedule.name == "interleaved" else 0
-    return show_command(schedule, replace(shown.rates, microbatch_scale=()), microbatches=half)
-
-
-def _dearest(found: Causes) -> tuple[str, int]:
-    """What costs most beside the work itself."""
-    return max((pair for pair in found if pair[0] != "ideal"), key=lambda pair: pair[1])
-
-
-def _shown_verdict(shown: Shown, found: Causes) -> list[str]:
-    spent, evidence = shown.account, "exact" if shown.closed else shown.account.evidence
-    ranks = f"{shown.schedule.ranks} ranks" if shown.schedule.ranks > 1 else "1 rank"
-    ratio = f"a bubble ratio of {percent(spent.bubble_ratio)}" if spent.compute.any() else "there is no work at all"
-    lines = [f"{ranks} idle for {percent(spent.idle_share)} of {duration(spent.window)} ({evidence}): {ratio}."]
-    name, cost = _dearest(found)
-    if cost > 0:
-        lines.append(f"The largest part is {name}, {duration(cost)}: {WHAT[name]}. Remedy: {REMEDIES[name]}.")
-    if shown.closed and shown.closed.half_at and shown.schedule.ranks > 1:
-        lines.append(f"With {shown.closed.half_at} micro-batches the idle share is half of that.")
-    return lines
-
-
-def _shown_tiles(shown: Shown, found: Causes) -> list[Tile]:
-    spent, closed = shown.account, shown.closed
-    evidence = "exact" if closed else spent.evidence
-    own = f"{closed.share_text}, exact; simulation agrees" if closed else "even stages, free transfers; simulated"
-    share = spent.idle_share if closed else 1 - found.most_busy
-    beaten = shown.lower_bound / spent.window if spent.window else 1.0
-    return [
-        tile(
-            "Pipeline window",
-            duration(spent.window),
-            f"{spent.evidence}, for {shown.schedule.microbatches} micro-batches",
-        ),
-        bubble_tile(f"{percent(spent.idle_share)}", f"{percent(spent.bubble_ratio)}", evidence),
-        tile("What the schedule itself promises", f"{percent(share)} idle share", own),
-        tile(
-            "Lower bound",
-            duration(shown.lower_bound),
-            f"{percent(beaten)} of the window; no order of this placement and these costs is shorter",
-        ),
-    ]
 
 
 def page_of_diagnosis(d: Diagnosis, document: dict[str, Any], path: Path | str) -> Page:

@@ -7,8 +7,8 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from ..core.errors import Fault, InputError, Refusal, nearest
+from ..verbs.needs import needed, unused
 from .console import say, warn, wrote
-from .option_needs import needed, unused
 from .options import together
 
 if TYPE_CHECKING:

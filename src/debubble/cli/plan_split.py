@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from ..core.errors import Fault, InputError
+from ..verbs.needs import needed, unused
 from .console import say
-from .option_needs import needed, unused
 
 if TYPE_CHECKING:
     from ..planning.uneven import Split

@@ -15,21 +15,32 @@ import click
 
 from ..core.errors import Fault, InputError, Refusal
 from ..core.units import nanoseconds
+from ..verbs.needs import needed
+from ..verbs.schedule_argument import Sizes, schedule_of
 from .console import Look, say, warn
-from .option_needs import needed
-from .options import COUNT, DURATION, Parsed, Verb, json_option, look_options, together
+from .options import (
+    COUNT,
+    DURATION,
+    Memory,
+    Parsed,
+    Verb,
+    json_option,
+    look_options,
+    memory_options,
+    size_options,
+    together,
+)
 from .pictures import picture_options
 from .report import MILLISECOND, emit
 from .run_profile import profile, profile_options, refuse_layer
-from .schedule_argument import Memory, Sizes, memory_options, schedule_of, size_options
 
 if TYPE_CHECKING:
     from ..core.schedule import Schedule
     from ..diagnosis.diagnose import Diagnosis
+    from ..diagnosis.simulated import Show
     from ..diagnosis.windows import Summary
     from ..runner.task import Task
     from ..runner.worker import Outcome, Step
-    from .shown import Shown
 
 GOOD_GRADIENT = 1e-5  # in 32 bits a right pipeline stays below 1e-6, and a wrong one is far above
 _PACES = {"F": "forward", "B": "backward", "I": "input", "W": "weight"}
@@ -114,17 +125,17 @@ def run(
     refuse_layer(layer)
     needed({"schedule": schedule, "out": wish["out"]}, "schedule", "out")
     from ..core.costs import Rates
+    from ..diagnosis.simulated import simulated
     from ..readers.recording import is_recording
-    from .shown import simulated
 
     made: list[Any] = together(
-        lambda: schedule_of(schedule, sizes, memory=memory),
+        lambda: schedule_of(schedule, sizes, cap=memory.cap, release=memory.release),
         lambda: Rates(**(pace or {}), transfer=hop),  # type: ignore[arg-type]
         lambda: _can_write(wish["out"]),
     )
     order, rates, _ = made
     if pace:  # what is searched is searched at the speed at which it runs
-        order = schedule_of(schedule, sizes, rates, memory)
+        order = schedule_of(schedule, sizes, rates, cap=memory.cap, release=memory.release)
     paced = simulated(order, rates) if pace else None
     task = _on_device(_task(order, paced, round(hop), Wish(**wish)), wish["device"])
     if is_recording(task.out) and not _joins():
@@ -148,7 +159,7 @@ def _can_write(out: str) -> None:
         raise InputError(Fault(f"out = {out}", rule, "give a folder that can be written")) from error
 
 
-def _task(schedule: Schedule, paced: Shown | None, hop_ns: int, wish: Wish) -> Task:
+def _task(schedule: Schedule, paced: Show | None, hop_ns: int, wish: Wish) -> Task:
     """The task, with each op's duration and the makespan that simulation predicts for it."""
     from ..core.costs import costs_of
     from ..runner.task import Task
@@ -198,9 +209,9 @@ def _execute(task: Task, tell: Callable[[Step], None]) -> Outcome | None:
     return outcome
 
 
-def _expected(shown: Shown) -> str:
+def _expected(shown: Show) -> str:
     """The idle share to be expected, and how it is known."""
-    return f"{100 * shown.account.idle_share:.0f} % {'exact' if shown.closed else shown.account.evidence}"
+    return f"{100 * shown.account.idle_share:.0f} % {shown.evidence}"
 
 
 def tell(step: Step, expected: str) -> None:

@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from ..core.errors import Fault, InputError
+from ..verbs.needs import needed, unused
 from .console import say, warn, wrote
-from .option_needs import needed, unused
 from .options import COUNT, together
 
 if TYPE_CHECKING:

@@ -55,6 +55,14 @@ def percent(share: float) -> str:
     return f"{100 * share:.1f} %" if math.isfinite(share) else "none: no work"
 
 
+def duration(nanoseconds: float) -> str:
+    """A duration in the unit that suits it, to four digits: ``33 ms``, ``4.512 s``, ``17 us``."""
+    for unit, size in (("s", 1e9), ("ms", 1e6), ("us", 1e3)):
+        if abs(nanoseconds) >= size:
+            return f"{_four_digits(nanoseconds / size)} {unit}"
+    return f"{_four_digits(nanoseconds)} ns" if nanoseconds else "0 ms"
+
+
 def counted(number: float, noun: str) -> str:
     """A number with its noun, in the plural but for one: ``4 ranks``, ``1 micro-batch``."""
     plural = "" if number == 1 else "es" if noun.endswith("ch") else "s"
@@ -67,3 +75,7 @@ def _quantity(text: str, units: dict[str, float] | dict[str, int]) -> float | No
         return None
     value = float(match[1] + (match[2] or "")) * units[match[3].lower()]
     return value if math.isfinite(value) else None
+
+
+def _four_digits(number: float) -> str:
+    return f"{number:,.0f}" if abs(number) >= 1000 else f"{number:.4g}"

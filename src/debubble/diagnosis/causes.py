@@ -26,6 +26,16 @@ from .measured_costs import fitted, free_transfers, kind_means, spent, stage_mea
 
 TRUSTED = 0.1  # no change is tried where simulating a window again misses it by more than this share
 
+MILLISECOND = 1e6  # nanoseconds
+REMEDIES = {
+    "schedule": "more micro-batches, or a schedule with less idle time",
+    "imbalance": "move layers off the heavy rank",
+    "variation": "batch samples of like length",
+    "transfer": "overlap the transfers, or put neighbours on a faster link",
+    "unexplained": "look at the host: launches, data loading, garbage collection",
+}
+ALWAYS_MEASURED = ("ideal", "unexplained")  # of a measured window; the others are differences of simulations
+
 
 @dataclass(frozen=True, slots=True)
 class Causes:
@@ -72,6 +82,49 @@ class Causes:
     def __iter__(self) -> Iterator[tuple[str, int]]:
         for name in ("ideal", "schedule", "imbalance", "variation", "transfer", "unexplained"):
             yield name, getattr(self, name)
+
+
+@dataclass(frozen=True, slots=True)
+class CauseCost:
+    """A cause with what it costs a window, as results hold it.
+
+    Args:
+        cause: ``ideal``, ``schedule``, ``imbalance``, ``variation``, ``transfer`` or ``unexplained``.
+        cost_ms: of the window; may be negative.
+        cost_share: of the window.
+        evidence: of the figure.
+        claimed: whether it is larger than clocks are uncertain.
+        remedy: what would help, or empty.
+    """
+
+    cause: str
+    cost_ms: float
+    cost_share: float
+    evidence: str
+    claimed: bool
+    remedy: str
+
+
+def cause_costs(found: Causes, evidence: str, uncertainty_ns: float = 0) -> tuple[CauseCost, ...]:
+    """The causes of a window, a line each.
+
+    Args:
+        found: the causes.
+        evidence: of the window.
+        uncertainty_ns: by which clocks of two ranks may disagree: no smaller cause is claimed.
+    """
+    window = found.window
+    return tuple(
+        CauseCost(
+            cause=name,
+            cost_ms=cost / MILLISECOND,
+            cost_share=cost / window if window else 0.0,
+            evidence=evidence if name in ALWAYS_MEASURED else "simulated",
+            claimed=abs(cost) > uncertainty_ns,
+            remedy=REMEDIES.get(name, ""),
+        )
+        for name, cost in found
+    )
 
 
 def causes(timeline: Timeline) -> Causes:

@@ -7,10 +7,10 @@ from dataclasses import dataclass
 
 from ..core.finding import Finding
 from ..core.observation import Observation
-from .causes import Causes, causes
+from .causes import REMEDIES, Causes, causes
 from .evidence.replicas import Replica, replicas
 from .evidence.slowness import heavy_stage, slow_ranks, work_of
-from .findings import REMEDIES, Case, findings
+from .findings import Case, findings
 from .recognise import Recognised, recognise
 from .remedies import Launcher, Remedies, measured_remedies
 from .replay import WhatIf, replay_of

@@ -11,7 +11,7 @@ from ..core.finding import Finding, Span
 from ..core.observation import Observation
 from ..core.timeline import Timeline
 from ..schedules.catalog import CATALOG
-from .causes import Causes
+from .causes import REMEDIES, Causes
 from .edits import ALIKE, BALANCED, FREE, balanced_stages, faster_rank, other_schedule, without_hop
 from .evidence.lateness import Late, dearest_hop, latest_rank
 from .evidence.replicas import lengths, tail
@@ -21,13 +21,6 @@ from .remedies import HEAVY, Remedies, enough_microbatches
 from .replay import Replay, WhatIf
 from .windows import Summary
 
-REMEDIES = {
-    "schedule": "more micro-batches, or a schedule with less idle time",
-    "imbalance": "move layers off the heavy rank",
-    "variation": "batch samples of like length",
-    "transfer": "overlap the transfers, or put neighbours on a faster link",
-    "unexplained": "look at the host: launches, data loading, garbage collection",
-}
 FACTS = ("order",)  # said whatever they cost
 SMALL = 0.01  # share of the window below which a cost is not worth a line
 SMALL_TAIL = 0.02  # the same of a tail: jitter of 3 % an op alone makes replicas wait for up to half of this

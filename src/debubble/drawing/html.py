@@ -43,12 +43,14 @@ class Run:
         timeline: what to draw.
         account: of that timeline.
         per_rank: rows of the table, with the keys of ``per_rank`` in the JSON output.
+        table: the same as text, ``{head, lines, note}``, rounded as in the terminal; None for the page to write it.
     """
 
     name: str
     timeline: Timeline
     account: Account
     per_rank: Sequence[Row]
+    table: Row | None = None
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -61,10 +63,12 @@ class Page:
         next: a command to run next, or an empty string.
         tiles: ``{name, value, note}`` each.
         runs: one timeline, or two on one axis.
-        causes: ``{name, rows}`` of each run that has them, a row ``{cause, cost_ms, cost_share, evidence, remedy}``;
-            the rows of a run sum to its window, or to ``whole`` where a ``step`` is split; a ``hint`` says how.
-        sections: further tables, ``{title, hint, tables}`` each; a table is ``{name, head, lines}`` and, where that
-            helps, ``wordy`` (columns of words), ``bar`` (a share of 1 beside each line), ``shade`` (0 to 1 a cell).
+        causes: ``{name, rows}`` of each run that has them, a row ``{cause, cost_ms, cost_share, evidence, remedy}``
+            and, as text, ``cells`` (ms, share); the rows of a run sum to its window, or to ``whole``, with the cells
+            ``total`` and a ``note``; a ``hint`` says where the figures come from.
+        sections: further tables and sentences, ``{title, hint, tables, sentences}`` each; a table is ``{name, head,
+            lines, notes}`` and, if that helps, ``wordy`` (columns of words), ``bar`` (a share of 1 beside each line),
+            ``shade`` (0 to 1 a cell).
         what_if: where the sliders start: ``{run, schedule, ranks, microbatches, chunks, slices, stages, table,
             transfer, pairScale, note}``, with the number of the run, and whole nanoseconds for each kind and stage;
             None for no sliders.
@@ -140,6 +144,7 @@ def _run(run: Run) -> dict[str, Any]:
         "window": drawn.window,
         "sentence": f"idle share {percent(run.account.idle_share)}, bubble ratio {percent(run.account.bubble_ratio)}",
         "per_rank": list(run.per_rank),
+        "table": run.table,
     }
     return head | (_boxes(drawn) if len(schedule) <= MOST_BOXES else _shares(drawn))
 

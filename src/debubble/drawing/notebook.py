@@ -39,7 +39,7 @@ def of_timeline(timeline: Timeline) -> Bundle:
     return {
         "text/plain": f"{title}\n{timeline_text(timeline, WIDTH)}",
         "image/svg+xml": svg(timeline, title),
-        "text/html": _frame(html(page), 560 + 30 * min(timeline.program.schedule.ranks, 16)),
+        "text/html": frame(html(page), 560 + 30 * min(timeline.program.schedule.ranks, 16)),
     }
 
 
@@ -109,6 +109,12 @@ def _rows(spent: Account) -> Iterator[dict[str, float]]:
         yield {"rank": rank} | {f"{part}_ms": int(getattr(spent, part)[rank]) / 1e6 for part in _PARTS}
 
 
-def _frame(page: str, height: int) -> str:
+def frame(page: str, height: int) -> str:
+    """A page in a frame from which its scripts cannot reach out.
+
+    Args:
+        page: the whole file.
+        height: of the frame, pixels.
+    """
     style = f"width:100%;height:{height}px;border:0"
     return f'<iframe sandbox="allow-scripts allow-downloads" style="{style}" srcdoc={quoteattr(page)}></iframe>'

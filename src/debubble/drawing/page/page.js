@@ -110,28 +110,32 @@ function table(parent, head, lines, { wordy = [], bar, shade } = {}) {
 const ms = value => value === null || value === undefined ? "" : value.toFixed(3).replace(/\.?0+$/, "") || "0";
 
 function causes(data) {
-  for (const { name, rows, whole = "window", hint } of data.causes) {
+  for (const { name, rows, whole = "window", hint, total, note = "" } of data.causes) {
     if (hint) $("#causes .hint").textContent = hint;
     if (name) make("h3", $("#causes"), name);
     const sum = key => rows.reduce((total, row) => total + row[key], 0);
-    const lines = rows.map(row => [row.cause, ms(row.cost_ms), percent(row.cost_share), row.evidence, row.remedy]);
-    table($("#causes"), ["cause", "ms", `of the ${whole}`, "evidence", "what it is, what would help", ""], [...lines, [whole, ms(sum("cost_ms")), percent(sum("cost_share")), "", ""]],
+    const lines = rows.map(row => [row.cause, ...(row.cells ?? [ms(row.cost_ms), percent(row.cost_share)]), row.evidence, row.remedy]);
+    const all = total ?? [ms(sum("cost_ms")), percent(sum("cost_share"))];
+    table($("#causes"), ["cause", "ms", `of the ${whole}`, "evidence", "what it is, what would help", ""], [...lines, [whole, ...all, "", note]],
       { wordy: [4], bar: [...rows.map(row => row.cost_share), 0] });
   }
   if (!data.causes.length) $("#causes").remove();
 }
 
-// What a verb has beside the rest: layouts of a plan, replicas of a run.
+// What a verb has beside the rest: layouts of a plan, replicas of a run, remarks.
 function further(data) {
-  for (const { title, hint, tables } of data.sections) {
+  for (const { title, hint, tables, sentences = [] } of data.sections) {
     const section = make("section", null, undefined, { "aria-label": title });
     $("#whatif").before(section);
     make("h2", section, title);
     if (hint) make("p", section, hint, { class: "hint" });
-    for (const { name, head, lines, ...more } of tables) {
+    for (const { name, head, lines, notes = [], ...more } of tables) {
       if (name) make("h3", section, name);
       table(section, head, lines, more);
+      for (const note of notes) make("p", section, note, { class: "note" });
     }
+    const list = sentences.length ? make("ul", section) : null;
+    for (const sentence of sentences) make("li", list, sentence);
   }
 }
 
@@ -141,7 +145,10 @@ function ranks(data) {
     const fold = make("details", $("#ranks"));
     fold.open = run.per_rank.length <= 16;
     make("summary", fold, `${run.name}: ${run.per_rank.length} ranks; each line sums to the window`);
-    table(fold, ["rank", ...fields.map(field => field.replace("_ms", " ms").replace("_", "-")), "busy", "peak activations"],
+    if (run.table) {
+      table(fold, run.table.head, run.table.lines);
+      if (run.table.note) make("p", fold, run.table.note, { class: "note" });
+    } else table(fold, ["rank", ...fields.map(field => field.replace("_ms", " ms").replace("_", "-")), "busy", "peak activations"],
       run.per_rank.map(row => [row.rank, ...fields.map(field => ms(row[field])), percent(row.compute_ms * 1e6 / run.window), row.peak_activations ?? ""]));
   }
 }

@@ -2,8 +2,8 @@
 
 import pytest
 
-from debubble.cli.closed_form import closed_form, evaluate
 from debubble.core.errors import InputError
+from debubble.diagnosis.closed_form import closed_form, evaluate
 from debubble.schedules.catalog import CATALOG
 
 VALUES = {"p": 4, "m": 8, "v": 2, "s": 3, "F": 1.0, "I": 1.5, "W": 0.5, "B": 2.0, "F&B": 2.5}

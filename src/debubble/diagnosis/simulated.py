@@ -1,0 +1,221 @@
+"""A schedule simulated: how big its bubble is, by both of its names, and where the time of each rank goes."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import ClassVar
+
+import numpy as np
+
+from ..core.account import Account, account
+from ..core.bounds import lower_bound
+from ..core.costs import Rates, costs_of
+from ..core.exchange import Exchange
+from ..core.lower import lower
+from ..core.memory import Release, peak_activations
+from ..core.op import Kind
+from ..core.program import Sends
+from ..core.rank_time import MILLISECOND, RankTime, rank_times
+from ..core.results import HIDDEN, Result
+from ..core.schedule import Schedule
+from ..core.simulate import simulate
+from ..core.timeline import Timeline
+from ..core.units import counted, duration
+from ..schedules.auto.searched import ENTRIES
+from .causes import CauseCost, cause_costs, causes
+from .closed_form import ClosedForm, closed_form
+from .sliders import Sliders, sliders
+
+SAME = 1e-6  # relative: durations are whole nanoseconds, formulas are not
+SHOWN_FACTORS = 8
+
+
+@dataclass(frozen=True, slots=True, eq=False, repr=False, kw_only=True)
+class Show(Result):
+    """A schedule simulated, with everything that is said about it.
+
+    Args:
+        title: what was simulated, in a line.
+        schedule: its name.
+        ranks: positions in the pipeline.
+        stages: of the model.
+        microbatches: per step.
+        makespan_ms: from the first op to the end of the last.
+        lower_bound_ms: no schedule of the same placement and costs can be shorter.
+        idle_share: idle / (ranks x makespan).
+        bubble_ratio: idle / busy; infinite without any work (None in JSON).
+        span_idle_share: idle share of the longest rank between its own first and last op.
+        evidence: ``exact`` if a closed form gives the same, else ``simulated``.
+        idle_formula: closed form of the idle share; None if none holds.
+        bubble_formula: that of the bubble ratio.
+        half_at_microbatches: the fewest that halve the idle share and that the schedule takes; None if no formula says.
+        as_interleaved_idle_share: what it would be as ``interleaved`` with two chunks; None if that is no answer.
+        sends: whom a send keeps.
+        release: when a split backward frees activations: ``w``, ``half`` or ``i``.
+        per_rank: where the time of each rank goes.
+        warnings: sentences.
+        order: the schedule itself.
+        rates: how fast it was said to be.
+        timeline: simulated.
+        account: where its time went.
+    """
+
+    schema: ClassVar[str] = "show/1"
+
+    title: str
+    schedule: str
+    ranks: int
+    stages: int
+    microbatches: int
+    makespan_ms: float
+    lower_bound_ms: float
+    idle_share: float
+    bubble_ratio: float
+    span_idle_share: float
+    evidence: str
+    idle_formula: str | None
+    bubble_formula: str | None
+    half_at_microbatches: int | None
+    as_interleaved_idle_share: float | None
+    sends: str
+    release: str
+    per_rank: tuple[RankTime, ...]
+    warnings: tuple[str, ...]
+    order: Schedule = field(metadata=HIDDEN)
+    rates: Rates = field(metadata=HIDDEN)
+    timeline: Timeline = field(metadata=HIDDEN)
+    account: Account = field(metadata=HIDDEN)
+
+    @property
+    def causes(self) -> tuple[CauseCost, ...]:
+        """Why it takes as long as it does, by simulating it again with one thing changed at a time."""
+        return cause_costs(causes(self.timeline), self.timeline.evidence)
+
+    @property
+    def promised_share(self) -> float:
+        """What the order would idle with even stages and free transfers."""
+        return self.idle_share if self.idle_formula else 1 - causes(self.timeline).most_busy
+
+    @property
+    def sliders(self) -> Sliders | None:
+        """Where the sliders of its page start."""
+        return sliders(self.timeline, costs_of(self.rates, self.order), "Simulated with the durations above.")
+
+
+def simulated(
+    order: Schedule,
+    rates: Rates,
+    release: str = "w",
+    *,
+    sends: Sends = Sends.ASYNC,
+    placed: Exchange | None = None,
+) -> Show:
+    """Simulate an order at these rates and account for its time.
+
+    Args:
+        order: what to simulate.
+        rates: how fast it is.
+        release: when a split backward frees activations.
+        sends: what a transfer takes up.
+        placed: where sends and receives are, if somebody wrote that down.
+
+    Raises:
+        InputError: factors that do not suit the schedule.
+        Refusal: the schedule is illegal or deadlocks.
+    """
+    costs = costs_of(rates, order)
+    timeline = simulate(lower(order, sends, placed), costs)
+    spent = account(timeline)
+    closed = agreed(order, rates, spent)
+    return Show(
+        title=title_of(order, rates, timeline),
+        schedule=order.name,
+        ranks=order.ranks,
+        stages=order.stages,
+        microbatches=order.microbatches,
+        makespan_ms=spent.window / MILLISECOND,
+        lower_bound_ms=lower_bound(order, costs) / MILLISECOND,
+        idle_share=spent.idle_share,
+        bubble_ratio=spent.bubble_ratio,
+        span_idle_share=spent.span_idle_share,
+        evidence="exact" if closed else spent.evidence,
+        idle_formula=closed.share_text if closed else None,
+        bubble_formula=closed.ratio_text if closed else None,
+        half_at_microbatches=_half_at(order, closed),
+        as_interleaved_idle_share=_interleaved(order) if closed else None,
+        sends=sends.value,
+        release=release,
+        per_rank=rank_times(spent, peak_activations(order, Release(release))),
+        warnings=_warnings(order),
+        order=order,
+        rates=rates,
+        timeline=timeline,
+        account=spent,
+    )
+
+
+def _half_at(order: Schedule, closed: ClosedForm | None) -> int | None:
+    if closed is None or closed.half_at is None:
+        return None
+    short = -closed.half_at % order.ranks if order.name == "interleaved" else 0
+    return closed.half_at + short
+
+
+def _interleaved(order: Schedule) -> float | None:
+    """(p-1)/(2m+p-1): the idle share of 1F1B with two chunks a rank, which needs m divisible by p."""
+    p, m = order.ranks, order.microbatches
+    if order.name not in ("gpipe", "1f1b") or m % p or p == 1:
+        return None
+    return (p - 1) / (2 * m + p - 1)
+
+
+def title_of(order: Schedule, rates: Rates, timeline: Timeline) -> str:
+    """What was simulated, in one line."""
+    chunks = order.stages / order.ranks
+    sizes = [counted(order.ranks, "rank")]
+    if chunks != 1:
+        sizes.append(counted(chunks, "chunk"))
+    sizes.append(counted(order.microbatches, "micro-batch"))
+    if order.slices > 1:
+        sizes.append(counted(order.slices, "slice"))
+    spent = rates.by_kind()
+    present = [kind for kind in (Kind.F, Kind.B, Kind.I, Kind.W) if (order.kind == kind).any()]
+    hop = rates.transfer + rates.payload / rates.link
+    parts = [order.name, " x ".join(sizes), *(f"{kind.name} {duration(spent[kind])}" for kind in present)]
+    parts.append(f"transfer {duration(hop)}" if hop else "free transfers")
+    if timeline.program.sends is not Sends.ASYNC:
+        parts.append(f"{timeline.program.sends.value} sends")
+    for name in ("stage_scale", "microbatch_scale", "rank_scale"):
+        scale: tuple[float, ...] = getattr(rates, name)
+        if scale:
+            parts.append(f"{name.replace('_', ' ')} {_listed(scale)}")
+    return f"{', '.join(parts)} ({timeline.evidence})"
+
+
+def _listed(scale: tuple[float, ...]) -> str:
+    shown = [f"{factor:g}" for factor in scale[:SHOWN_FACTORS]]
+    return ",".join(shown) + (",.." if len(scale) > len(shown) else "")
+
+
+def agreed(order: Schedule, rates: Rates, spent: Account) -> ClosedForm | None:
+    """The closed form of the schedule's catalog entry, if the simulation found the same bubble."""
+    base = order.name.removesuffix(" forward only")
+    if base not in ENTRIES or not spent.window:
+        return None
+    forward, gradient, weight, backward = rates.by_kind()
+    if order.forward_only:
+        gradient = weight = backward = 0.0
+    pair = forward + backward if rates.pair is None else rates.pair
+    times = {"F": forward, "I": gradient, "W": weight, "B": backward, "F&B": pair}
+    sizes = {"p": order.ranks, "m": order.microbatches, "v": order.chunks_of().sum(0).max(), "s": order.slices}
+    closed = closed_form(ENTRIES[base].bubble, sizes | times)
+    idle = spent.window - spent.compute
+    return closed if closed and np.abs(idle - closed.idle).max() <= SAME * spent.window else None
+
+
+def _warnings(order: Schedule) -> tuple[str, ...]:
+    m, p = order.microbatches, order.ranks
+    if m >= p:
+        return ()
+    some = "1 micro-batch" if m == 1 else f"{m} micro-batches"
+    return (f"m < p: {some} cannot keep {p} ranks busy at the same time; -m {p} is the least that can",)

@@ -1,0 +1,103 @@
+"""Errors: what each is called, what is printed and which exit status it is, for every verb from one place.
+
+Under ``--json`` an error is one object:
+
+    {"version", "schema": "error/1", "error": {"kind", "file", "value", "rule", "remedy"}, "faults": [..], "exit": 2}
+
+``error`` is the first fault, ``faults`` are all of them. ``kind`` and exit status:
+
+    input              2    something given cannot be used
+    refusal            1    the question was understood and the answer is no
+    illegal_schedule   1    a schedule breaks a law
+    deadlock           1    every rank waits for another
+    interrupt        130    Ctrl-C
+    internal          70    a fault of this program, and no verdict
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from ..core.errors import Deadlock, Fault, IllegalSchedule, InputError, Refusal
+from ..core.results import Json
+from ..core.version import __version__
+
+NO, BAD_INPUT, INTERNAL, INTERRUPTED = 1, 2, 70, 130
+
+
+@dataclass(frozen=True, slots=True)
+class Failure:
+    """Why a verb has no answer.
+
+    Args:
+        kind: as listed above.
+        status: exit status.
+        faults: what is wrong, the first to be looked at first.
+        lines: the same for people.
+        file: that is to blame, or that holds the report of an internal fault; empty for none.
+    """
+
+    kind: str
+    status: int
+    faults: Sequence[Fault] = ()
+    lines: Sequence[str] = ()
+    file: str = ""
+
+    def document(self) -> dict[str, Json]:
+        """What ``--json`` prints."""
+        rows = [{"value": fault.value, "rule": fault.rule, "remedy": fault.remedy} for fault in self.faults]
+        first = rows[0] if rows else {"value": "", "rule": "", "remedy": ""}
+        return {
+            "version": __version__,
+            "schema": "error/1",
+            "error": {"kind": self.kind, "file": self.file or None, **first},
+            "faults": [dict(row) for row in rows],
+            "exit": self.status,
+        }
+
+
+def failure_of(error: Exception, words: Sequence[str] = ()) -> Failure:
+    """The failure that an error is.
+
+    Args:
+        error: of this package, or of the system.
+        words: of the command line, among which a file may be that is to blame.
+    """
+    if isinstance(error, InputError):
+        lines = [str(fault) for fault in error.faults]
+        return Failure("input", BAD_INPUT, error.faults, lines, _file_of(error.faults, words))
+    if isinstance(error, Refusal):
+        faults = [Fault(str(error), "the answer is no", "")]
+        return Failure(_kind(error), NO, faults, [str(error)], _file_of(faults, words))
+    if isinstance(error, OSError):
+        return _of_the_system(error)
+    raise error
+
+
+def unreadable(message: str) -> Failure:
+    """The failure of a command line that cannot be read."""
+    return Failure("input", BAD_INPUT, [Fault(message, "the command line cannot be read", "see --help")], [message])
+
+
+def _kind(error: Refusal) -> str:
+    if isinstance(error, IllegalSchedule):
+        return "illegal_schedule"
+    return "deadlock" if isinstance(error, Deadlock) else "refusal"
+
+
+def _of_the_system(error: OSError) -> Failure:
+    file = str(error.filename or "")
+    if isinstance(error, FileNotFoundError):
+        fault = Fault(file, "there is no such file or folder", "give a path that is there")
+        return Failure("input", BAD_INPUT, [fault], [str(fault)], file)
+    message = f"{file}: {error.strerror}" if file else str(error)
+    fault = Fault(file or "system", error.strerror or str(error), "see to it that it can be read and written")
+    return Failure("input", BAD_INPUT, [fault], [message], file)
+
+
+def _file_of(faults: Sequence[Fault], words: Sequence[str]) -> str:
+    """The path of the command line that the first fault names; empty for none."""
+    value = faults[0].value if faults else ""
+    named = [word for word in words if not word.startswith("-") and (value == word or value.startswith(f"{word}:"))]
+    return max(named, key=len, default="")

@@ -1,0 +1,103 @@
+"""Things to take along: the command that shows a schedule again, flags to launch it with, and its files."""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Iterator
+
+from ..core.costs import Rates
+from ..core.results import Result
+from ..core.schedule import Schedule
+from .sections import Paste
+
+MOST_OPS = 200_000  # of a run whose files a page can make
+# Names of torch.distributed.pipelining, which torchtitan's configuration takes as they are.
+ON_TORCH = {
+    "gpipe": "GPipe",
+    "1f1b": "1F1B",
+    "interleaved": "Interleaved1F1B",
+    "looped-bfs": "LoopedBFS",
+    "interleaved-zb": "InterleavedZeroBubble",
+    "zb-v": "ZBVZeroBubble",
+    "dualpipe-v": "DualPipeV",
+}
+_DURATIONS = ("forward", "backward", "input", "weight", "transfer", "pair")
+_SCALES = ("stage_scale", "microbatch_scale", "rank_scale")
+
+
+def launch(schedule: Schedule) -> Paste:
+    """How to launch the same order in frameworks that know it."""
+    return Paste("Launch it: flags and configuration", "\n\n".join(_launch(schedule)), "launch.txt")
+
+
+def files(schedule: Schedule, run: int = 0) -> list[Paste]:
+    """Files that a page makes from the ops of a run.
+
+    Args:
+        schedule: of the run.
+        run: its number on the page.
+    """
+    if len(schedule) > MOST_OPS:
+        return []
+    found = [
+        Paste("A trace for ui.perfetto.dev, every gap with its reason", "", "trace.perfetto.json", "perfetto", run),
+        Paste("Every op as CSV, start and end in nanoseconds", "", "ops.csv", "ops-csv", run),
+    ]
+    if schedule.slices == 1 and schedule.placement.shape[0] == 1:
+        name = "The schedule as PyTorch's CSV (torchtitan: pipeline_parallel_schedule_csv)"
+        found.insert(0, Paste(name, "", "schedule.csv", "torch-csv", run))
+    return found
+
+
+def numbers(result: Result) -> Paste:
+    """The document that ``--json`` prints."""
+    return Paste("All numbers as JSON", result.json(), "debubble.json")
+
+
+def _launch(schedule: Schedule) -> Iterator[str]:
+    p, m, v = schedule.ranks, schedule.microbatches, schedule.stages // schedule.ranks
+    if schedule.name in ("1f1b", "interleaved"):
+        flags = [f"--pipeline-model-parallel-size {p}"]
+        if v > 1:
+            flags.append(f"--num-virtual-stages-per-pipeline-rank {v}")
+        batch = f"--global-batch-size is --micro-batch-size x data-parallel size x {m}"
+        yield "\n".join(["# Megatron-LM", *flags, f"# {batch}"])
+    elif schedule.name == "gpipe":
+        yield f"# Megatron-LM runs 1F1B instead, which idles as long and holds fewer activations: -m {m} as it is"
+    name = ON_TORCH.get(schedule.name)
+    chosen = f'pipeline_parallel_schedule="{name}"' if name else 'pipeline_parallel_schedule_csv="schedule.csv"'
+    degree = f"pipeline_parallel_degree={p}"
+    yield f"# torchtitan\nParallelismConfig({degree}, {chosen}, num_pp_microbatches={m})"
+    if schedule.name == "1f1b":
+        yield f'# DeepSpeed: PipelineModule(num_stages={p}), and in the JSON\n"gradient_accumulation_steps": {m}'
+
+
+def show_command(schedule: Schedule, rates: Rates, *, name: str = "", microbatches: int | None = None) -> str:
+    """The command line that shows a schedule at these rates.
+
+    Args:
+        schedule: whose sizes to name.
+        rates: those that differ from the default are named.
+        name: of the catalog; empty for that of the schedule, or of the file or class that it was read from.
+        microbatches: another number of them.
+    """
+    m = schedule.microbatches if microbatches is None else microbatches
+    read = not name and schedule.source != "generated"
+    words = ["debubble", "show", name or (schedule.source if read else schedule.name)]
+    if not read or ":" in schedule.source:
+        words += ["-p", str(schedule.ranks), "-m", str(m)]
+        chunks = int(schedule.chunks_of().max())
+        words += ["-v", str(chunks)] if chunks > 1 else []
+        words += ["--slices", str(schedule.slices)] if schedule.slices > 1 else []
+    return shlex.join([*words, *_rates(rates)])
+
+
+def _rates(rates: Rates) -> Iterator[str]:
+    usual = Rates()
+    for name in _DURATIONS:
+        value = getattr(rates, name)
+        if value is not None and value != getattr(usual, name):
+            yield from (f"--{name}", f"{value / 1e6:.6g}ms")
+    for name in _SCALES:
+        if scale := getattr(rates, name):
+            yield from (f"--{name.replace('_', '-')}", ",".join(f"{factor:g}" for factor in scale))

@@ -1,0 +1,267 @@
+"""Sections: what a report is made of, for every renderer: figures, tables, sentences, pictures, things to paste.
+
+A report function (``report/show.py`` is the model) takes a result and returns a ``Report``, whose sections stand in the
+order in which they are read. It formats nothing and knows no terminal and no page: cells are values, a column says what
+they are, and ``figures.shown`` writes them, so that a figure is rounded alike wherever it stands.
+
+    Figures     the numbers that answer the question, each with its name, what it is of, and its evidence
+    Table       rows under typed columns
+    Parts       parts that sum to a whole: causes of a window, where a step goes
+    Ranks       where the time of each rank of a picture goes
+    Picture     a timeline
+    Sentences   a list of sentences
+    Paste       text to take along: flags, a configuration, a command
+
+What a terminal has no room for (a second picture, all layouts, the launch flags of every framework) is a section too,
+made only if ``detail`` is asked for: a page has it. JSON is the result itself.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+from ..core.account import Account
+from ..core.rank_time import RankTime
+from ..core.timeline import Timeline
+from .figures import Cell, Unit, decimals, shown
+
+
+@dataclass(frozen=True, slots=True)
+class Figure:
+    """A number that answers the question.
+
+    Args:
+        name: as in ``idle share``.
+        value: text, or a number of ``unit``.
+        unit: what it is.
+        what: how it comes about, a formula or a clause.
+        evidence: ``exact``, ``simulated``, ``measured``, ``estimated``, ``stated``; empty if ``what`` says it.
+    """
+
+    name: str
+    value: Cell
+    unit: Unit = Unit.TEXT
+    what: str = ""
+    evidence: str = ""
+
+    @property
+    def text(self) -> str:
+        """The value as it is written."""
+        return shown(self.value, self.unit)
+
+
+@dataclass(frozen=True, slots=True)
+class Figures:
+    """Figures in one place: lines of a terminal, tiles of a page.
+
+    Args:
+        figures: the most important first.
+        beside: figures that stand next to these if the terminal is wide enough, else below.
+    """
+
+    figures: Sequence[Figure]
+    beside: Sequence[Figure] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Column:
+    """A column of a table.
+
+    Args:
+        title: above it; empty for names of rows.
+        unit: of its numbers.
+        digits: behind the point, of milliseconds.
+        left: whether it is set to the left, as text is; numbers stand to the right.
+        long: whether a page may break its cells into lines.
+    """
+
+    title: str
+    unit: Unit = Unit.TEXT
+    digits: int = 1
+    left: bool = False
+    long: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Table:
+    """Rows under typed columns.
+
+    Args:
+        title: of the section.
+        columns: in order.
+        rows: a cell for each column.
+        hint: a sentence on how to read it.
+        bars: a share of 1 to draw beside each row of a page, or empty.
+        shades: how dark each cell of a page is, 0 to 1, or empty.
+        notes: sentences below it.
+        name: of this table, if several follow each other under one title.
+        folds: columns at which a row goes on in the next line of a terminal, if it is wider than that.
+    """
+
+    title: str
+    columns: Sequence[Column]
+    rows: Sequence[Sequence[Cell]]
+    hint: str = ""
+    bars: Sequence[float] = ()
+    shades: Sequence[Sequence[float]] = ()
+    notes: Sequence[str] = ()
+    name: str = ""
+    folds: Sequence[int] = ()
+
+    def cells(self) -> list[list[str]]:
+        """Its rows as text."""
+        return [
+            [shown(value, column.unit, column.digits) for value, column in zip(row, self.columns, strict=True)]
+            for row in self.rows
+        ]
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """One of the parts of a whole.
+
+    Args:
+        name: of the part.
+        cost_ms: how much of the whole it is; may be negative.
+        share: of the whole.
+        evidence: of the figure.
+        what: what it is, a clause.
+        remedy: what would help, a clause; empty if it costs next to nothing.
+    """
+
+    name: str
+    cost_ms: float
+    share: float
+    evidence: str
+    what: str = ""
+    remedy: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Parts:
+    """Parts that sum to a whole.
+
+    Args:
+        title: of the section.
+        parts: in order.
+        whole: what they sum to, as in ``window``.
+        whole_ms: how long that is.
+        note: on the whole, a clause.
+        name: of the run, if a report holds several.
+        hint: a sentence on where the figures come from, if not from re-simulation.
+        bars: whether a terminal draws each as a bar that begins where the part before ends.
+    """
+
+    title: str
+    parts: Sequence[Part]
+    whole: str
+    whole_ms: float
+    note: str = ""
+    name: str = ""
+    hint: str = ""
+    bars: bool = False
+
+    @property
+    def digits(self) -> int:
+        """Decimals of its milliseconds."""
+        return decimals([part.cost_ms for part in self.parts], least=1)
+
+
+@dataclass(frozen=True, slots=True)
+class Ranks:
+    """Where the time of each rank goes: five parts that sum to the window.
+
+    Args:
+        title: of the section.
+        ranks: of the window.
+        window_ms: how long it is.
+        peaks: whether the most activations that a rank holds are a column.
+    """
+
+    title: str
+    ranks: Sequence[RankTime]
+    window_ms: float
+    peaks: bool = True
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Picture:
+    """A timeline.
+
+    Args:
+        title: above it; empty if the report's title says it.
+        name: of the run, on a page and in a figure.
+        timeline: what to draw.
+        account: of it.
+        ranks: of it.
+        caption: below it in a figure; empty for the title.
+    """
+
+    title: str
+    name: str
+    timeline: Timeline
+    account: Account
+    ranks: Sequence[RankTime]
+    caption: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Sentences:
+    """A list of sentences.
+
+    Args:
+        title: above them, or empty.
+        lines: a sentence each.
+        plain: whether they stand without a dash before each.
+    """
+
+    title: str
+    lines: Sequence[str]
+    plain: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Paste:
+    """Text to take along.
+
+    Args:
+        title: what it is.
+        text: as it is to be pasted.
+        file: the name under which a page saves it; empty for none.
+        maker: ``perfetto``, ``torch-csv`` or ``ops-csv`` for what a page makes from the ops of run number ``run``.
+        run: which picture that is.
+    """
+
+    title: str
+    text: str = ""
+    file: str = ""
+    maker: str = ""
+    run: int = 0
+
+
+Section = Figures | Table | Parts | Ranks | Picture | Sentences | Paste
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Report:
+    """All that is said of a result.
+
+    Args:
+        title: what it is about.
+        verdict: the answer in sentences, the most important first.
+        sections: in the order in which they are read.
+        next: the command to run next, or empty.
+        sliders: where the sliders of a page start; None for no sliders (see ``drawing.html.Page.what_if``).
+    """
+
+    title: str
+    verdict: Sequence[str] = ()
+    sections: Sequence[Section] = ()
+    next: str = ""
+    sliders: Mapping[str, object] | None = field(default=None, kw_only=True)
+
+    @property
+    def pictures(self) -> list[Picture]:
+        """Its timelines."""
+        return [section for section in self.sections if isinstance(section, Picture)]

@@ -1,0 +1,118 @@
+"""Arguments as people give them: text as on the command line, or numbers; each reader names what is wrong with it."""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from ..core.errors import Fault, InputError
+from ..core.units import count_bytes, nanoseconds
+
+Duration = str | float  # ``"35us"``; a bare number is milliseconds
+Size = str | int  # ``"64MB"``; a bare number is bytes
+Factors = str | Sequence[float]  # ``"1,1,1.6"``
+Counts = str | int | Sequence[int]  # ``"4,8,16"``
+
+LONGEST_LIST = 2000
+MILLISECOND = 1e6  # nanoseconds
+
+
+def duration(value: Duration, name: str = "duration") -> float:
+    """Nanoseconds.
+
+    Raises:
+        InputError: not a finite duration of at least 0.
+    """
+    if isinstance(value, str):
+        return nanoseconds(value, name)
+    return nanoseconds(repr(float(value)), name)
+
+
+def size(value: Size, name: str = "size") -> int:
+    """Bytes.
+
+    Raises:
+        InputError: not a finite size of at least 0.
+    """
+    return count_bytes(value if isinstance(value, str) else repr(value), name)
+
+
+def count(value: int | str, name: str = "count") -> int:
+    """A whole number of at least 1.
+
+    Raises:
+        InputError: anything else.
+    """
+    text = str(value)
+    if not (text.isascii() and text.isdecimal()) or int(text) < 1:
+        raise InputError(Fault(f"{name} = {text}", "a count is a whole number, not below 1", "give 1 or more"))
+    return int(text)
+
+
+def counts(value: Counts, name: str = "counts") -> tuple[int, ...]:
+    """Whole numbers of at least 1.
+
+    Raises:
+        InputError: anything else.
+    """
+    parts = _parts(value)
+    if not all(part.isascii() and part.isdecimal() and 0 < int(part) < 10**12 for part in parts):
+        rule = "counts are whole numbers, not below 1, with commas between them"
+        raise InputError(Fault(f"{name} = {','.join(parts)[:60]}", rule, "write them as in 4,8,16"))
+    return tuple(int(part) for part in parts[:LONGEST_LIST])
+
+
+def factors(value: Factors, name: str = "factors") -> tuple[float, ...]:
+    """Finite numbers of at least 0.
+
+    Raises:
+        InputError: anything else.
+    """
+    text = value if isinstance(value, str) else ",".join(map(str, value))
+    try:
+        found = tuple(float(part) for part in text.split(",")) if text else ()
+    except ValueError:
+        found = (math.nan,)
+    if not all(0 <= factor < math.inf for factor in found):
+        rule = "factors are finite numbers, not below 0, with commas between them"
+        raise InputError(Fault(f"{name} = {text}", rule, "write them as in 1,1,1,1.6"))
+    return found
+
+
+def gigabytes_a_second(value: str | float, name: str = "link") -> float:
+    """What a link carries each way, GB/s.
+
+    Raises:
+        InputError: not a number above 0.
+    """
+    match = re.fullmatch(r"\s*(\d+\.?\d*|\.\d+)\s*(?:GB/s)?\s*", str(value))
+    if match is None or not 0 < float(match[1]) < 1e9:
+        raise InputError(Fault(f"{name} = {value}", "a link carries more than 0 GB/s", "write it as in 25 or 25GB/s"))
+    return float(match[1])
+
+
+def together(*makers: Callable[[], Any]) -> list[Any]:
+    """Call all makers, and raise the faults of all that fail as one error.
+
+    Raises:
+        InputError: with every fault that any of them raised.
+    """
+    made = []
+    faults: list[Fault] = []
+    for make in makers:
+        try:
+            made.append(make())
+        except InputError as error:
+            faults += error.faults
+    if faults:
+        raise InputError(*faults)
+    return made
+
+
+def _parts(value: Counts) -> list[str]:
+    if isinstance(value, int):
+        return [str(value)]
+    text = value if isinstance(value, str) else ",".join(map(str, value))
+    return text.replace(" ", "").split(",")

@@ -1,0 +1,50 @@
+"""One result, four renderings: every figure of the text stands in the Markdown, on the page and in the JSON."""
+
+import json
+from dataclasses import replace
+
+import pytest
+
+import debubble
+from debubble.core.results import Result
+from debubble.report.render import report_of
+from debubble.report.sections import Picture
+from debubble.report.text import text
+from figures import figures, missing
+
+RESULTS = {
+    "show 1f1b": lambda: debubble.show("1f1b", ranks=4, microbatches=8),
+    "show of 40 ranks with hops": lambda: debubble.show("1f1b", ranks=40, microbatches=80, transfer="35us"),
+    "show of microseconds": lambda: debubble.show("zb-v", ranks=4, microbatches=8, forward="7us", backward="13us"),
+    "show without work": lambda: debubble.show("gpipe", ranks=2, microbatches=2, forward=0, backward=0),
+}
+
+
+def without_pictures(result: Result) -> str:
+    """The text without drawings, in which micro-batches are numbered and a scale is told."""
+    report = report_of(result)
+    drawn = [section for section in report.sections if not isinstance(section, Picture)]
+    return text(replace(report, sections=drawn), 200)
+
+
+def page_of(result: Result) -> dict:
+    return json.loads(result.html().split('id="data">')[1].split("</script>")[0])
+
+
+@pytest.mark.parametrize("make", RESULTS.values(), ids=RESULTS)
+def test_every_figure_of_the_text_stands_in_json_markdown_and_on_the_page(make):
+    result = make()
+    said = without_pictures(result)
+    assert len(figures(said)) > 3
+    assert not missing(said, result.document())
+    for other in (result.markdown(), json.dumps(page_of(result), ensure_ascii=False)):
+        assert not {digits for digits, _ in figures(said) if digits not in other}
+
+
+def test_a_figure_that_stands_nowhere_is_seen():
+    shown = debubble.show("1f1b", ranks=4, microbatches=8)
+    assert missing("idle share 27.4 %, 33 ms, 33.1 ms, 5 GB", shown.document()) == {
+        ("27.4", "%"),
+        ("33.1", "ms"),
+        ("5", "GB"),
+    }
