@@ -62,7 +62,7 @@ def test_help_of_a_verb_tells_every_keyword():
 def test_nothing_public_returns_or_holds_what_is_not_public():
     for name in debubble.__all__:
         public = getattr(debubble, name)
-        told = [each.type for each in fields(public)] if is_dataclass(public) else []
+        told = [each.type for each in fields(public) if "hidden" not in each.metadata] if is_dataclass(public) else []
         methods = [each.fget for each in vars(public).values() if isinstance(each, property)] if told else []
         calls = [public] if inspect.isfunction(public) else methods
         told += [inspect.signature(call).return_annotation for call in calls]

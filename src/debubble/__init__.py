@@ -47,11 +47,21 @@ if TYPE_CHECKING:
     from .core.simulate import simulate
     from .core.timeline import Timeline
     from .diagnosis.causes import CauseCost
+    from .diagnosis.diagnosis import Change, Diagnosis, FindingCost, Receives, ReplicaWindow, ReplicaWork, SpanTime
+    from .diagnosis.executed import Executed
+    from .diagnosis.gates import Gate
+    from .diagnosis.part_of_run import PartOfRun
     from .diagnosis.simulated import Show
     from .diagnosis.sliders import Sliders
+    from .planning.factor_values import FactorValue
+    from .planning.layer_profile import LayerProfile, PassTimes
     from .runner.annotate import annotate
     from .schedules.catalog import build
     from .schedules.listing import Catalog, CatalogRow, catalog
+    from .verbs.diagnose import diagnose
+    from .verbs.profile import profile
+    from .verbs.read import read
+    from .verbs.run import run
     from .verbs.show import show
 
 # Where each public name lives; the imports above say the same to type checkers (a test holds the two together).
@@ -112,8 +122,25 @@ _HOMES = {
     "core.simulate": ("simulate",),
     "core.timeline": ("Timeline",),
     "diagnosis.causes": ("CauseCost",),
+    "diagnosis.diagnosis": (
+        "Change",
+        "Diagnosis",
+        "FindingCost",
+        "Receives",
+        "ReplicaWindow",
+        "ReplicaWork",
+        "SpanTime",
+    ),
+    "diagnosis.executed": ("Executed",),
+    "diagnosis.gates": ("Gate",),
+    "diagnosis.part_of_run": ("PartOfRun",),
     "diagnosis.simulated": ("Show",),
     "diagnosis.sliders": ("Sliders",),
+    "planning.factor_values": ("FactorValue",),
+    "planning.layer_profile": (
+        "LayerProfile",
+        "PassTimes",
+    ),
     "runner.annotate": ("annotate",),
     "schedules.catalog": ("build",),
     "schedules.listing": (
@@ -121,6 +148,10 @@ _HOMES = {
         "CatalogRow",
         "catalog",
     ),
+    "verbs.diagnose": ("diagnose",),
+    "verbs.profile": ("profile",),
+    "verbs.read": ("read",),
+    "verbs.run": ("run",),
     "verbs.show": ("show",),
 }
 _HOME = {name: module for module, names in _HOMES.items() for name in names}
@@ -130,23 +161,35 @@ __all__ = [
     "Catalog",
     "CatalogRow",
     "CauseCost",
+    "Change",
     "Costs",
     "Deadlock",
     "DebubbleError",
+    "Diagnosis",
     "Exchange",
+    "Executed",
+    "FactorValue",
     "Fault",
     "Finding",
+    "FindingCost",
+    "Gate",
     "IllegalSchedule",
     "InputError",
     "Kind",
+    "LayerProfile",
     "Link",
     "Observation",
     "Op",
+    "PartOfRun",
+    "PassTimes",
     "Program",
     "RankTime",
     "Rates",
+    "Receives",
     "Refusal",
     "Release",
+    "ReplicaWindow",
+    "ReplicaWork",
     "Result",
     "Schedule",
     "Sends",
@@ -154,6 +197,7 @@ __all__ = [
     "Show",
     "Sliders",
     "Span",
+    "SpanTime",
     "Timeline",
     "Violation",
     "Window",
@@ -162,11 +206,15 @@ __all__ = [
     "build",
     "catalog",
     "costs_of",
+    "diagnose",
     "exchange",
     "from_rows",
     "lower",
     "lower_bound",
     "peak_activations",
+    "profile",
+    "read",
+    "run",
     "show",
     "simulate",
     "violations",

@@ -2,6 +2,7 @@
 
 import json
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 
@@ -12,10 +13,14 @@ from debubble.report.sections import Picture
 from debubble.report.text import text
 from figures import figures, missing
 
+RECORDINGS = Path(__file__).resolve().parents[2] / "examples" / "four-to-eight" / "recordings"
+FOUR, EIGHT = RECORDINGS / "four", RECORDINGS / "eight"
 RESULTS = {
     "show 1f1b": lambda: debubble.show("1f1b", ranks=4, microbatches=8),
     "show of 40 ranks with hops": lambda: debubble.show("1f1b", ranks=40, microbatches=80, transfer="35us"),
     "show of microseconds": lambda: debubble.show("zb-v", ranks=4, microbatches=8, forward="7us", backward="13us"),
+    "diagnose": lambda: debubble.diagnose(EIGHT),
+    "diagnose one replica": lambda: debubble.diagnose(FOUR, gate="30%", expect="gpipe"),
     "show without work": lambda: debubble.show("gpipe", ranks=2, microbatches=2, forward=0, backward=0),
 }
 

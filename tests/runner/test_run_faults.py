@@ -32,7 +32,7 @@ def fails(cli, tmp_path, monkeypatch):
         (("--pace", "F=1ms,F=2ms"), "each once"),
         (("--pace", "F=fast"), "--pace F = fast: a duration is a number"),
         (("--pace", "F=1ms,B=2ms,I=3ms"), "the two halves of a backward add up to it"),
-        (("--hop", "-1ms"), "--hop = -1ms: a duration is a number"),
+        (("--hop", "-1ms"), "--transfer = -1ms: a duration is a number"),
         (("--batch", 6), "batch = 6: 1 x 4 micro-batches of one size make up a batch"),
         (("--steps", 0), "--steps = 0"),
         (("--data", "two"), "--data = two"),
@@ -74,7 +74,7 @@ def test_what_torch_cannot_run_is_exit_1_with_the_reason(fails):
 
 def test_without_torch_the_remedy_is_the_extra(fails, monkeypatch):
     monkeypatch.setitem(sys.modules, "torch", None)
-    monkeypatch.setattr("debubble.cli.run.find_spec", lambda name: None)
+    monkeypatch.setattr("debubble.verbs.run.find_spec", lambda name: None)
     status, err = fails()
     assert status == 2
     assert "pip install 'debubble[torch]'" in err
@@ -89,7 +89,7 @@ def tasks(monkeypatch):
         found.append(task)
         raise Refusal("far enough")
 
-    monkeypatch.setattr("debubble.cli.run._on_device", stop)
+    monkeypatch.setattr("debubble.verbs.run._on_device", stop)
     return found
 
 

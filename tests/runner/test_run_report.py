@@ -5,33 +5,34 @@ from pathlib import Path
 
 import pytest
 
-from debubble.cli import run
 from debubble.cli.console import Look
-from debubble.core.errors import Refusal
+from debubble.cli.output import Output
 from debubble.core.schedule import Shape
 from debubble.runner.task import Task
 from debubble.runner.worker import Outcome, Step
 from debubble.schedules.catalog import build
+from debubble.verbs import run
 
 EIGHT = Path(__file__).parents[2] / "examples" / "four-to-eight" / "recordings" / "eight"
 
 
-def report(outcome: Outcome, *, as_json: bool = False, predicted_ns: int | None = 1_392_500_000) -> None:
+def report(outcome: Outcome, *, as_json: bool = False, predicted_ns: int | None = 1_392_500_000) -> int:
     task = Task(build("1f1b", Shape(4, 4)), 16, str(EIGHT), 2, predicted_ns=predicted_ns, hop_ns=8_000_000)
-    run._report(task, outcome, Look(), as_json=as_json, pictures={})
+    return Output(as_json, False, {}, Look()).show(run.executed(task, outcome))
 
 
 @pytest.mark.parametrize("error", [None, 0.0, 1e-5])
 def test_a_good_gradient_or_none_is_no_refusal(error, capsys):
-    report(Outcome(3.9, error, 0.0))
+    assert report(Outcome(3.9, error, 0.0)) == 0
     assert "1.393 s simulated" in capsys.readouterr().out
 
 
 @pytest.mark.parametrize("error", [1.1e-5, float("inf")])
 def test_a_bad_gradient_is_refused_after_the_report(error, capsys):
-    with pytest.raises(Refusal, match="is above 1e-05"):
-        report(Outcome(3.9, error, 0.0))
-    assert "gradient_error" in capsys.readouterr().out
+    assert report(Outcome(3.9, error, 0.0)) == 1
+    said = capsys.readouterr()
+    assert "is above 1e-05" in said.err
+    assert "gradient_error" in said.out
 
 
 def test_json_holds_the_runs_keys_and_those_of_diagnose(capsys):
@@ -48,6 +49,6 @@ def test_an_unpaced_run_is_predicted_from_its_own_durations(capsys):
     assert document["predicted_ms"] == pytest.approx(1392.5, rel=0.01)  # paced, so its durations are what was asked
 
 
-def test_the_line_of_a_step(capsys):
-    run.tell(Step(12, 6.914, 412_300_000, 0.3136), expected="27 % exact")
-    assert capsys.readouterr().err == "step 12 loss 6.91 412 ms idle share 31 % measured (27 % exact)\n"
+def test_the_line_of_a_step():
+    line = run.step_line(Step(12, 6.914, 412_300_000, 0.3136), expected="27 % exact")
+    assert line == "step 12 loss 6.91 412 ms idle share 31 % measured (27 % exact)"

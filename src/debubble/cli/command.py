@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from difflib import get_close_matches
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -41,10 +42,24 @@ class Verb(click.Command):
         given = list(args)
         try:
             return super().parse_args(ctx, args)
+        except click.NoSuchOption:
+            raise click.UsageError("\n".join(self._strange(ctx, given)), ctx) from None
         except (InputError, click.BadParameter):
             options, rest, _ = self.make_parser(ctx).parse_args(given)
             faults = [fault for parameter in self.get_params(ctx) for fault in _faults(ctx, parameter, options, rest)]
             raise InputError(*faults) from None
+
+    def _strange(self, ctx: click.Context, words: list[str]) -> list[str]:
+        """A line for each option that there is not, with the nearest names."""
+        parser = self.make_parser(ctx)
+        parser.ignore_unknown_options = True
+        _, rest, _ = parser.parse_args(list(words))
+        known = [name for parameter in self.params if isinstance(parameter, click.Option) for name in parameter.opts]
+        lines = []
+        for name in dict.fromkeys(word.partition("=")[0] for word in rest if word.startswith("-") and len(word) > 1):
+            near = " or ".join(get_close_matches(name, known, n=3))
+            lines.append(f"No such option: {name}" + (f" (did you mean {near}?)" if near else ""))
+        return lines
 
 
 def _faults(ctx: click.Context, parameter: click.Parameter, options: dict[str, Any], rest: list[str]) -> list[Fault]:
@@ -92,6 +107,9 @@ SIZE = Parsed("size", arguments.size)
 FACTORS = Parsed("a,b,..", arguments.factors)
 COUNT = Parsed("n", arguments.count)
 COUNTS = Parsed("n,n,..", arguments.counts)
+PACE = Parsed("F=D,B=D", arguments.pace, as_typed=True)
+SHARE = Parsed("share", arguments.share)
+STEPS = Parsed("a:b", arguments.steps)
 GIGABYTES_A_SECOND = Parsed("GB/s", arguments.gigabytes_a_second)
 
 

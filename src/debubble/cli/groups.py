@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import click
 
-from .command import COUNT, DURATION, FACTORS, GIGABYTES_A_SECOND, SIZE, option, options
+from .command import COUNT, DURATION, FACTORS, GIGABYTES_A_SECOND, SIZE, STEPS, option, options
 
 size_options = options(
     option("-p", "--ranks", type=COUNT, help="Ranks of the pipeline."),
@@ -46,4 +46,12 @@ cap_options = options(
         metavar="CAP",
         help="Most activations on a rank, for zb-auto and zb-v-auto: 6, 1p, 1.5p or one for each rank.  [default: 1p]",
     ),
+)
+measurement_options = options(
+    option("-p", "--ranks", type=COUNT, help="Positions in the pipeline, if the trace does not tell."),
+    option("--data", type=COUNT, help="Data-parallel replicas, if the trace does not tell."),
+    option("-v", "--chunks", type=COUNT, help="Stages a rank, if the trace does not tell."),
+    option("--steps", type=STEPS, help="Use only these steps, both ends included."),
+    option("--columns", help="What a table's columns are called: ours=theirs,.. (see docs/op-tables.md)."),
+    option("--ray", is_flag=True, help="Read Kineto and Chrome ranks as Ray tasks."),
 )

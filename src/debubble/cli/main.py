@@ -19,6 +19,7 @@ from ..core.version import __version__
 from ..report.errors import Failure, failure_of, unreadable
 from .console import printable, put
 from .crash import crashed
+from .former import present
 
 UNREAD = 141
 
@@ -26,12 +27,20 @@ VERBS = {
     "show": ("debubble.cli.show:show", "Draw a schedule, its two bubble numbers and where each rank's time goes."),
     "plan": ("debubble.cli.plan:plan", "Find the layout to launch: time, memory, bubble, and what was ruled out."),
     "check": ("debubble.cli.check:check", "Prove a schedule or a configuration legal, or list every fault."),
+    "profile": ("debubble.cli.profile:profile", "Time one layer on the device here, for plan to know your hardware."),
     "run": ("debubble.cli.run:run", "Train through a schedule on torch.distributed.pipelining and record it."),
     "diagnose": ("debubble.cli.diagnose:diagnose", "Read a recording or a trace: how big is the bubble, and why."),
     "fit": ("debubble.cli.fit:fit", "Fit step times of a log: slot, bubble, fixed time and a forecast."),
     "validate": ("debubble.cli.validate:validate", "Hold the planner against measured runs: errors, ranking, memory."),
     "why": ("debubble.cli.why:why", "Say why one run is slower than another, and what to change."),
 }
+
+
+def command_of(verb: str) -> click.Command:
+    """The command of a verb, whose file is imported."""
+    module, function = VERBS[verb][0].split(":")
+    command: click.Command = getattr(import_module(module), function)
+    return command
 
 
 class _Verbs(click.Group):
@@ -43,9 +52,12 @@ class _Verbs(click.Group):
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:  # noqa: ARG002
         if cmd_name not in VERBS:
             raise nearest(cmd_name, VERBS, "verb")
-        module, function = VERBS[cmd_name][0].split(":")
-        command: click.Command = getattr(import_module(module), function)
-        return command
+        return command_of(cmd_name)
+
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        return super().resolve_command(ctx, present(args, command_of))
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:  # noqa: ARG002
         with formatter.section("Verbs"):

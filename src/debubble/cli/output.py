@@ -47,6 +47,15 @@ class Output:
             result.write(kind, path)
             wrote(path)
         self.say(result)
+        if result.refused:
+            warn(f"debubble: {result.refused}")
+        return result.status
+
+    def note(self, result: Result, sentence: str) -> int:
+        """Say on stderr why there is no answer yet; what was done instead is the JSON."""
+        warn(sentence)
+        if self.as_json:
+            self.say(result)
         return result.status
 
     def say(self, result: Result, *, width: int | None = None) -> None:

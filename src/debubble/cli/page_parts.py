@@ -20,7 +20,7 @@ from ..diagnosis.measured_costs import fitted, present, stage_means
 from ..diagnosis.own_idle import closed_form
 from ..diagnosis.recognise import recognise
 from ..drawing.html import MOST_BOXES, Run
-from .diagnose_blocks import WHAT
+from ..report.causes import WHAT
 from .report import per_rank
 
 Tile = dict[str, str]

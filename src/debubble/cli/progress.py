@@ -1,38 +1,43 @@
-"""How far a reading has come: a bar of bytes on stderr, where a person is watching and it takes a while."""
+"""What a verb says while it works: its sentences on stderr, and a bar of bytes if a person watches a long reading."""
 
 from __future__ import annotations
 
 import sys
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from importlib import import_module
 from pathlib import Path
+
+from ..verbs.telling import listening
+from .console import warn
 
 _WORTH = 16 << 20  # bytes; less is read before a bar is drawn
 
 
 @contextmanager
-def reading(paths: Sequence[Path]) -> Iterator[None]:
+def working(paths: Sequence[Path | str] = ()) -> Iterator[None]:
+    """Print what a verb says, and show a bar while it reads files.
+
+    Args:
+        paths: that it reads.
+    """
+    with listening(warn), reading(paths):
+        yield
+
+
+@contextmanager
+def reading(paths: Sequence[Path | str]) -> Iterator[None]:
     """Show a bar while files are read."""
-    if not sys.stderr.isatty() or (total := _bytes(paths)) < _WORTH:
+    total = _bytes([Path(path) for path in paths]) if sys.stderr is not None and sys.stderr.isatty() else 0
+    if total < max(_WORTH, 1):
         yield
         return
-    from rich.console import Console
-    from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TimeRemainingColumn
-
-    from ..readers.stream import progress
-
-    columns = (TextColumn("reading"), BarColumn(), DownloadColumn(), TimeRemainingColumn())
-    with Progress(*columns, console=Console(stderr=True), transient=True) as bar:
-        task = bar.add_task("reading", total=total)
-        token = progress.set(lambda size: bar.advance(task, size))
-        try:
-            yield
-        finally:
-            progress.reset(token)
+    with import_module("debubble.cli.bar").bar(total):
+        yield
 
 
 def _bytes(paths: Sequence[Path]) -> int:
-    """The size of all files; 0 where that cannot be told, which is for the reader to say."""
+    """The size of all files; 0 if that cannot be told, which is for the reader to say."""
     try:
         files = [file for path in paths for file in (path.rglob("*") if path.is_dir() else [path])]
         return sum(file.stat().st_size for file in files if file.is_file())

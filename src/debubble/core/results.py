@@ -57,6 +57,11 @@ class Result:
         """Exit status of the command line: 0, or 1 where the answer is no."""
         return 0
 
+    @property
+    def refused(self) -> str:
+        """Why the answer is no, a line for stderr; empty if it is none, or if the report says so itself."""
+        return ""
+
     def document(self) -> dict[str, Json]:
         """What ``--json`` prints: every key with plain values; what is infinite or not a number is None."""
         return {"version": __version__, "schema": self.schema, **_keys(self)}

@@ -52,7 +52,7 @@ def count_bytes(text: str, name: str = "size") -> int:
 
 def percent(share: float) -> str:
     """A share with one digit behind the point; in words where there is no work of which it could be one."""
-    return f"{100 * share:.1f} %" if math.isfinite(share) else "none: no work"
+    return f"{round(100 * share, 1) or 0.0:.1f} %" if math.isfinite(share) else "none: no work"
 
 
 def duration(nanoseconds: float) -> str:

@@ -16,13 +16,13 @@ from .remedies import Launcher, Remedies, measured_remedies
 from .replay import WhatIf, replay_of
 from .windows import Summary, median_window, summarise
 
-__all__ = ["REMEDIES", "Diagnosis", "diagnose"]
+__all__ = ["REMEDIES", "Examined", "diagnose"]
 
 FAR = 0.05  # share of the window by which free transfers may fall short without a word
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Diagnosis:
+class Examined:
     """What was found.
 
     Args:
@@ -66,7 +66,7 @@ class Diagnosis:
         return list(_verdict(self))
 
 
-def diagnose(run: Observation, asked: str | None = None, launcher: Launcher | None = None) -> Diagnosis:
+def diagnose(run: Observation, asked: str | None = None, launcher: Launcher | None = None) -> Examined:
     """Account for a run's windows, say why they are as long as they are, and try what would shorten them.
 
     Args:
@@ -86,10 +86,10 @@ def diagnose(run: Observation, asked: str | None = None, launcher: Launcher | No
     slow = slow_ranks(work)
     helpful, cured = measured_remedies(run, summary, replay, slow, launcher)
     case = Case(run, summary, found, replay, order, asked or schedule.name, cured, heavy_stage(work, slow), helpful)
-    return Diagnosis(run, summary, order, found, tuple(findings(case)), helpful, replicas(summary))
+    return Examined(run, summary, order, found, tuple(findings(case)), helpful, replicas(summary))
 
 
-def _remarks(d: Diagnosis) -> Iterator[str]:
+def _remarks(d: Examined) -> Iterator[str]:
     if d.summary.left_out:
         steps = ", ".join(map(str, d.summary.left_out))
         yield f"left out as warm-up, longer than 1.5 times the median: step {steps}"
@@ -122,7 +122,7 @@ def _searched(order: Recognised) -> Iterator[str]:
         yield f"{order.searched} is searched: the nearest published order is {order.nearest}"
 
 
-def _receives(d: Diagnosis) -> Iterator[str]:
+def _receives(d: Examined) -> Iterator[str]:
     """What receives were: a kernel that waits counts as busy elsewhere."""
     waiting, transfer = (sum(getattr(link, name) for link in d.run.links) for name in ("waiting_ns", "transfer_ns"))
     if waiting + transfer:
@@ -131,7 +131,7 @@ def _receives(d: Diagnosis) -> Iterator[str]:
         yield f"Receives were {said} (measured)."
 
 
-def _verdict(d: Diagnosis) -> Iterator[str]:
+def _verdict(d: Examined) -> Iterator[str]:
     summary = d.summary
     step = summary.step_ns
     busy = 1 - summary.idle_share

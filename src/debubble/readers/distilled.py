@@ -22,7 +22,7 @@ from .stream import blocks
 FORMAT = "debubble distilled trace"
 VERSION = 1
 _MOST_BYTES = 1 << 30  # of one file
-_AGAIN = "distil the trace again with --record"
+_AGAIN = "distil the trace again with --distil"
 _COLUMNS = {"step": "<i8", "kind": "<u1", "start": "<i8", "end": "<i8"}
 _OPTIONAL = {"stage": "<i4", "chunk": "<i4", "unit": "<i4"}
 _RUNS = dict.fromkeys(("step", "start", "end", "first_end", "second_start"), "<i8")

@@ -77,7 +77,9 @@ def failure_of(error: Exception, words: Sequence[str] = ()) -> Failure:
 
 def unreadable(message: str) -> Failure:
     """The failure of a command line that cannot be read."""
-    return Failure("input", BAD_INPUT, [Fault(message, "the command line cannot be read", "see --help")], [message])
+    lines = message.splitlines()
+    faults = [Fault(line, "the command line cannot be read", "see --help") for line in lines]
+    return Failure("input", BAD_INPUT, faults, lines)
 
 
 def _kind(error: Refusal) -> str:

@@ -47,6 +47,11 @@ def shown(value: Cell, unit: Unit = Unit.TEXT, digits: int = 1) -> str:
     return _number(value, unit, digits)
 
 
+def milliseconds(value: float, digits: int = 1) -> str:
+    """Milliseconds without their unit; nothing is never below nothing."""
+    return f"{round(value, digits) or 0.0:,.{digits}f}"
+
+
 def decimals(values: Sequence[float], least: int = 0) -> int:
     """Decimals that show all of these values exactly, if few do, else four digits of the largest."""
     largest = max((abs(value) for value in values), default=0.0)
@@ -62,7 +67,7 @@ def _number(value: float, unit: Unit, digits: int) -> str:
         case Unit.TIME:
             return duration(1e6 * value)
         case Unit.MILLISECONDS:
-            return f"{value:,.{digits}f}"
+            return milliseconds(value, digits)
         case Unit.GAIN:
             return f"{value:.2f}x"
         case Unit.RATIO:

@@ -9,6 +9,7 @@ from ..core.rank_time import MILLISECOND
 from ..core.units import percent
 from ..drawing.html import Page, Run
 from ..drawing.html import html as page_html
+from .figures import milliseconds
 from .rank_table import ranks_table
 from .sections import Figure, Figures, Parts, Paste, Picture, Ranks, Report, Section, Sentences, Table
 
@@ -80,13 +81,13 @@ def _parts(section: Parts) -> Part:
             "cause": part.name,
             "cost_ms": part.cost_ms,
             "cost_share": part.share,
-            "cells": [f"{part.cost_ms:,.{digits}f}", percent(part.share)],
+            "cells": [milliseconds(part.cost_ms, digits), percent(part.share)],
             "evidence": part.evidence,
             "remedy": "; ".join(words for words in (part.what, part.remedy) if words),
         }
         for part in section.parts
     ]
-    total = [f"{section.whole_ms:,.{digits}f}", "100.0 %"]
+    total = [milliseconds(section.whole_ms, digits), "100.0 %"]
     hint = {"hint": section.hint} if section.hint else {}
     return {"name": section.name, "rows": rows, "whole": section.whole, "total": total, "note": section.note} | hint
 

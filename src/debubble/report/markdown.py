@@ -7,6 +7,7 @@ from collections.abc import Sequence
 
 from ..core.units import percent
 from ..drawing.terminal import timeline_text
+from .figures import milliseconds
 from .rank_table import ranks_table
 from .sections import Figure, Figures, Parts, Paste, Picture, Ranks, Report, Section, Sentences, Table
 
@@ -55,13 +56,13 @@ def _typed(section: Table) -> str:
         return ""
     left = [n for n, column in enumerate(section.columns) if column.left]
     body = _table([column.title for column in section.columns], section.cells(), left)
-    return _titled(section.title, body, _listed(section.notes))
+    return _titled(section.name or section.title, body, _listed(section.notes))
 
 
 def _parts(section: Parts) -> str:
     digits = section.digits
-    rows = [[part.name, f"{part.cost_ms:,.{digits}f}", percent(part.share), part.what] for part in section.parts]
-    rows.append([section.whole, f"{section.whole_ms:,.{digits}f}", "100.0 %", section.note])
+    rows = [[part.name, milliseconds(part.cost_ms, digits), percent(part.share), part.what] for part in section.parts]
+    rows.append([section.whole, milliseconds(section.whole_ms, digits), "100.0 %", section.note])
     return _titled(section.title, _table(["", "ms", f"of {section.whole}", ""], rows, left=(0, 3)))
 
 

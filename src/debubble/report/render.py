@@ -15,6 +15,10 @@ from .text import text as lines
 # The class of a result -> the file of this room whose ``report(result, detail=..)`` makes its sections.
 REPORTS = {
     "Catalog": "catalog",
+    "Diagnosis": "diagnose",
+    "Executed": "executed",
+    "LayerProfile": "layer_profile",
+    "PartOfRun": "part_of_run",
     "Show": "show",
 }
 FRAME = 640  # pixels of a page in a notebook, and what each rank adds

@@ -10,10 +10,12 @@ from textwrap import indent, wrap
 from ..core.units import percent
 from ..drawing.tables import duration, table
 from ..drawing.terminal import timeline_text
+from .figures import milliseconds
 from .rank_table import ranks_table
 from .sections import Figure, Figures, Parts, Paste, Picture, Ranks, Report, Section, Sentences, Table
 
 MARGIN = "  "
+LEAST = 16  # columns to which a column of words is broken
 BAR = 34  # columns of a bar that is the whole
 SMALL = 5e-4  # of a whole drawn as bars: smaller parts share a line
 GROUPS = 5  # columns between figures and those beside them
@@ -43,7 +45,7 @@ def text(report: Report, width: int = 80, *, utf8: bool = True, colour: bool = F
 def wrapped(line: str, width: int, first: str = "", rest: str = MARGIN) -> list[str]:
     """Lines of at most ``width`` columns with these indents; none ends between a number and its unit."""
     bound = _UNIT.sub("\\1\u00a0\\2", line)
-    lines = wrap(bound, width, initial_indent=first, subsequent_indent=rest)
+    lines = wrap(bound, width, initial_indent=first, subsequent_indent=rest, break_long_words=False)
     return [part.replace("\u00a0", " ") for part in lines]
 
 
@@ -124,11 +126,27 @@ def _table(section: Table, width: int) -> str:
     left = [n for n, column in enumerate(section.columns) if column.left]
     headers = [column.title for column in section.columns]
     room = width - len(MARGIN)
-    body = table(headers if any(headers) else [], section.cells(), left=left, columns=room)
-    if section.folds and max(map(len, body.splitlines())) > room:
-        body = _folded([headers, *section.cells()], section.folds)
-    title = wrapped(section.title, width) if section.title else []
+    rows = section.cells()
+    body = table(headers if any(headers) else [], rows, left=left, columns=room)
+    over = max(map(len, body.splitlines())) - room
+    long = [n for n, column in enumerate(section.columns) if column.long]
+    if over > 0 and section.folds:
+        body = _folded([headers, *rows], section.folds)
+    elif over > 0 and long:
+        body = table(headers if any(headers) else [], _broken(rows, long[0], over), left=left, columns=room)
+    title = wrapped(section.name or section.title, width)
     return "\n".join([*title, indent(body, MARGIN), *_listed(section.notes, width)])
+
+
+def _broken(rows: Sequence[Sequence[str]], long: int, over: int) -> list[list[str]]:
+    """Rows whose longest words go on in further lines, so that a column is narrower by as much as the table is wide."""
+    room = max(LEAST, max(len(row[long]) for row in rows) - over)
+    lines = []
+    for row in rows:
+        *before, last = wrap(row[long], room) or [""]
+        lines += [[part if n == long else "" for n in range(len(row))] for part in before]
+        lines.append([last if n == long else cell for n, cell in enumerate(row)])
+    return lines
 
 
 def _folded(rows: Sequence[Sequence[str]], folds: Sequence[int]) -> str:
@@ -143,8 +161,8 @@ def _folded(rows: Sequence[Sequence[str]], folds: Sequence[int]) -> str:
 
 def _parts(section: Parts, width: int) -> str:
     digits = section.digits
-    rows = [[part.name, f"{part.cost_ms:,.{digits}f}", percent(part.share), part.what] for part in section.parts]
-    rows.append([section.whole, f"{section.whole_ms:,.{digits}f}", "100.0 %", section.note])
+    rows = [[part.name, milliseconds(part.cost_ms, digits), percent(part.share), part.what] for part in section.parts]
+    rows.append([section.whole, milliseconds(section.whole_ms, digits), "100.0 %", section.note])
     body = table(["", "ms", f"of {section.whole}", ""], rows, left=(0, 3), columns=width - len(MARGIN))
     return "\n".join([*wrapped(section.title, width), indent(body, MARGIN)])
 

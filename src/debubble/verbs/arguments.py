@@ -16,6 +16,7 @@ Factors = str | Sequence[float]  # ``"1,1,1.6"``
 Counts = str | int | Sequence[int]  # ``"4,8,16"``
 
 LONGEST_LIST = 2000
+PACES = {"F": "forward", "B": "backward", "I": "input", "W": "weight"}
 MILLISECOND = 1e6  # nanoseconds
 
 
@@ -91,6 +92,50 @@ def gigabytes_a_second(value: str | float, name: str = "link") -> float:
     if match is None or not 0 < float(match[1]) < 1e9:
         raise InputError(Fault(f"{name} = {value}", "a link carries more than 0 GB/s", "write it as in 25 or 25GB/s"))
     return float(match[1])
+
+
+def pace(text: str, name: str = "pace") -> dict[str, str]:
+    """The durations of ``F=20ms,B=40ms`` by kind.
+
+    Raises:
+        InputError: no such list, or a duration that cannot be read.
+    """
+    pairs = [part.partition("=")[::2] for part in text.split(",")]
+    kinds = [kind.strip() for kind, _ in pairs]
+    if set(kinds) - set(PACES) or len(set(kinds)) < len(kinds) or "F" not in kinds:
+        rule = "it gives F, and if wanted B, I and W, each once"
+        raise InputError(Fault(f"{name} = {text}", rule, "write it as in F=20ms,B=40ms"))
+    for kind, value in pairs:
+        duration(value, f"{name} {kind.strip()}")
+    return {kind.strip(): value for kind, value in pairs}
+
+
+def share(value: str | float, name: str = "share") -> float:
+    """A share of a whole, ``3%`` or 0.03.
+
+    Raises:
+        InputError: not a number of at least 0 and below 1.
+    """
+    number, sign, _ = str(value).strip().partition("%")
+    try:
+        found = float(number) / (100 if sign else 1)
+    except ValueError:
+        found = -1.0
+    if not 0 <= found < 1:
+        raise InputError(Fault(f"{name} = {value}", "a gate is a share below 100 %", "write it as in 3%"))
+    return found
+
+
+def steps(text: str, name: str = "steps") -> tuple[int, int]:
+    """The first and the last step of ``10:20``.
+
+    Raises:
+        InputError: it is no such pair.
+    """
+    first, colon, last = text.partition(":")
+    if not (colon and first.isdecimal() and last.isdecimal() and int(first) <= int(last)):
+        raise InputError(Fault(f"{name} = {text}", "it is a first and a last step", "write it as in 10:20"))
+    return int(first), int(last)
 
 
 def together(*makers: Callable[[], Any]) -> list[Any]:

@@ -1,0 +1,461 @@
+"""A diagnosis as scripts and reports have it: every figure of a measured run under the key that JSON has for it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import PurePath
+from typing import ClassVar
+
+from ..core.account import Account
+from ..core.costs import Rates
+from ..core.finding import Finding
+from ..core.memory import peak_activations
+from ..core.observation import Link
+from ..core.op import Kind
+from ..core.rank_time import MILLISECOND, RankTime, rank_times
+from ..core.results import HIDDEN, SPARSE, Result
+from ..core.schedule import Shape
+from ..core.timeline import Timeline
+from .causes import CauseCost, cause_costs, causes
+from .diagnose import Examined
+from .evidence.replicas import Replica
+from .gates import Gate
+from .measured_costs import fitted
+from .own_idle import closed_form
+from .replay import WhatIf
+from .sliders import Sliders, sliders, stage_table
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FindingCost:
+    """A finding.
+
+    Args:
+        finding: in plain words.
+        cause: its short name.
+        cost_ms: of a window, or of a step if it lies outside.
+        evidence: of the figure.
+        remedy: what would help, or empty.
+        gain_ratio: samples per second with the remedy over without, simulated; None if it was not.
+        spans: where it can be seen.
+        rank: of the pipeline, if one is to blame; so too ``stage``, ``replica`` and ``step``.
+        size_ratio: how many times as long as usual what is to blame took.
+    """
+
+    finding: str
+    cause: str
+    cost_ms: float
+    evidence: str
+    remedy: str
+    gain_ratio: float | None
+    spans: tuple[SpanTime, ...]
+    rank: int | None = field(metadata=SPARSE)
+    stage: int | None = field(metadata=SPARSE)
+    replica: int | None = field(metadata=SPARSE)
+    step: int | None = field(metadata=SPARSE)
+    size_ratio: float | None = field(metadata=SPARSE)
+
+
+@dataclass(frozen=True, slots=True)
+class SpanTime:
+    """A stretch of time on one rank, milliseconds from the start of the window."""
+
+    rank: int
+    op: str
+    start_ms: float
+    end_ms: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Change:
+    """A change, and what it was simulated to bring (see ``WhatIf``).
+
+    Args:
+        change: what to change, a clause.
+        step_ms: the step with it.
+        makespan_ms: the pipeline window with it.
+        speedup: samples per second with it over without.
+        microbatches: per pipeline and step.
+        idle_share: of its window.
+        peak_activations: on the worst rank, in its own micro-batches.
+        activations_ratio: memory of activations on the worst rank, with over without.
+        assumes: what it takes for granted, a clause each.
+        demands: those of them that not every run can give.
+        bound: whether nobody can do it: it shows what something costs.
+        evidence: always ``simulated``.
+    """
+
+    change: str
+    step_ms: float
+    makespan_ms: float
+    speedup: float
+    microbatches: int
+    idle_share: float
+    peak_activations: float
+    activations_ratio: float
+    assumes: tuple[str, ...]
+    demands: tuple[str, ...]
+    bound: bool
+    evidence: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ReplicaWork:
+    """A data-parallel replica over all its steps.
+
+    Args:
+        replica: from 0.
+        windows: how many were measured.
+        makespan_ms: median length of its pipeline window.
+        idle_share: mean over its windows.
+        stage_ms: mean work of each stage in a step.
+    """
+
+    replica: int
+    windows: int
+    makespan_ms: float
+    idle_share: float
+    stage_ms: tuple[float, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Receives:
+    """Receives of one rank from another, over all windows.
+
+    Args:
+        sender: rank in the pipeline.
+        receiver: rank in the pipeline.
+        receives: how many.
+        waiting_ms: time before their sends had begun.
+        transfer_ms: the rest, the most that transfer can have been.
+        usual_transfer_ms: that of one transfer, the median.
+        waiting_share: of both.
+    """
+
+    sender: int
+    receiver: int
+    receives: int
+    waiting_ms: float
+    transfer_ms: float
+    usual_transfer_ms: float
+    waiting_share: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ReplicaWindow:
+    """The median window of the replica whose windows take longest."""
+
+    replica: int
+    step: int
+    makespan_ms: float
+    idle_share: float
+    per_rank: tuple[RankTime, ...]
+
+
+@dataclass(frozen=True, slots=True, eq=False, repr=False, kw_only=True)
+class Diagnosis(Result):
+    """A measured run: how big its bubble is, when its ranks idle, why, and what would help.
+
+    Shares and ratios are means over the windows, lengths medians; least and most are beside them.
+
+    Args:
+        source: what was read.
+        steps: that count.
+        replicas: data-parallel.
+        ranks: positions in the pipeline.
+        chunks: stages on a rank.
+        microbatches: per pipeline and step.
+        schedule: the order that ran, by name.
+        nearest: published order that is most like it; None if there is none for this shape.
+        departure: where it departs from that; None if it does not.
+        paced: whether ops were stretched to given durations.
+        makespan_ms: length of the pipeline window.
+        predicted_ms: what was simulated for it before the run; None if nothing was.
+        step_ms: a whole step; None if it was not measured.
+        outside_ms: what a step holds beside its pipeline window.
+        idle_share: idle / (ranks x window).
+        pooled_idle_share: the same of all windows taken together.
+        bubble_ratio: idle / busy.
+        evidence: ``measured``.
+        windows: how many.
+        left_out_steps: numbers of steps that do not count.
+        per_rank: where the time of each rank of the median window goes.
+        worst: the median window of the slowest replica.
+        heat: replicas and the work of their stages.
+        causes: why the median window is as long as it is; they sum to it.
+        schedule_idle_share: idle share if only the schedule idled, simulated.
+        resim_ratio: the window simulated again over what was measured.
+        resim_without_transfer_ratio: the same with free transfers.
+        trusted: whether that is near enough for what-ifs.
+        matched_share: of transfers whose two ends were found; None if none was measured.
+        torn_ranks: that talk to ranks which were not measured.
+        transfers: receives, by sender and receiver.
+        receive_waiting_share: of all receives together; None if none was measured.
+        clock_uncertainty_ms: by which the clocks of two ranks may disagree.
+        findings: the dearest first.
+        what_if: changes that were tried, the best first.
+        verdict: the run in sentences, the answer first.
+        remarks: what was left out, repaired or not offered, a sentence each.
+        gate: what a script asked for, and whether it passes; None if nothing was asked.
+    """
+
+    schema: ClassVar[str] = "diagnose/1"
+
+    source: str
+    steps: int
+    replicas: int
+    ranks: int
+    chunks: int
+    microbatches: int
+    schedule: str
+    nearest: str | None
+    departure: str | None
+    paced: bool
+    makespan_ms: float
+    makespan_min_ms: float
+    makespan_max_ms: float
+    predicted_ms: float | None
+    step_ms: float | None
+    outside_ms: float | None
+    idle_share: float
+    idle_share_min: float
+    idle_share_max: float
+    pooled_idle_share: float
+    bubble_ratio: float
+    bubble_ratio_min: float
+    bubble_ratio_max: float
+    evidence: str
+    windows: int
+    left_out_steps: tuple[int, ...]
+    per_rank: tuple[RankTime, ...]
+    worst: ReplicaWindow
+    heat: tuple[ReplicaWork, ...]
+    causes: tuple[CauseCost, ...]
+    schedule_idle_share: float
+    resim_ratio: float
+    resim_without_transfer_ratio: float
+    trusted: bool
+    matched_share: float | None
+    torn_ranks: tuple[int, ...]
+    transfers: tuple[Receives, ...]
+    receive_waiting_share: float | None
+    clock_uncertainty_ms: float
+    findings: tuple[FindingCost, ...]
+    what_if: tuple[Change, ...]
+    verdict: tuple[str, ...]
+    remarks: tuple[str, ...]
+    gate: Gate | None
+    examined: Examined = field(metadata=HIDDEN)
+
+    @property
+    def status(self) -> int:
+        """Exit status: that of the gate."""
+        return 0 if self.gate is None else self.gate.status
+
+    @property
+    def worst_is_median(self) -> bool:
+        """Whether the median window is that of the slowest replica."""
+        window = self.examined.summary.window
+        return (self.worst.step, self.worst.replica) == (window.step, window.replica)
+
+    @property
+    def timeline(self) -> Timeline:
+        """The median window."""
+        return self.examined.summary.window.timeline
+
+    @property
+    def account(self) -> Account:
+        """Where its time went."""
+        return self.examined.summary.account
+
+    @property
+    def worst_timeline(self) -> Timeline:
+        """The median window of the slowest replica."""
+        return self.examined.summary.windows[self.examined.worst].timeline
+
+    @property
+    def worst_account(self) -> Account:
+        """Where its time went."""
+        return self.examined.summary.accounts[self.examined.worst]
+
+    @property
+    def worst_causes(self) -> tuple[CauseCost, ...]:
+        """Why it is as long as it is."""
+        return cause_costs(causes(self.worst_timeline), "measured")
+
+    @property
+    def promised(self) -> tuple[float, str]:
+        """What the order would idle with even stages and free transfers, and where that figure comes from."""
+        schedule = self.timeline.program.schedule
+        size = Shape(schedule.ranks, schedule.microbatches, max(1, schedule.stages // schedule.ranks), schedule.slices)
+        name = self.examined.order.name
+        ratio = closed_form(name, size) if name else None
+        if ratio is None:
+            return self.schedule_idle_share, "simulated"
+        return ratio / (1 + ratio), "exact"
+
+    @property
+    def rates(self) -> Rates:
+        """The mean duration of each kind, per micro-batch and rank."""
+        schedule = self.timeline.program.schedule
+        by_kind = stage_table(fitted(self.timeline), schedule).sum(axis=1) / schedule.ranks
+        spent = {"forward": by_kind[Kind.F]}
+        if schedule.splits:
+            spent |= {"input": by_kind[Kind.I], "weight": by_kind[Kind.W]}
+        else:
+            spent |= {"backward": by_kind[Kind.B]}
+        return Rates(**{name: float(f"{value:.4g}") for name, value in spent.items()})  # type: ignore[arg-type]
+
+    @property
+    def sliders(self) -> Sliders | None:
+        """Where the sliders of its page start; None if simulating the run again misses its window."""
+        return measured_sliders(self.timeline, self.resim_ratio) if self.trusted else None
+
+
+def measured_sliders(timeline: Timeline, resim_ratio: float, run: int = 0) -> Sliders | None:
+    """Sliders from the mean durations of each stage of a measured window.
+
+    Args:
+        timeline: the window.
+        resim_ratio: simulated again over measured.
+        run: its number on the page.
+    """
+    fit = f"the run simulated again takes {100 * resim_ratio:.1f} % of its window"
+    return sliders(
+        timeline, fitted(timeline), f"Simulated with the mean of each stage and one hop for all; {fit}.", run
+    )
+
+
+def diagnosis_of(found: Examined, passes: Gate | None = None) -> Diagnosis:
+    """What was found of a run, under the keys of its JSON."""
+    run, summary, schedule = found.run, found.summary, found.summary.window.timeline.program.schedule
+    lengths = [each.window for each in summary.accounts]
+    ratios = [each.bubble_ratio for each in summary.accounts]
+    return Diagnosis(
+        source=PurePath(run.source).name or run.source,
+        steps=summary.steps,
+        replicas=summary.replicas,
+        ranks=schedule.ranks,
+        chunks=schedule.stages // schedule.ranks,
+        microbatches=schedule.microbatches,
+        schedule=str(found.order),
+        nearest=found.order.nearest,
+        departure=found.order.departure or None,
+        paced=run.paced,
+        makespan_ms=summary.makespan_ns / MILLISECOND,
+        makespan_min_ms=min(lengths) / MILLISECOND,
+        makespan_max_ms=max(lengths) / MILLISECOND,
+        predicted_ms=_ms(run.predicted_ns),
+        step_ms=_ms(summary.step_ns),
+        outside_ms=_ms(summary.outside_ns),
+        idle_share=summary.idle_share,
+        idle_share_min=min(summary.idle_shares),
+        idle_share_max=max(summary.idle_shares),
+        pooled_idle_share=summary.pooled_idle_share,
+        bubble_ratio=summary.bubble_ratio,
+        bubble_ratio_min=min(ratios),
+        bubble_ratio_max=max(ratios),
+        evidence=summary.account.evidence,
+        windows=len(lengths),
+        left_out_steps=summary.left_out,
+        per_rank=rank_times(summary.account, peak_activations(schedule)),
+        worst=_worst(found),
+        heat=tuple(_replica(each) for each in found.replicas),
+        causes=cause_costs(found.causes, "measured", run.clock_uncertainty_ns),
+        schedule_idle_share=1 - found.causes.most_busy,
+        resim_ratio=found.causes.resim_ratio,
+        resim_without_transfer_ratio=found.causes.resim_without_transfer_ratio,
+        trusted=found.causes.trusted,
+        matched_share=run.matched_share if run.links or run.matched_share < 1 else None,
+        torn_ranks=run.torn,
+        transfers=tuple(_receives(each) for each in run.links),
+        receive_waiting_share=_waiting_share(run.links),
+        clock_uncertainty_ms=run.clock_uncertainty_ns / MILLISECOND,
+        findings=tuple(_finding(each) for each in found.findings),
+        what_if=tuple(map(change_of, found.what_ifs)),
+        verdict=tuple(found.verdict),
+        remarks=tuple(found.remarks),
+        gate=passes,
+        examined=found,
+    )
+
+
+def change_of(answer: WhatIf) -> Change:
+    """A change with its durations in milliseconds."""
+    return Change(
+        change=answer.change,
+        step_ms=answer.step_ns / MILLISECOND,
+        makespan_ms=answer.makespan_ns / MILLISECOND,
+        speedup=answer.speedup,
+        microbatches=answer.microbatches,
+        idle_share=answer.idle_share,
+        peak_activations=answer.peak_activations,
+        activations_ratio=answer.activations_ratio,
+        assumes=answer.assumes,
+        demands=answer.demands,
+        bound=answer.bound,
+        evidence=answer.evidence,
+    )
+
+
+def _ms(nanoseconds: float | None) -> float | None:
+    return None if nanoseconds is None else nanoseconds / MILLISECOND
+
+
+def _worst(found: Examined) -> ReplicaWindow:
+    window, spent = found.summary.windows[found.worst], found.summary.accounts[found.worst]
+    return ReplicaWindow(
+        replica=window.replica,
+        step=window.step,
+        makespan_ms=spent.window / MILLISECOND,
+        idle_share=spent.idle_share,
+        per_rank=rank_times(spent, peak_activations(window.timeline.program.schedule)),
+    )
+
+
+def _replica(each: Replica) -> ReplicaWork:
+    return ReplicaWork(
+        replica=each.number,
+        windows=each.windows,
+        makespan_ms=each.makespan_ns / MILLISECOND,
+        idle_share=each.idle_share,
+        stage_ms=tuple((each.stage_ns / MILLISECOND).tolist()),
+    )
+
+
+def _receives(each: Link) -> Receives:
+    whole = each.waiting_ns + each.transfer_ns
+    return Receives(
+        sender=each.sender,
+        receiver=each.receiver,
+        receives=each.receives,
+        waiting_ms=each.waiting_ns / MILLISECOND,
+        transfer_ms=each.transfer_ns / MILLISECOND,
+        usual_transfer_ms=each.usual_ns / MILLISECOND,
+        waiting_share=each.waiting_ns / whole if whole else 0.0,
+    )
+
+
+def _waiting_share(links: Sequence[Link]) -> float | None:
+    waiting = sum(each.waiting_ns for each in links)
+    whole = waiting + sum(each.transfer_ns for each in links)
+    return waiting / whole if whole else None
+
+
+def _finding(each: Finding) -> FindingCost:
+    spans = tuple(SpanTime(s.rank, s.op, s.start / MILLISECOND, s.end / MILLISECOND) for s in each.spans)
+    return FindingCost(
+        finding=each.sentence,
+        cause=each.cause,
+        cost_ms=each.cost_ns / MILLISECOND,
+        evidence=each.evidence,
+        remedy=each.remedy,
+        gain_ratio=each.gain_ratio,
+        spans=spans,
+        rank=each.rank,
+        stage=each.stage,
+        replica=each.replica,
+        step=each.step,
+        size_ratio=each.size_ratio,
+    )

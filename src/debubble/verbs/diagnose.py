@@ -1,0 +1,152 @@
+"""``diagnose``: how big the bubble of a measured run is, when its ranks idle, why, and what would help."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from os import fspath
+from pathlib import Path
+from typing import overload
+
+from ..core.errors import Fault, InputError, Refusal, nearest
+from ..core.observation import Observation
+from ..diagnosis.diagnose import Examined
+from ..diagnosis.diagnose import diagnose as examine
+from ..diagnosis.diagnosis import Diagnosis, diagnosis_of
+from ..diagnosis.gates import gate as gate_of
+from ..diagnosis.part_of_run import PartOfRun
+from ..readers.distilled import distil as write_distilled
+from ..readers.source import Ask, gather, merge
+from ..reconstruct.device_ops import Reading
+from ..schedules.auto.searched import ENTRIES
+from ..schedules.catalog import CATALOG
+from .arguments import share
+from .launcher import launcher_of
+from .read import AnyPath, Steps, ask_of, paths_of
+from .telling import tell
+
+Runs = Observation | AnyPath | Sequence[AnyPath]
+
+
+@overload
+def diagnose(
+    run: Runs,
+    *,
+    ranks: int | None = None,
+    data: int | None = None,
+    chunks: int | None = None,
+    steps: Steps | None = None,
+    columns: str | Mapping[str, str] | None = None,
+    ray: bool = False,
+    expect: str | None = None,
+    gate: str | float | None = None,
+    strict: bool = False,
+    framework: str | None = None,
+    distil: None = None,
+) -> Diagnosis: ...
+@overload
+def diagnose(
+    run: Runs,
+    *,
+    ranks: int | None = None,
+    data: int | None = None,
+    chunks: int | None = None,
+    steps: Steps | None = None,
+    columns: str | Mapping[str, str] | None = None,
+    ray: bool = False,
+    expect: str | None = None,
+    gate: str | float | None = None,
+    strict: bool = False,
+    framework: str | None = None,
+    distil: AnyPath,
+) -> Diagnosis | PartOfRun: ...
+def diagnose(
+    run: Runs,
+    *,
+    ranks: int | None = None,
+    data: int | None = None,
+    chunks: int | None = None,
+    steps: Steps | None = None,
+    columns: str | Mapping[str, str] | None = None,
+    ray: bool = False,
+    expect: str | None = None,
+    gate: str | float | None = None,
+    strict: bool = False,
+    framework: str | None = None,
+    distil: AnyPath | None = None,
+) -> Diagnosis | PartOfRun:
+    """Say how big the bubble of a measured run is, when its ranks idle, why, and what would help.
+
+        >>> found = debubble.diagnose("traces/")
+        >>> found.idle_share, found.causes[1].cost_ms, found.findings[0].remedy
+
+    Args:
+        run: an observation, a recording, a trace, a table of ops, a folder of them, or several of one run.
+        ranks: positions in the pipeline, if the files do not tell.
+        data: data-parallel replicas, if they do not tell.
+        chunks: stages on a rank, if they do not tell.
+        steps: the first and the last to use, as in ``10:20``.
+        columns: what a table's columns are called, ours to theirs: ``"rank=worker,.."``.
+        ray: read the ranks of Kineto and Chrome traces as Ray tasks.
+        expect: the schedule that was asked for; the gate fails if another one ran.
+        gate: the most that the run may idle, as in ``30%``; the gate fails above.
+        strict: the gate fails if ranks are missing.
+        framework: who will run what is advised; what it does not run stands apart.
+        distil: a folder for the traces as small tables; several hosts may write into one.
+
+    Returns:
+        The diagnosis; what was distilled if that is not all of a run and cannot be diagnosed alone.
+
+    Raises:
+        InputError: nothing is there, nothing of it is known, or no step is complete.
+        Refusal: there is no pipeline in it.
+    """
+    limit = None if gate is None else share(gate, "gate")
+    known = ENTRIES.keys() | CATALOG.keys()
+    if expect is not None and expect not in known:
+        raise nearest(expect, known, "schedule")
+    launcher = launcher_of(framework)
+    asked = ask_of(ranks=ranks, data=data, chunks=chunks, steps=steps, columns=columns, ray=ray)
+    measured = run if isinstance(run, Observation) else _observed(paths_of(run), asked, distil)
+    if isinstance(measured, PartOfRun):
+        return measured
+    found = examine(measured, expect, launcher)
+    if limit is None and expect is None and not strict:
+        return diagnosis_of(found)
+    reasons = [*_unexpected(found, expect), *(_missing(found) if strict else [])]
+    return diagnosis_of(found, gate_of(reasons, limit, found.summary.idle_share))
+
+
+def _observed(paths: Sequence[Path | str], asked: Ask, folder: AnyPath | None) -> Observation | PartOfRun:
+    """What was measured; what was distilled if that cannot be merged alone."""
+    gathered = gather(paths, asked)
+    if folder is None:
+        return merge(gathered, asked)
+    distilled = _distil(gathered, fspath(folder))
+    try:
+        return merge(gathered, asked)
+    except (InputError, Refusal) as error:
+        return replace(distilled, reason=f"recorded; alone these ranks cannot be diagnosed: {error}")
+
+
+def _distil(gathered: Reading | Observation, folder: str) -> PartOfRun:
+    if not isinstance(gathered, Reading):
+        rule = "what was given is a recording already"
+        raise InputError(Fault(f"--distil {folder}", rule, "leave --distil out, or give traces"))
+    written = write_distilled(gathered, Path(folder))
+    size = sum(path.stat().st_size for path in written)
+    tell(f"wrote {folder}: {len(written)} ranks, {size:,} bytes")
+    return PartOfRun(folder=folder, ranks=len(written), bytes=size, reason="")
+
+
+def _unexpected(found: Examined, expect: str | None) -> list[str]:
+    if expect is None or expect in (found.order.name, found.order.searched):
+        return []
+    return [f"The order that ran is {found.order}, not {expect}."]
+
+
+def _missing(found: Examined) -> list[str]:
+    """Ranks that were not measured."""
+    if not found.run.torn:
+        return []
+    return [f"Ranks are missing beside rank {', '.join(map(str, found.run.torn))}."]

@@ -1,0 +1,18 @@
+"""The framework that will run what is advised, by the name that ``--framework`` has for it."""
+
+from __future__ import annotations
+
+from ..diagnosis.remedies import Launcher
+from ..frameworks.backends import backend_of
+
+
+def launcher_of(framework: str | None) -> Launcher | None:
+    """What a framework runs; None if nobody said which one it is.
+
+    Raises:
+        InputError: no framework has this name.
+    """
+    if framework is None:
+        return None
+    backend = backend_of(framework)
+    return Launcher(backend.title, frozenset(backend.schedules))

@@ -1,0 +1,233 @@
+"""``run``: train a real model through a schedule on torch.distributed.pipelining, and measure every op."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from functools import partial
+from importlib.util import find_spec
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import TYPE_CHECKING
+
+from ..core.costs import Rates, costs_of
+from ..core.errors import Fault, InputError
+from ..core.rank_time import MILLISECOND
+from ..core.schedule import Schedule
+from ..diagnosis.diagnose import diagnose as examine
+from ..diagnosis.diagnosis import diagnosis_of
+from ..diagnosis.executed import Executed, Trained, executed_of
+from ..diagnosis.simulated import Show, simulated
+from ..readers.recording import is_recording, read_recording
+from ..runner.launch import start, warm_up
+from ..runner.task import Task
+from .arguments import PACES, Duration, duration, together
+from .arguments import pace as as_pace
+from .schedule_argument import Named, Sizes, schedule_of
+from .telling import tell
+
+if TYPE_CHECKING:  # these import torch
+    from ..runner.worker import Outcome, Step
+
+SECOND = 1e9  # nanoseconds
+
+Pace = str | Mapping[str, Duration]  # ``"F=20ms,B=40ms"``
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Wish:
+    """What was asked for beside schedule and speed."""
+
+    out: str
+    data: int
+    global_batch: int | None
+    steps: int
+    model: str
+    text: str
+    check: bool
+    double: bool
+    device: str
+    timeout_s: float
+
+
+def run(
+    *,
+    schedule: Named,
+    out: str | os.PathLike[str],
+    ranks: int | None = None,
+    microbatches: int | None = None,
+    chunks: int | None = None,
+    group: int | None = None,
+    slices: int | None = None,
+    release: str = "w",
+    cap: str | float | None = None,
+    data: int = 1,
+    global_batch: int | None = None,
+    steps: int = 5,
+    model: str = "",
+    text: str = "",
+    pace: Pace | None = None,
+    transfer: Duration = 0.0,
+    check: bool = False,
+    double: bool = False,
+    device: str = "auto",
+    timeout: Duration = "5min",
+) -> Executed | None:
+    """Train a small transformer, or your own model, through a schedule, and record when every op ran.
+
+    Starts one process a rank on this host, or joins those that torchrun started; then None is what all but one of them
+    get. The extra ``torch`` is needed.
+
+    Args:
+        schedule: a name of the catalog, a torch CSV file, or a schedule.
+        out: folder of the recording; an earlier one there is replaced.
+        ranks: of the pipeline.
+        microbatches: per step.
+        chunks: stages on each rank; None for what the schedule has.
+        group: micro-batches that pass a chunk before the next has its turn.
+        slices: parts into which the sequence of a micro-batch is cut.
+        release: when a split backward frees activations, for schedules that are searched: ``w``, ``half`` or ``i``.
+        cap: most activations on a rank, for such schedules.
+        data: data-parallel replicas, each with a pipeline of its own.
+        global_batch: samples of all replicas in a step; one a micro-batch by default.
+        steps: to measure, after one that is not.
+        model: ``package.module:function`` of your own model, cut into stages.
+        text: a file that the built-in model learns.
+        pace: durations to which ops are stretched, per micro-batch and rank, as in ``F=20ms,B=40ms``.
+        transfer: delay of each arrival from another rank.
+        check: compare loss and every gradient with one process without a pipeline.
+        double: train in 64 bits.
+        device: ``auto``, ``cpu`` or ``cuda``.
+        timeout: how long a rank waits for another.
+
+    Raises:
+        InputError: what is missing or wrong, all at once.
+        Refusal: torch cannot run the schedule, or a rank failed.
+    """
+    if find_spec("torch") is None:
+        raise InputError(Fault("torch", "run needs it and it is not installed", "pip install 'debubble[torch]'"))
+    sizes = Sizes(ranks, microbatches, chunks, group, slices)
+    held = None if cap is None else str(cap)
+    order, rates, delay, waits, _ = together(
+        lambda: schedule_of(schedule, sizes, cap=held, release=release),
+        lambda: _rates(pace),
+        lambda: duration(transfer, "transfer"),
+        lambda: duration(timeout, "timeout"),
+        lambda: _can_write(os.fspath(out)),
+    )
+    rates = replace(rates, transfer=delay)
+    if pace:  # what is searched is searched at the speed at which it runs
+        order = schedule_of(schedule, sizes, rates, cap=held, release=release)
+    wish = Wish(
+        out=os.fspath(out),
+        data=data,
+        global_batch=global_batch,
+        steps=steps,
+        model=model,
+        text=text,
+        check=check,
+        double=double,
+        device=device,
+        timeout_s=waits / SECOND,
+    )
+    paced = simulated(order, rates) if pace else None
+    return _trained(_on_device(_task(order, paced, round(delay), wish), device), paced or simulated(order, Rates()))
+
+
+def _rates(pace: Pace | None) -> Rates:
+    given = as_pace(pace) if isinstance(pace, str) else pace or {}
+    return Rates(**{PACES[kind]: duration(value, f"pace {kind}") for kind, value in given.items()})  # type: ignore[arg-type]
+
+
+def _can_write(out: str) -> None:
+    """Try whether a folder can be written to, or made, and leave nothing behind.
+
+    Raises:
+        InputError: it cannot.
+    """
+    there = next(path for path in (Path(out), *Path(out).parents) if path.exists())
+    try:
+        TemporaryDirectory(dir=there).cleanup()
+    except OSError as error:
+        rule = f"no recording can be written there: {error.strerror}"
+        raise InputError(Fault(f"out = {out}", rule, "give a folder that can be written")) from error
+
+
+def _task(order: Schedule, paced: Show | None, hop_ns: int, wish: Wish) -> Task:
+    """The task, with each op's duration and the makespan that simulation predicts for it."""
+    return Task(
+        schedule=order,
+        batch=wish.global_batch or order.microbatches * wish.data,
+        out=wish.out,
+        replicas=wish.data,
+        steps=wish.steps,
+        model=wish.model,
+        text=wish.text,
+        pace=costs_of(paced.rates, order).durations if paced else None,
+        hop_ns=hop_ns,
+        check=wish.check,
+        double=wish.double,
+        timeout_s=wish.timeout_s,
+        predicted_ns=paced.timeline.makespan if paced else None,
+    )
+
+
+def _joins() -> bool:
+    """Whether torchrun (or another launcher) has started this process among others."""
+    return "RANK" in os.environ and "WORLD_SIZE" in os.environ
+
+
+def _on_device(task: Task, wanted: str) -> Task:
+    """The task on the device that it will run on; imports torch, when all that needs no torch is known to be right."""
+    if not _joins():
+        warm_up()
+    from ..runner.preflight import device_for
+
+    stretched = task.pace is not None or task.hop_ns > 0
+    return replace(task, device=device_for(wanted, task.processes, stretched=stretched))
+
+
+def _trained(task: Task, expected: Show) -> Executed | None:
+    """Run the task, and diagnose its recording; None in a process that does not speak for all."""
+    line = partial(step_line, expected=f"{100 * expected.idle_share:.0f} % {expected.evidence}")
+
+    def say(step: Step) -> None:
+        tell(line(step))
+
+    if _joins():
+        from ..runner.worker import work
+
+        outcome = work(task, say)
+    else:
+        if is_recording(task.out):
+            tell(f"replaces the recording in {task.out}")
+        outcome = start(task, say)
+    return None if outcome is None else executed(task, outcome)
+
+
+def step_line(step: Step, expected: str) -> str:
+    """What is said of a step while the run goes on.
+
+    Args:
+        step: as all processes measured it.
+        expected: the idle share, and how it is known.
+    """
+    window, idle = step.makespan_ns / MILLISECOND, 100 * step.idle_share
+    return f"step {step.number} loss {step.loss:.2f} {window:.0f} ms idle share {idle:.0f} % measured ({expected})"
+
+
+def executed(task: Task, outcome: Outcome) -> Executed:
+    """What was measured, from the recording."""
+    found = diagnosis_of(examine(read_recording(task.out)))
+    if task.predicted_ns is not None:
+        found = replace(found, predicted_ms=task.predicted_ns / MILLISECOND)
+    trained = Trained(
+        loss=outcome.loss,
+        loss_error=outcome.loss_error,
+        gradient_error=outcome.gradient_error,
+        recording=task.out,
+        device=task.device,
+        hop_ns=task.hop_ns,
+    )
+    return executed_of(found, trained)
