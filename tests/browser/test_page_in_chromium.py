@@ -137,7 +137,7 @@ def span(browser, view: int = 0) -> tuple[float, float]:
     return tuple(browser.js("const v = debubble.views[arguments[0]]; return [v.from / 1e6, v.to / 1e6]", view))
 
 
-def test_the_wheel_zooms_around_the_pointer_and_dragging_pans(browser, pages):
+def test_ctrl_and_the_wheel_zoom_around_the_pointer_and_dragging_pans(browser, pages):
     browser.open(pages["show"])
     browser.wheel(0, 1, 11, -5)
     first, last = span(browser)
@@ -147,6 +147,108 @@ def test_the_wheel_zooms_around_the_pointer_and_dragging_pans(browser, pages):
     assert span(browser)[0] == pytest.approx(first + 3, abs=0.1)
     browser.wheel(0, 1, 14, 12)
     assert span(browser) == (0, 33)
+
+
+def test_the_wheel_alone_scrolls_the_page(browser, pages):
+    browser.open(pages["show"], height=400)
+    browser.place(0, 1, 11)
+    before = browser.js("return scrollY")
+    browser.wheel(0, 1, 11, 1, ctrl=False)
+    browser.wait(f"return scrollY > {before}")
+    assert span(browser) == (0, 33)
+
+
+def test_w_a_s_d_move_as_in_perfetto_once_the_pointer_is_over_the_picture(browser, pages):
+    browser.open(pages["show"])
+    body = browser.driver.find_element("tag name", "body")
+    browser.js("document.activeElement.blur()")
+    body.send_keys("w")
+    assert span(browser) == (0, 33)  # the pointer is elsewhere
+    browser.hover(0, 1, 11)
+    body.send_keys("w")
+    assert span(browser) == pytest.approx((5.5, 22), abs=0.05)  # half as wide, 11 ms where it was
+    body.send_keys("d")
+    assert span(browser)[0] == pytest.approx(5.5 + 16.5 / 5, abs=0.05)
+    body.send_keys("a", "s", "s")
+    assert span(browser) == (0, 33)
+
+
+def test_keys_typed_into_a_control_are_its_own(browser, pages):
+    browser.open(pages["show"])
+    browser.hover(0, 1, 11)
+    browser.driver.find_element("name", "schedule").send_keys("w")
+    assert span(browser) == (0, 33)
+
+
+MEASURED = "return document.querySelector('.told').textContent"
+
+
+def test_a_range_is_measured_by_dragging_with_shift_and_cleared_by_escape(browser, pages):
+    browser.open(pages["show"])
+    browser.drag(0, 0, 0.01, 3, shift=True)
+    assert browser.js(MEASURED).startswith("2.9")
+    assert span(browser) == (0, 33)
+    browser.press("\ue00c")
+    assert browser.js(MEASURED) == ""
+    browser.js("debubble.views[0].measure([3e6, 0])")
+    assert browser.js(MEASURED) == (
+        "3 ms, from 0 ms to 3 ms: forward 50.0 %, idle 50.0 % (rank 3 most, 100.0 %; rank 0 least, 0.0 %)."
+    )
+
+
+def test_what_is_shown_is_measured_by_a_key_on_both_runs(browser, pages):
+    browser.open(pages["why"])
+    browser.press("+", "m")
+    told = browser.texts(".told")[:2]
+    assert all("idle " in sentence for sentence in told)
+    assert told[0].split(":")[0] == told[1].split(":")[0]
+    browser.press("\ue00c", view=1)
+    assert browser.texts(".told")[:2] == ["", ""]
+
+
+def test_memory_over_time_is_drawn_below_and_said(browser, pages):
+    browser.open(pages["show"])
+    canvas = browser.js("return document.querySelectorAll('#timelines .picture canvas')[1]")
+    assert "rank 0 holds the most, 4." in canvas.get_attribute("aria-label")
+    x = browser.place(0, 0, 7)[1][0]
+    browser._mouse("mouseMoved", canvas, x, 30)
+    tip = browser.js("return document.querySelectorAll('#timelines .tip')[1].textContent")
+    assert tip.startswith("At 7 ms ranks hold 4, 3, 2, 1 micro-batches") or "ranks hold 4, 3, 2, 1 " in tip
+
+
+def test_contents_lead_to_every_section_and_the_page_says_when_it_was_made(browser, pages):
+    browser.open(pages["plan"], height=500)
+    links = browser.texts("#contents a")
+    assert links == browser.texts("main > section > h2")
+    browser.js("[...document.querySelectorAll('#contents a')].at(-1).click()")
+    browser.wait("return document.querySelector('#take h2').getBoundingClientRect().top < innerHeight")
+    assert browser.js("return location.hash") == ""
+    assert re.fullmatch(r"debubble \S+, \d{4}-\d\d-\d\d \d\d:\d\d UTC", browser.text("#made"))
+
+
+def test_a_wide_table_is_a_list_of_names_and_values_on_a_narrow_screen(browser, pages):
+    browser.open(pages["plan"], 500)
+    wide = "return [...document.querySelectorAll('.wide')].filter(w => w.scrollWidth > w.clientWidth + 1).length"
+    assert browser.js(wide) == 0
+    names = "return [...document.querySelectorAll('.cards td:not(.bar)')].every(td => td.dataset.head !== undefined)"
+    assert browser.js(names)
+    before = "const td = document.querySelector('#ranks .cards td'); return getComputedStyle(td, '::before').content"
+    assert browser.js(before) == '"compute ms"'
+
+
+def test_a_label_keeps_clear_of_its_value(browser, pages):
+    for width in (500, 800, 1200):
+        browser.open(pages["show"], width)
+        gaps = browser.js("""
+            const labels = [...document.querySelectorAll('.controls label')];
+            return labels.filter(label => label.querySelector('output')).map(label => {
+                const words = document.createRange();
+                words.selectNodeContents(label.firstChild);
+                const right = Math.max(...[...words.getClientRects()].map(box => box.right));
+                return label.querySelector('output').getBoundingClientRect().left - right;
+            });
+        """)
+        assert min(gaps) >= 8
 
 
 def test_keys_zoom_pan_and_show_all(browser, pages):
@@ -295,7 +397,7 @@ def test_every_picture_is_said_in_a_sentence(browser, pages):
     browser.open(pages["why"])
     said = "[c.getAttribute('role'), c.getAttribute('aria-label'), c.tabIndex]"
     sentences = browser.js(f"return [...document.querySelectorAll('.picture canvas')].map(c => {said})")
-    assert len(sentences) == 5
+    assert len(sentences) == 7  # of each run its timeline, memory and ranks at work; and what the sliders simulate
     assert all(role == "img" and len(text) > 40 and index == 0 for role, text, index in sentences)
 
 

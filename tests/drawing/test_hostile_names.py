@@ -10,6 +10,8 @@ from xml.etree import ElementTree
 
 import pytest
 
+from debubble.core.plain_text import inert
+
 RECORDINGS = Path(__file__).resolve().parents[2] / "examples" / "four-to-eight" / "recordings"
 HOSTILE = ["<img src=x onerror=alert(1)>", "a</script><b>", "\x1b]0;owned\x07\x1b[2J", "\u202etxt.exe", "a\rb\x9b31m"]
 
@@ -72,7 +74,7 @@ def test_a_model_of_a_plan_stays_text(cli, tmp_path, name):
     text = page.read_text()
     assert "<img src=x" not in text
     assert text.count("</script>") == 2
-    assert json.loads(text.split('id="data">')[1].split("</script>")[0])["title"].startswith(name)
+    assert json.loads(text.split('id="data">')[1].split("</script>")[0])["title"].startswith(inert(name))
     assert [e.tag for e in ElementTree.parse(svg).iter() if e.tag.endswith(("img", "script"))] == []
 
 

@@ -12,10 +12,13 @@ from debubble.core.account import account
 from debubble.core.costs import Rates, costs_of
 from debubble.core.lower import lower
 from debubble.core.memory import peak_activations
+from debubble.core.plain_text import inert
 from debubble.core.rank_time import rank_times
 from debubble.core.schedule import Shape
 from debubble.core.simulate import simulate
 from debubble.core.timeline import Timeline
+from debubble.core.version import __version__
+from debubble.drawing import html as page_file
 from debubble.drawing.html import SCRIPTS, Page, Run, html
 from debubble.schedules.catalog import build
 
@@ -94,7 +97,7 @@ def test_a_hostile_name_anywhere_stays_text(name):
     hostile = Outline(html(page_of(run_of("1f1b", 2, 4, title=name), text=name)))
     assert [tag for tag, _ in hostile.tags] == [tag for tag, _ in plain.tags]
     data = json.loads(hostile.scripts[0])
-    assert data["title"] == data["verdict"][0] == data["runs"][0]["name"] == data["take"][0]["file"] == name
+    assert data["title"] == data["verdict"][0] == data["runs"][0]["name"] == data["take"][0]["file"] == inert(name)
     assert hostile.scripts[1] == plain.scripts[1]
 
 
@@ -123,12 +126,29 @@ def test_20000_measured_ops_take_less_than_half_a_megabyte():
 
 
 @pytest.mark.slow
-def test_a_million_ops_become_bins_of_a_few_hundred_kilobytes():
+def test_a_million_simulated_ops_are_all_there_in_a_few_hundred_kilobytes():
     text = html(page_of(run_of("1f1b", 16, 31250, rank_scale=(1.0,) * 15 + (1.1,))))
     data = json.loads(Outline(text).scripts[0])
-    assert data["runs"][0]["ops"] == 1_000_000
-    assert data["runs"][0]["bins"] == 4096
-    assert len(text) < 1_500_000
+    assert data["runs"][0]["ops"] == data["runs"][0]["offsets"][-1] == 1_000_000
+    assert len(text) < 300_000
+
+
+def test_more_ops_than_a_page_holds_become_bins(monkeypatch):
+    monkeypatch.setattr(page_file, "MOST_OPS", 15)
+    data = json.loads(Outline(html(page_of(run_of("1f1b", 2, 4)))).scripts[0])
+    assert (data["runs"][0]["bins"], data["runs"][0]["offsets"]) == (4096, [])
+
+
+def test_a_page_says_when_and_by_what_it_was_made(monkeypatch):
+    monkeypatch.setenv("SOURCE_DATE_EPOCH", "1700000000")
+    data = json.loads(Outline(html(page_of(run_of("1f1b", 2, 4)))).scripts[0])
+    assert data["made"] == f"debubble {__version__}, 2023-11-14 22:13 UTC"
+
+
+def test_no_folder_of_the_machine_is_in_a_page():
+    text = html(page_of(run_of("1f1b", 2, 4), text="debubble diagnose /home/me/secret/eight"))
+    assert "secret" not in text
+    assert json.loads(Outline(text).scripts[0])["next"] == "debubble diagnose eight"
 
 
 def test_a_run_without_any_work_is_drawn():

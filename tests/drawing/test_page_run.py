@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from debubble.core.account import account
 from debubble.core.costs import Rates, costs_of
 from debubble.core.lower import lower
-from debubble.core.memory import peak_activations
+from debubble.core.memory import Release, peak_activations
 from debubble.core.rank_time import rank_times
 from debubble.core.schedule import Shape
 from debubble.core.simulate import simulate
@@ -29,10 +29,10 @@ def timeline_of(name: str, shape: Shape, **rates):
     return simulate(lower(schedule), costs_of(Rates(**rates), schedule))
 
 
-def data_of(timeline) -> dict:
+def data_of(timeline, release=Release.W) -> dict:
     spent = account(timeline)
     rows = [asdict(rank) for rank in rank_times(spent, peak_activations(timeline.program.schedule))]
-    text = page.html(page.Page("", [], "", [], [page.Run("run", timeline, spent, rows)]))
+    text = page.html(page.Page("", [], "", [], [page.Run("run", timeline, spent, rows, release=release)]))
     return json.loads(text.split('id="data">')[1].split("</script>")[0])["runs"][0]
 
 
@@ -73,9 +73,8 @@ def test_an_op_of_a_minute_is_rounded_to_some_nanoseconds():
 def test_gaps_and_zones_account_for_the_window(name):
     timeline = timeline_of(name, Shape(4, 8, CATALOG[name].chunks), transfer=1e5)
     script = "await unpack(q); const sum = list => list.reduce((n, g) => n + g.end - g.begin, 0);"
-    script += (
-        "return [sum(gapsOf(q)), sum(zones(q)), working(q).reduce((n, s) => n + s.working * (s.end - s.begin), 0)];"
-    )
+    script += "const worked = [...working(q)].reduce((n, s) => n + s.working * (s.end - s.begin), 0);"
+    script += "return [sum(gapsOf(q)), sum([...zones(q)]), worked];"
     [(idle, whole, worked)] = ask(script, [data_of(timeline)])
     spent = account(timeline)
     assert idle == spent.window * 4 - spent.compute.sum()
@@ -83,7 +82,7 @@ def test_gaps_and_zones_account_for_the_window(name):
 
 
 def test_1f1b_is_a_burst_for_15_of_33_ms_and_dead_at_start_and_end():
-    script = "await unpack(q); return zones(q).map(z => [z.what, z.begin / 1e6, z.end / 1e6]);"
+    script = "await unpack(q); return [...zones(q)].map(z => [z.what, z.begin / 1e6, z.end / 1e6]);"
     [found] = ask(script, [data_of(EVEN)])
     assert found[0] == ["dead zone", 0, 2]
     assert found[-1] == ["dead zone", 27, 33]
@@ -160,9 +159,61 @@ def test_ops_as_csv_have_a_line_each():
     assert lines[1] == "0,0F0,F,0,0,0,1000000"
 
 
+@pytest.mark.parametrize("name", CATALOG)
+@pytest.mark.parametrize("release", Release)
+def test_the_most_that_a_rank_holds_over_time_is_what_the_python_counts(name, release):
+    timeline = timeline_of(name, Shape(4, 8, CATALOG[name].chunks, 2 if name == "seq1f1b" else 1), transfer=1e5)
+    [most] = ask("return [...heldOf(await unpack(q)).most];", [data_of(timeline, release)])
+    assert most == peak_activations(timeline.program.schedule, release).tolist()
+
+
+def test_a_rank_holds_a_micro_batch_from_the_start_of_its_forward_to_the_end_of_its_backward():
+    script = "await unpack(q.run); return q.at.map(([r, t]) => heldAt(q.run, r, t * 1e6));"
+    times = [(0, 0.5), (0, 3.5), (0, 7), (0, 11.5), (0, 12.1), (3, 3.5), (3, 5), (3, 6.5), (0, 32), (3, 30)]
+    # Rank 0: F at 0, 1, 2, 3 ms, then 0B0 from 10 to 12 ms and 0F4 right after; rank 3: F, B, F, B .. from 3 ms.
+    [found] = ask(script, [{"run": data_of(EVEN), "at": times}])
+    assert found == [1, 4, 4, 4, 4, 1, 1, 1, 1, 0]
+
+
+@settings(max_examples=15)
+@given(data=st.data())
+def test_a_range_is_measured_exactly(data):
+    schedule = data.draw(schedules())
+    timeline = simulate(lower(schedule), data.draw(costs(schedule)))
+    spent = account(timeline)
+    if not spent.window:
+        return
+    middle = data.draw(st.integers(1, spent.window))
+    script = "const run = await unpack(q.run), between = (a, b) => b > a ? measure(run, a, b) : null;"
+    script += "return [between(0, q.to), between(q.to, run.window)];"
+    [(before, after)] = ask(script, [{"run": data_of(timeline), "to": middle}])
+    idle = [(each["idleShare"] * each["span"] if each else 0) for each in (before, after)]
+    assert sum(idle) == pytest.approx(spent.idle_share * spent.window, abs=1e-6 * spent.window)
+    ranks = zip(*([share * each["span"] for share in each["idle"]] for each in (before, after) if each), strict=True)
+    assert [sum(rank) for rank in ranks] == pytest.approx(
+        [spent.window - work for work in spent.compute], abs=1e-6 * spent.window
+    )
+
+
+def test_a_range_is_said_by_its_length_its_work_and_who_idles():
+    # 1F1B p=4 m=8, F 1 ms, B 2 ms, from 0 to 3 ms: rank 0 runs three forwards, rank 1 two, rank 2 one, rank 3 none.
+    [sentence] = ask("return measured(await unpack(q), 0, 3e6);", [data_of(EVEN)])
+    assert sentence == (
+        "3 ms, from 0 ms to 3 ms: forward 50.0 %, idle 50.0 % (rank 3 most, 100.0 %; rank 0 least, 0.0 %)."
+    )
+
+
+def test_the_longest_gaps_come_first_and_are_those_of_all_gaps():
+    script = "await unpack(q); const long = g => g.end - g.begin;"
+    script += "return [longestGaps(q, 5).map(long), gapsOf(q).map(long).sort((a, b) => b - a).slice(0, 5)];"
+    [(longest, first)] = ask(script, [data_of(EVEN)])
+    assert longest == first
+    assert longest[0] == 6e6
+
+
 def test_many_ops_are_bins_whose_shares_are_the_work(monkeypatch):
-    monkeypatch.setattr(page, "MOST_BOXES", 10)
-    script = "await unpack(q); const worked = working(q).reduce((n, s) => n + s.working * (s.end - s.begin), 0);"
+    monkeypatch.setattr(page, "MOST_OPS", 10)
+    script = "await unpack(q); const worked = [...working(q)].reduce((n, s) => n + s.working * (s.end - s.begin), 0);"
     script += "return [worked, explain(q, 0, 5e6)];"
     [(worked, sentence)] = ask(script, [data_of(EVEN)])
     assert worked == pytest.approx(account(EVEN).compute.sum(), rel=1e-6)

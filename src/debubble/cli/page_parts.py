@@ -19,7 +19,7 @@ from ..diagnosis.diagnose import REMEDIES
 from ..diagnosis.measured_costs import fitted, present, stage_means
 from ..diagnosis.own_idle import closed_form
 from ..diagnosis.recognise import recognise
-from ..drawing.html import MOST_BOXES, Run
+from ..drawing.html import MOST_SIMULATED, Run
 from ..report.causes import WHAT
 from .report import per_rank
 
@@ -104,7 +104,7 @@ def what_if(timeline: Timeline, costs: Costs, note: str, number: int = 0) -> dic
         number: of the run on the page.
     """
     schedule = timeline.program.schedule
-    if len(schedule) > MOST_BOXES:
+    if len(schedule) > MOST_SIMULATED:
         return None
     return {
         "run": number,

@@ -1,18 +1,21 @@
 """The HTML report: one offline file that opens from disk, with its data, style and script inside.
 
-Order on the page: verdict and next command, tiles, timelines, ranks at work, causes, ranks, further tables, what-if,
-things to take.
-Whatever is text in the data stays text: the script sets text content only, and the data cannot end its element. The
-scripts stand in ``page/``; what they compute (orders, longest path, traces) is tested against the Python.
+Order on the page: verdict and next command, tiles, contents, timelines with memory below, ranks at work, causes, ranks,
+further tables, what-if, things to take.
+Whatever is text in the data stays text: the script sets text content only, the data cannot end its element, characters
+that command or turn text are written out, and absolute paths are cut to their last part, since pages are sent around.
+The scripts stand in ``page/``; what they compute (orders, longest path, traces) is tested against the Python.
 """
 
 from __future__ import annotations
 
 import base64
 import json
+import os
 import zlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from datetime import UTC, datetime
 from importlib.resources import files
 from typing import Any
 
@@ -20,15 +23,30 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..core.account import Account
+from ..core.memory import Release
+from ..core.plain_text import inert, without_folders
 from ..core.schedule import Schedule
 from ..core.timeline import Timeline
 from ..core.units import percent
+from ..core.version import __version__
 from .scene import Scene, chunk_of_stage, scene, shares
 
-MOST_BOXES = 200_000  # ops that a browser draws one by one; above, exact shares of equal bins
+MOST_OPS = 1 << 21  # that a page holds one by one: some megabytes of a measured run; above, exact shares of equal bins
+MOST_SIMULATED = 200_000  # ops up to which sliders and files are made in the page
 BINS = 4096
 MOST_SHARES = 500_000  # rank and bin pairs of such a picture
-SCRIPTS = ("simulate.js", "run.js", "export.js", "pen.js", "timeline.js", "working.js", "whatif.js", "page.js")
+SCRIPTS = (
+    "simulate.js",
+    "run.js",
+    "export.js",
+    "pen.js",
+    "timeline.js",
+    "hands.js",
+    "memory.js",
+    "working.js",
+    "whatif.js",
+    "page.js",
+)
 _COUNTS = 2**32 - 1  # what one column of the page counts up to
 
 Row = Mapping[str, Any]
@@ -44,6 +62,7 @@ class Run:
         account: of that timeline.
         per_rank: rows of the table, with the keys of ``per_rank`` in the JSON output.
         table: the same as text, ``{head, lines, note}``, rounded as in the terminal; None for the page to write it.
+        release: when a split backward frees its activations, for the curve of memory.
     """
 
     name: str
@@ -51,6 +70,7 @@ class Run:
     account: Account
     per_rank: Sequence[Row]
     table: Row | None = None
+    release: Release = Release.W
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -89,22 +109,25 @@ class Page:
 
 def html(page: Page) -> str:
     """The whole file as text."""
-    data = {
-        "title": page.title,
-        "verdict": list(page.verdict),
-        "next": page.next,
-        "tiles": list(page.tiles),
-        "runs": [_run(run) for run in page.runs],
-        "causes": list(page.causes),
-        "sections": list(page.sections),
-        "what_if": page.what_if,
-        "take": list(page.take),
-    }
+    words = _shown(
+        {
+            "title": page.title,
+            "made": f"debubble {__version__}, {_made():%Y-%m-%d %H:%M} UTC",
+            "verdict": page.verdict,
+            "next": page.next,
+            "tiles": page.tiles,
+            "causes": page.causes,
+            "sections": page.sections,
+            "what_if": page.what_if,
+            "take": page.take,
+        }
+    )
+    data = words | {"runs": [_shown(_head(run)) | _picture(run) for run in page.runs]}
     return _fill(
         _part("page.html"),
-        title=_escape(page.title),
+        title=_escape(words["title"]),
         css=_part("page.css"),
-        data=_inert(json.dumps(data, allow_nan=False, separators=(",", ":"))),
+        data=_no_tags(json.dumps(data, allow_nan=False, separators=(",", ":"))),
         script="\n".join(_part(name) for name in SCRIPTS),
     )
 
@@ -126,39 +149,63 @@ def _escape(text: str) -> str:
     return text.replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")
 
 
-def _inert(document: str) -> str:
+def _no_tags(document: str) -> str:
     """JSON that cannot end its script element or open a comment in it."""
     return document.replace("<", "\\u003c").replace(">", "\\u003e").replace("&", "\\u0026")
 
 
-def _run(run: Run) -> dict[str, Any]:
-    drawn = scene(run.timeline)
-    schedule = drawn.schedule
-    head = {
+def _made() -> datetime:
+    """Now, or the moment that reproducible builds ask for (https://reproducible-builds.org/specs/source-date-epoch)."""
+    epoch = os.environ.get("SOURCE_DATE_EPOCH", "")
+    return datetime.fromtimestamp(int(epoch), UTC) if epoch.isdigit() else datetime.now(UTC)
+
+
+def _shown(value: Any) -> Any:
+    """The same data with every text in it as it may be shown and sent."""
+    if isinstance(value, str):
+        return without_folders(inert(value))
+    if isinstance(value, Mapping):
+        return {name: _shown(part) for name, part in value.items()}
+    if isinstance(value, Sequence):
+        return [_shown(part) for part in value]
+    return value
+
+
+def _head(run: Run) -> dict[str, Any]:
+    """What is said of a run beside its ops."""
+    schedule = run.timeline.program.schedule
+    return {
         "name": run.name,
-        "evidence": drawn.evidence,
+        "evidence": run.timeline.evidence,
         "ranks": schedule.ranks,
         "stages": schedule.stages,
         "slices": schedule.slices,
+        "chunks": schedule.chunks_of().max(axis=0).tolist(),
+        "release": run.release.value,
         "ops": len(schedule),
-        "window": drawn.window,
+        "window": run.timeline.makespan,
         "sentence": f"idle share {percent(run.account.idle_share)}, bubble ratio {percent(run.account.bubble_ratio)}",
-        "per_rank": list(run.per_rank),
+        "per_rank": run.per_rank,
         "table": run.table,
     }
-    return head | (_boxes(drawn) if len(schedule) <= MOST_BOXES else _shares(drawn))
+
+
+def _picture(run: Run) -> dict[str, Any]:
+    drawn = scene(run.timeline)
+    return _boxes(drawn) if len(drawn.schedule) <= MOST_OPS else _shares(drawn)
 
 
 def _boxes(drawn: Scene) -> dict[str, Any]:
     """Every op, as columns of unsigned integers: what it is, and how long the rank was idle before it and worked on it.
 
     Times are in the finest quantum whose counts still fit. Idle times and durations repeat where starts and ends do
-    not, and so pack better.
+    not, and differences of micro-batches where their numbers do not, and so pack better.
     """
     schedule = drawn.schedule
     longest = max((int(part.max()) for part in _lengths(drawn, 1) if part.size), default=0)
     quantum = max(1, -(-longest // _COUNTS))
-    columns = [_what(schedule), schedule.stage, schedule.unit, *_lengths(drawn, quantum)]
+    units = np.diff(schedule.unit, prepend=0).astype(np.int32).view(np.uint32)  # a step back wraps, and adds up again
+    columns = [_what(schedule), schedule.stage, units, *_lengths(drawn, quantum)]
     packed = b"".join(np.ascontiguousarray(column, "<u4").tobytes() for column in columns)
     return {"offsets": schedule.offsets.tolist(), "quantum": quantum, "columns": _pack(packed)}
 
@@ -188,4 +235,4 @@ def _shares(drawn: Scene) -> dict[str, Any]:
 
 
 def _pack(data: bytes) -> str:
-    return base64.b64encode(zlib.compress(data, 9)).decode("ascii")
+    return base64.b64encode(zlib.compress(data, 6)).decode("ascii")

@@ -14,6 +14,7 @@ import numpy as np
 
 from ..core.errors import Fault, InputError
 from ..core.op import Kind
+from ..core.plain_text import inert
 from ..core.timeline import Timeline
 from .scene import Scene, scene, shares
 from .tables import duration
@@ -68,7 +69,7 @@ _METADATA: dict[str, dict[str, Any]] = {
 
 def _plain(title: str) -> str:
     """A title is text: nothing in it is mathematics, and nothing commands a terminal."""
-    return "".join(c if c.isprintable() else "?" for c in title).replace("$", "\\$")
+    return " ".join(inert(title).split()).replace("$", "\\$")
 
 
 def _draw(panel: Axes, laid: Scene, title: str, axis: int) -> None:

@@ -19,6 +19,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..core.op import Kind
+from ..core.plain_text import inert
 from ..core.timeline import Timeline
 from .scene import Scene, chunk_of_stage, scene, shares
 from .tables import duration
@@ -117,7 +118,7 @@ def figure(timelines: Sequence[tuple[str, Timeline]]) -> str:
 
 
 def _title(title: str, laid: Scene) -> str:
-    return "".join(c if c.isprintable() else "?" for c in title or f"{laid.schedule.name}, {laid.evidence}")
+    return " ".join(inert(title or f"{laid.schedule.name}, {laid.evidence}").split())
 
 
 def _panel(panel: _Panel, top: int) -> Iterator[str]:

@@ -16,6 +16,7 @@ function make(tag, parent, text, attributes = {}) {
 function words(data) {
   document.title = data.title;
   $("h1").textContent = data.title;
+  $("#made").textContent = data.made;
   for (const sentence of data.verdict) make("p", $("#verdict"), sentence);
   if (data.next) make("code", make("p", $("#verdict"), "Next: "), data.next);
   for (const { name, value, note } of data.tiles) {
@@ -55,6 +56,17 @@ function picture(parent, sentence) {
   return [canvas, tip];
 }
 
+// Links to the sections that are there. They scroll by script: an address with # leads out of a page inside a notebook.
+function contents() {
+  for (const title of document.querySelectorAll("main > section > h2")) {
+    const link = make("a", $("#contents"), title.textContent, { href: `#${title.parentElement.id}` });
+    link.addEventListener("click", event => {
+      event.preventDefault();
+      title.scrollIntoView();
+    });
+  }
+}
+
 function timelines(data, axis) {
   const section = $("#timelines");
   legend(section, data.runs);
@@ -63,20 +75,35 @@ function timelines(data, axis) {
     make("h3", section, `${run.name}: ${duration(run.window)} (${run.evidence})`);
     make("p", section, `${run.sentence}${many}.`, { class: "note" });
     const [canvas, tip] = picture(section, `Timeline of ${run.name}: ${run.ranks} ranks over ${duration(run.window)}, ${run.sentence}. Every number is in the tables below.`);
-    const view = new Timeline(canvas, tip, run, axis);
+    const told = make("p", null, "", { class: "told", role: "status", "aria-live": "polite" });
+    const view = new Timeline(canvas, tip, run, axis, told);
+    section.append(told);
+    if (!run.bins) memory(section, view);
     buttons(section, view);
     return view;
   });
-  for (const view of views) view.moved = () => { // two runs stay on one time axis
-    for (const other of views) if (other !== view) { Object.assign(other, { from: view.from, to: view.to }); other.draw(); }
+  for (const view of views) view.moved = () => { // two runs stay on one time axis, and are measured between the same times
+    for (const other of views) if (other !== view) follow(other, view);
   };
   globalThis.debubble.views = views;
 }
 
+function follow(view, { from, to, range }) {
+  Object.assign(view, { from, to });
+  if (String(range) === String(view.range)) view.draw();
+  else view.measure(range, true);
+}
+
+function memory(section, view) {
+  const { rank, held } = mostHeld(view.run), most = +held.toFixed(2);
+  const [canvas, tip] = picture(section, `Activations that the ranks hold over time, in micro-batches of a rank: rank ${rank} holds the most, ${most}. The most of each rank is in the tables below.`);
+  new Memory(canvas, tip, view);
+}
+
 function buttons(section, view) {
   const box = make("div", section, undefined, { class: "buttons" });
-  for (const [key, text, label] of [["+", "+", "zoom in"], ["-", "−", "zoom out"], ["0", "all", "show all"], ["p", "‹ gap", "longer gap"], ["n", "gap ›", "next longest gap"]]) {
-    make("button", box, text, { type: "button", "aria-label": label }).addEventListener("click", () => view.act(key));
+  for (const [key, text, label] of [["+", "+", "zoom in"], ["-", "−", "zoom out"], ["0", "all", "show all"], ["m", "measure", "measure what is shown"], ["p", "‹ gap", "longer gap"], ["n", "gap ›", "next longest gap"]]) {
+    make("button", box, text, { type: "button", "aria-label": label }).addEventListener("click", () => act(view, key));
   }
 }
 
@@ -97,11 +124,12 @@ function table(parent, head, lines, { wordy = [], bar, shade } = {}) {
   const body = make("table", make("div", parent, undefined, { class: "wide" })), top = make("tr", make("thead", body));
   head.forEach((name, i) => make("th", top, name, { scope: "col", ...(wordy.includes(i) ? { class: "words" } : {}) }));
   const rest = make("tbody", body);
+  if (head.filter(Boolean).length > 4) body.className = "cards"; // on a narrow screen: a row is a list of names and values
   lines.forEach((line, k) => {
     const row = make("tr", rest);
     line.forEach((cell, i) => {
       const heat = shade?.[k]?.[i] > .05 ? { class: "heat", style: `--heat: ${Math.round(100 * Math.min(1, shade[k][i]))}%` } : {};
-      make(i ? "td" : "th", row, cell, { ...(i ? {} : { scope: "row" }), ...(wordy.includes(i) ? { class: "words" } : {}), ...heat });
+      make(i ? "td" : "th", row, cell, { ...(i ? { "data-head": head[i] } : { scope: "row", ...(/^\d/.test(cell) ? { "data-head": `${head[0]} ` } : {}) }), ...(wordy.includes(i) ? { class: "words" } : {}), ...heat });
     });
     if (bar?.[k] > 0) make("i", make("td", row, undefined, { class: "bar" }), undefined, { style: `width: ${Math.min(1, bar[k]) * 100}%` });
   });
@@ -199,6 +227,7 @@ async function open() {
   if (data.what_if) new WhatIf($("#whatif"), data.what_if, data.runs[data.what_if.run]);
   else $("#whatif").remove();
   takeAway(data);
+  contents();
   document.body.dataset.ready = "yes";
 }
 

@@ -41,6 +41,11 @@ function hatch(pen, kind, ink) {
   return pen.createPattern(tile, "repeat");
 }
 
+// A colour of the style sheet, #rrggbb, as three numbers.
+function rgb(colour) {
+  return [1, 3, 5].map(at => parseInt(colour.slice(at, at + 2), 16));
+}
+
 // `key`: a kind, with a 2 behind it for later chunks.
 function fill(pen, look, key, path, hatched = true) {
   pen.fillStyle = look[key];

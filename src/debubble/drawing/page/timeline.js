@@ -4,17 +4,17 @@
 const LABELS = 56, BUSY = 46, COLUMN = 4, AXIS = 24; // pixels: rank labels, busy shares, a column of shares, the time axis
 
 class Timeline {
-  // `axis`: nanoseconds that the picture can show, of this run or of a longer one beside it.
-  constructor(canvas, tip, run, axis) {
-    Object.assign(this, { canvas, tip });
+  // `axis`: nanoseconds that the picture can show, of this run or of a longer one beside it. `told`: where a measured range is said.
+  constructor(canvas, tip, run, axis, told) {
+    Object.assign(this, { canvas, tip, told, below: [] });
     this.show(run, axis);
-    this.listen();
+    listen(this);
     new ResizeObserver(() => this.draw()).observe(canvas.parentElement); // a frame may get its size late
     matchMedia("(prefers-color-scheme: dark)").addEventListener("change", () => this.draw());
   }
 
   show(run, axis) {
-    Object.assign(this, { run, axis, from: 0, to: axis, gaps: null, mark: null });
+    Object.assign(this, { run, axis, from: 0, to: axis, gaps: null, mark: null, range: null });
     this.row = run.ranks <= 16 ? 26 : run.ranks <= 40 ? 18 : run.ranks <= 100 ? 8 : 3;
     this.pitch = this.row + (this.row > 3 ? 3 : 1);
     this.busy = Array.from({ length: run.ranks }, (_, rank) => busyShare(run, rank));
@@ -24,8 +24,6 @@ class Timeline {
   }
 
   get width() { return this.canvas.clientWidth - LABELS - BUSY; }
-
-  get whole() { return this.to - this.from >= this.axis * (1 - 1e-9); }
 
   x(time) { return LABELS + (time - this.from) / (this.to - this.from) * this.width; }
 
@@ -38,7 +36,9 @@ class Timeline {
     this.drawRows(pen);
     if (run.bins || this.crowded()) this.drawShares(pen); else this.drawBoxes(pen);
     this.drawMark(pen);
+    this.drawRange(pen);
     drawAxis(pen, this.look, { from: this.from, to: this.to, width: this.width, y: height - AXIS });
+    for (const picture of this.below) picture.draw();
   }
 
   // Whether any rank has so many ops in view that boxes would be too narrow to tell apart.
@@ -90,37 +90,25 @@ class Timeline {
   }
 
   // Each column shows the exact share of each kind in its stretch of time, stacked from below: idle stays free on top.
+  // Pixels are set one by one, mixed where a share ends inside one: as rectangles they would take ten times as long.
   drawShares(pen) {
-    const columns = Math.ceil(this.width / COLUMN);
-    for (let rank = 0; rank < this.run.ranks; rank++) {
-      const shares = this.run.bins ? this.pour(rank, columns) : this.count(rank, columns);
-      const low = new Float64Array(columns).fill(rank * this.pitch + this.row);
-      for (const kind of [F, B, I, W]) {
-        pen.fillStyle = this.look[KINDS[kind]]; // single rectangles: a path of thousands takes ten times as long to fill
-        for (let c = 0; c < columns; c++) {
-          const tall = shares[kind][c] * this.row;
-          if (tall > 0) pen.fillRect(LABELS + c * COLUMN, low[c] -= tall, Math.min(COLUMN, this.width - c * COLUMN), tall);
+    const { run } = this, ratio = globalThis.devicePixelRatio || 1, pixels = at => Math.round(at * ratio);
+    const columns = Math.ceil(this.width / COLUMN), wide = pixels(this.width), step = (this.to - this.from) / columns;
+    const image = pen.createImageData(wide, pixels(run.ranks * this.pitch)), dots = new Uint32Array(image.data.buffer);
+    const inks = [F, B, I, W].map(kind => [kind, rgb(this.look[KINDS[kind]])]), idle = rgb(this.look.idle);
+    const edges = Array.from({ length: columns + 1 }, (_, c) => Math.min(wide, pixels(c * COLUMN))), stack = new Uint32Array(pixels(this.row) + 1);
+    for (let rank = 0; rank < run.ranks; rank++) {
+      const top = pixels(rank * this.pitch), tall = pixels(rank * this.pitch + this.row) - top;
+      const shares = sharesOf(run, rank, this.from, this.to, columns);
+      for (let c = 0; c < columns && this.from + c * step < run.window; c++) {
+        pile(stack, tall, shares, c, inks, idle);
+        for (let y = 0; y < tall; y++) {
+          const line = (top + tall - 1 - y) * wide;
+          for (let x = edges[c]; x < edges[c + 1]; x++) dots[line + x] = stack[y];
         }
       }
     }
-  }
-
-  count(rank, columns) {
-    const { run } = this, shares = empty(columns), scale = columns / (this.to - this.from);
-    for (let i = firstAfter(run, rank, this.from); i < run.offsets[rank + 1] && run.start[i] < this.to; i++) {
-      spread(shares[run.kind[i]], (run.start[i] - this.from) * scale, (run.end[i] - this.from) * scale, 1);
-    }
-    return shares;
-  }
-
-  pour(rank, columns) {
-    const { run } = this, shares = empty(columns), scale = columns / (this.to - this.from), wide = run.window / run.bins;
-    const first = Math.max(0, Math.floor(this.from / wide)), last = Math.min(run.bins - 1, Math.floor(this.to / wide));
-    for (let kind = 0; kind < 4; kind++) for (let bin = first; bin <= last; bin++) {
-      const share = run.shares[kind][rank * run.bins + bin];
-      if (share) spread(shares[kind], (bin * wide - this.from) * scale, ((bin + 1) * wide - this.from) * scale, share);
-    }
-    return shares;
+    pen.putImageData(image, pixels(LABELS), 0);
   }
 
   drawMark(pen) {
@@ -132,8 +120,22 @@ class Timeline {
     pen.lineWidth = 1;
   }
 
+  // The range that is measured: its two ends over all ranks, the rest of the picture veiled.
+  drawRange(pen) {
+    if (!this.range) return;
+    const tall = this.run.ranks * this.pitch, right = LABELS + this.width;
+    const [begin, end] = this.range.map(time => Math.max(LABELS, Math.min(right, this.x(time))));
+    pen.fillStyle = this.look.page;
+    pen.globalAlpha = .6;
+    pen.fillRect(LABELS, 0, begin - LABELS, tall);
+    pen.fillRect(end, 0, right - end, tall);
+    pen.globalAlpha = 1;
+    pen.fillStyle = this.look.accent;
+    for (const edge of [begin, end]) pen.fillRect(edge - 1, 0, 2, tall);
+  }
+
   zoom(factor, around) {
-    const span = Math.min(this.axis, Math.max(this.axis * 1e-6, 100, (this.to - this.from) * factor));
+    const span = Math.min(this.axis, Math.max(this.axis * 1e-7, 100, (this.to - this.from) * factor));
     this.place(around - (around - this.from) / (this.to - this.from) * span, span);
   }
 
@@ -145,59 +147,28 @@ class Timeline {
     this.moved?.(this);
   }
 
-  listen() {
-    const { canvas } = this;
-    canvas.addEventListener("wheel", event => {
-      if (event.deltaY > 0 && this.whole) return; // nothing left to zoom out of: the page scrolls
-      event.preventDefault();
-      this.zoom(event.deltaY > 0 ? 1.25 : .8, this.time(event.offsetX));
-    }, { passive: false });
-    canvas.addEventListener("pointerdown", event => {
-      this.grip = { x: event.offsetX, from: this.from };
-      canvas.setPointerCapture(event.pointerId);
-      this.hover(event);
-    });
-    for (const end of ["pointerup", "pointercancel"]) canvas.addEventListener(end, () => { this.grip = null; });
-    canvas.addEventListener("pointermove", event => this.hover(event));
-    canvas.addEventListener("pointerleave", () => { this.tip.hidden = true; });
-    canvas.addEventListener("keydown", event => { if (!event.ctrlKey && !event.metaKey && this.act(event.key)) event.preventDefault(); });
+  // Measure between two times, in either order; null for no range. `led`: by a picture beside it, which has moved itself.
+  measure(range, led = false) {
+    const [begin, end] = range ? [Math.min(...range), Math.max(...range)] : [0, 0];
+    const inside = [Math.max(0, begin), Math.min(this.axis, end)];
+    this.range = inside[1] > inside[0] ? inside : null;
+    this.say("");
+    if (this.told) this.told.textContent = this.range && inside[0] < this.run.window ? measured(this.run, inside[0], Math.min(inside[1], this.run.window)) : "";
+    this.draw();
+    if (!led) this.moved?.(this);
   }
 
-  hover({ offsetX, offsetY }) {
-    if (this.grip && Math.abs(offsetX - this.grip.x) > 3) {
-      const span = this.to - this.from;
-      this.place(this.grip.from - (offsetX - this.grip.x) / this.width * span, span);
-      return;
-    }
-    const rank = Math.floor(offsetY / this.pitch), time = this.time(offsetX);
-    const there = rank < this.run.ranks && time >= this.from && time <= Math.min(this.to, this.run.window);
-    if (there) this.say(explain(this.run, rank, time), offsetX, offsetY); else this.tip.hidden = true;
-  }
-
-  say(sentence, x, y) {
+  say(sentence, x = 0, y = 0) {
     this.tip.textContent = sentence;
     this.tip.hidden = !sentence;
     this.tip.style.left = `${Math.max(0, Math.min(x + 12, this.canvas.clientWidth - this.tip.offsetWidth - 4))}px`;
     this.tip.style.top = `${y + 18}px`;
   }
 
-  // What a key or button does; false where it does nothing.
-  act(key) {
-    const span = this.to - this.from, middle = this.from + span / 2;
-    const does = {
-      "+": () => this.zoom(.5, middle), "=": () => this.zoom(.5, middle), "-": () => this.zoom(2, middle),
-      "0": () => this.place(0, this.axis), "Escape": () => { this.mark = null; this.tip.hidden = true; this.draw(); },
-      "ArrowLeft": () => this.place(this.from - span / 5, span), "ArrowRight": () => this.place(this.from + span / 5, span),
-      "n": () => this.step(1), "p": () => this.step(-1),
-    }[key];
-    does?.();
-    return Boolean(does);
-  }
-
   // To the next or previous of the longest gaps, marked and said.
   step(by) {
     if (this.run.bins) return;
-    this.gaps ??= gapsOf(this.run).sort((a, b) => b.end - b.begin - (a.end - a.begin)).slice(0, 100);
+    this.gaps ??= longestGaps(this.run, 100);
     if (!this.gaps.length) return;
     this.at = this.mark ? (this.at + by + this.gaps.length) % this.gaps.length : by > 0 ? 0 : this.gaps.length - 1;
     const gap = this.mark = this.gaps[this.at], long = gap.end - gap.begin;
@@ -215,10 +186,21 @@ function busyShare(run, rank) {
   return sum;
 }
 
-const empty = columns => [0, 1, 2, 3].map(() => new Float64Array(columns));
-
-// Adds a stretch of columns, its ends in part.
-function spread(column, from, to, weight) {
-  const first = Math.max(0, Math.floor(from)), last = Math.min(column.length - 1, Math.floor(to));
-  for (let c = first; c <= last; c++) column[c] += weight * Math.max(0, Math.min(to, c + 1) - Math.max(from, c));
+// Pixels of column c, from below: what each kind fills of it, then idle.
+function pile(stack, tall, shares, c, inks, idle) {
+  let y = 0, filled = 0, red = 0, green = 0, blue = 0; // the pixel that is being filled, how much of it is, and with what
+  for (let k = 0; k <= inks.length && y < tall; k++) {
+    const [ink, share] = k < inks.length ? [inks[k][1], shares[inks[k][0]][c]] : [idle, 1];
+    for (let rest = share * tall; rest > 1e-9 && y < tall;) {
+      const part = Math.min(rest, 1 - filled);
+      red += part * ink[0];
+      green += part * ink[1];
+      blue += part * ink[2];
+      filled += part;
+      rest -= part;
+      if (filled < 1 - 1e-9) continue;
+      stack[y++] = 0xff000000 | Math.round(blue) << 16 | Math.round(green) << 8 | Math.round(red);
+      filled = red = green = blue = 0;
+    }
+  }
 }

@@ -5,7 +5,7 @@ const ZONES = 16, TALL = 84; // pixels: the strip that names bursts and dead zon
 
 class Working {
   constructor(canvas, run, axis) {
-    Object.assign(this, { canvas, run, axis, stretches: working(run), zones: zones(run) });
+    Object.assign(this, { canvas, run, axis });
     new ResizeObserver(() => this.draw()).observe(canvas.parentElement);
     matchMedia("(prefers-color-scheme: dark)").addEventListener("change", () => this.draw());
   }
@@ -35,17 +35,16 @@ class Working {
   drawCurve(pen, look, bottom) {
     const { run } = this, path = new Path2D();
     const bar = (left, right, now) => path.rect(left, bottom - now / run.ranks * TALL, right - left, now / run.ranks * TALL);
-    if (this.stretches.length < this.width / 2) for (const s of this.stretches) bar(this.x(s.begin), this.x(s.end), s.working);
-    else {
+    if (run.bins || run.kind.length > this.width / 4) {
       const mean = new Float64Array(Math.ceil(this.width / 2)), scale = mean.length / this.axis;
-      for (const s of this.stretches) spread(mean, s.begin * scale, s.end * scale, s.working);
+      for (const { begin, end, working: now } of working(run)) spread(mean, begin * scale, end * scale, now);
       mean.forEach((now, c) => bar(LABELS + 2 * c, LABELS + 2 * c + 2, now));
-    }
+    } else for (const { begin, end, working: now } of working(run)) bar(this.x(begin), this.x(end), now);
     fill(pen, look, "F", path);
   }
 
   drawZones(pen, look) {
-    for (const { what, begin, end } of this.zones) {
+    for (const { what, begin, end } of zones(this.run)) {
       const left = this.x(begin), wide = this.x(end) - left;
       if (what === "thin" || wide < .5) continue;
       const path = new Path2D();
@@ -62,12 +61,12 @@ class Working {
 
 // The zones in numbers; they sum to the window. Dead zones apart by where they lie.
 function zoneRows(run) {
-  const half = Math.floor(run.ranks / 2), all = zones(run), sums = new Map();
+  const half = Math.floor(run.ranks / 2), sums = new Map();
   const names = {
     "burst": `burst: all ${run.ranks} ranks work`, "thin": "thin: some ranks idle", "at the start": `dead zone at the start (fill): ${half} or fewer work`,
     "in between": `dead zones in between: ${half} or fewer work`, "at the end": `dead zone at the end (drain): ${half} or fewer work`,
   };
-  for (const { what, begin, end } of all) {
+  for (const { what, begin, end } of zones(run)) {
     const place = what !== "dead zone" ? what : begin === 0 ? "at the start" : end >= run.window ? "at the end" : "in between";
     const sum = sums.get(place) ?? { time: 0, count: 0 };
     sums.set(place, { time: sum.time + end - begin, count: sum.count + 1 });
