@@ -1,6 +1,8 @@
 """What several tests need: the folder of third-party data, where it is there."""
 
 import json
+import subprocess
+import sys
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -48,3 +50,13 @@ def cli(capsys: pytest.CaptureFixture[str]) -> Callable[..., Ran]:
         return Ran(status, *capsys.readouterr())
 
     return run
+
+
+@pytest.fixture(scope="session")
+def published(shared: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The published tables of runs, in the form that ``validate`` reads: a folder with a CSV for each set."""
+    tool = Path(__file__).resolve().parents[1] / "benchmarks" / "planner" / "published.py"
+    folder = tmp_path_factory.mktemp("published")
+    source = shared / "data" / "throughput"
+    subprocess.run([sys.executable, tool, source, "--out", folder], check=True, capture_output=True)
+    return folder

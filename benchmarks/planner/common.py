@@ -10,7 +10,7 @@ from functools import cache
 
 from debubble.core.errors import InputError
 from debubble.estimate.hardware import read_hardware
-from debubble.estimate.read_model import FOLDER, read_model
+from debubble.estimate.read_model import FOLDER
 
 Cells = dict[str, str]
 _SIZE = re.compile(r"\d b\b")

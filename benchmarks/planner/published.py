@@ -1,8 +1,7 @@
-"""Published tables of training runs as tables of measured runs: ``python benchmarks/planner/published.py FOLDER --out DIR``.
+"""Published tables of runs in the form that ``debubble validate`` reads: ``python published.py FOLDER --out DIR``.
 
-Each CSV of FOLDER is known by its columns, whatever it is called, and written to DIR as one set or more in the form
-that ``debubble validate`` reads, with every row: what its source marks as doubtful stands in ``time_doubt``, and
-whatever else the source says of a row in ``note``.
+Each CSV of FOLDER is known by its columns, whatever it is called, and written to DIR as one set or more, with every
+row: what its source marks as doubtful is said in ``time_doubt``, and whatever else it says of a row in ``note``.
 """
 
 from __future__ import annotations

@@ -42,7 +42,9 @@ def _recipe(title: str, cells: Cells) -> Cells:
     return {
         "model": model,
         "gpu": gpu,
-        "group": " ".join([model, whole(cells, "n_layers") or "-", gpu, cells["gpus"], precision_of(cells.get("precision", ""))]),
+        "group": " ".join(
+            [model, whole(cells, "n_layers") or "-", gpu, cells["gpus"], precision_of(cells.get("precision", ""))]
+        ),
     }
 
 

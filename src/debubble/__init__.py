@@ -55,6 +55,7 @@ if TYPE_CHECKING:
     from .diagnosis.sliders import Sliders
     from .planning.factor_values import FactorValue
     from .planning.layer_profile import LayerProfile, PassTimes
+    from .planning.validate import LeftOut, SetScore, TakenAsUsual, Validation
     from .runner.annotate import annotate
     from .schedules.catalog import build
     from .schedules.listing import Catalog, CatalogRow, catalog
@@ -63,6 +64,7 @@ if TYPE_CHECKING:
     from .verbs.read import read
     from .verbs.run import run
     from .verbs.show import show
+    from .verbs.validate import validate
 
 # Where each public name lives; the imports above say the same to type checkers (a test holds the two together).
 _HOMES = {
@@ -141,6 +143,12 @@ _HOMES = {
         "LayerProfile",
         "PassTimes",
     ),
+    "planning.validate": (
+        "LeftOut",
+        "SetScore",
+        "TakenAsUsual",
+        "Validation",
+    ),
     "runner.annotate": ("annotate",),
     "schedules.catalog": ("build",),
     "schedules.listing": (
@@ -153,6 +161,7 @@ _HOMES = {
     "verbs.read": ("read",),
     "verbs.run": ("run",),
     "verbs.show": ("show",),
+    "verbs.validate": ("validate",),
 }
 _HOME = {name: module for module, names in _HOMES.items() for name in names}
 
@@ -177,6 +186,7 @@ __all__ = [
     "InputError",
     "Kind",
     "LayerProfile",
+    "LeftOut",
     "Link",
     "Observation",
     "Op",
@@ -193,12 +203,15 @@ __all__ = [
     "Result",
     "Schedule",
     "Sends",
+    "SetScore",
     "Shape",
     "Show",
     "Sliders",
     "Span",
     "SpanTime",
+    "TakenAsUsual",
     "Timeline",
+    "Validation",
     "Violation",
     "Window",
     "account",
@@ -217,6 +230,7 @@ __all__ = [
     "run",
     "show",
     "simulate",
+    "validate",
     "violations",
 ]
 

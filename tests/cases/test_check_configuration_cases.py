@@ -34,7 +34,7 @@ def test_c22_two_layers_not_assigned_and_heavy_stages_first(cases, capsys, near)
 
 
 def test_c22_makespans_of_each_split(cases, near):
-    from debubble.planning.uneven import judged
+    from debubble.planning.splits import judged
 
     given, expect = cases["C22"]["inputs"], cases["C22"]["expect"]
     for text, makespan in expect["makespan_layer_units"].items():

@@ -10,10 +10,8 @@ from debubble.core.errors import InputError
 from debubble.estimate.constants import GENERIC, Factor
 from debubble.estimate.hardware import cluster_of, read_hardware
 from debubble.estimate.read_model import read_model
-from debubble.planning.calibrate import calibrate
-from debubble.planning.measured import Row
-from debubble.planning.predict import predict
-from debubble.planning.priors import PRIOR
+from debubble.planning.calibrate import PRIOR, calibrate, predict
+from debubble.planning.runs import Run
 
 LAYOUTS = [
     Layout(tensor=8, data=8, microbatches=16),
@@ -26,7 +24,7 @@ LAYOUTS = [
 
 def rows_of(truth):
     model, cluster = read_model("llama3-8b"), cluster_of(read_hardware("H100"), 64)
-    rows = [Row(model, cluster, layout, ("one",), "made") for layout in LAYOUTS]
+    rows = [Run(model, cluster, layout, ("one",), "made") for layout in LAYOUTS]
     return [replace(row, seconds=s) for row, s in zip(rows, predict(rows, truth)[0], strict=True)]
 
 

@@ -16,11 +16,10 @@ from debubble.estimate.constants import GENERIC, Factor
 from debubble.estimate.hardware import cluster_of, read_hardware
 from debubble.estimate.model import transformer
 from debubble.estimate.read_model import read_model
+from debubble.planning.calibrate import PRIOR, predict, silent_factors
 from debubble.planning.calibrate_stages import StageRun, calibrate_stages
 from debubble.planning.judge import judge, simulated
-from debubble.planning.predict import predict
-from debubble.planning.priors import PRIOR, untold
-from debubble.planning.rows import Row
+from debubble.planning.runs import Run
 
 MODEL, CLUSTER = read_model("llama3-8b"), cluster_of(read_hardware("h100"), 64)
 LAYOUT = Layout(tensor=2, pipeline=4, data=8, microbatches=8, sequence=8192)
@@ -74,8 +73,8 @@ def test_what_a_run_does_not_tell_keeps_its_prior_and_is_named():
     run = run_of(Layout(pipeline=4, microbatches=8))
     silent = replace(run, costs=Costs(run.costs.durations, 0 * run.costs.transfers), outside=0.0)
     found = calibrate_stages([silent])
-    assert {"tensor", "data", "transfer", "memory"} < set(untold(found))
-    assert "kernels" not in untold(found)
+    assert {"tensor", "data", "transfer", "memory"} < set(silent_factors(found))
+    assert "kernels" not in silent_factors(found)
     assert found.data.error == pytest.approx(PRIOR["data"])
 
 
@@ -105,14 +104,14 @@ def test_one_slow_device_is_no_slow_machine():
 def test_steps_of_other_layouts_add_what_stages_do_not_tell():
     truth = replace(GENERIC, kernels=Factor(1.3), tensor=Factor(2.0))
     layouts = [Layout(tensor=t, data=64 // t, micro_batch=4, microbatches=2 * t, sequence=8192) for t in (2, 4, 8)]
-    rows = [Row(MODEL, CLUSTER, layout, (), "made") for layout in layouts]
+    rows = [Run(MODEL, CLUSTER, layout, (), "made") for layout in layouts]
     rows = [replace(row, seconds=s) for row, s in zip(rows, predict(rows, truth)[0], strict=True)]
     alone = run_of(Layout(pipeline=8, data=8, microbatches=8), kernels=1.3)
     both = calibrate_stages([alone], rows)
     assert both.rows == 3
     assert both.tensor.value == pytest.approx(2.0, rel=0.15)
-    assert "tensor" in untold(calibrate_stages([alone]))
-    assert "tensor" not in untold(both)
+    assert "tensor" in silent_factors(calibrate_stages([alone]))
+    assert "tensor" not in silent_factors(both)
 
 
 @pytest.mark.parametrize(

@@ -6,18 +6,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from debubble.config.layout import Layout
 from debubble.core.errors import InputError
 from debubble.estimate.constants import GENERIC, Factor
-from debubble.estimate.hardware import cluster_of, read_hardware
-from debubble.estimate.read_model import read_model
 from debubble.planning.calibration_file import read_calibration, written
-
-MODEL, CLUSTER = read_model("llama3-8b"), cluster_of(read_hardware("h100"), 8)
 
 
 def read(path):
-    return read_calibration(path, MODEL, CLUSTER, Layout())
+    return read_calibration(path)
 
 
 def saved(folder, text):

@@ -12,10 +12,12 @@ from debubble.core.errors import InputError
 from debubble.estimate.constants import GENERIC, Factor
 from debubble.estimate.hardware import cluster_of, read_hardware
 from debubble.estimate.read_model import read_model
+from debubble.planning.calibrate import calibrate
 from debubble.planning.calibration_file import read_calibration, written
 from debubble.planning.idle import enough, idle_share
 from debubble.planning.judge import judge
 from debubble.planning.rejected import LEGAL
+from debubble.planning.runs import Planned, read_runs
 from debubble.planning.search import search
 from debubble.planning.space import Choice, space
 from debubble.planning.verdict import about, expected_regret, more_devices, scaled
@@ -110,10 +112,17 @@ def test_expected_regret_is_the_mean_of_what_the_second_may_win(behind, band):
     assert expected_regret(behind, band) == pytest.approx(np.maximum(ahead, 0).mean(), abs=0.004)
 
 
+def calibration(path):
+    """As ``plan --calibrate`` reads it: saved factors, or a fit to rows."""
+    if path.suffix == ".toml":
+        return read_calibration(path)
+    return calibrate(read_runs(path, Planned(MODEL, EIGHT)).runs)
+
+
 def test_a_calibration_is_read_back_as_it_was_written(tmp_path):
     one = replace(GENERIC, kernels=Factor(1.25, 0.05), memory=Factor(0.9, 0.02), rows=4, source='a "b"', band=0.06)
     (tmp_path / "c.toml").write_text(written(one))
-    again = read_calibration(tmp_path / "c.toml", MODEL, EIGHT, Layout())
+    again = calibration(tmp_path / "c.toml")
     assert (again.rows, again.source, again.band) == (4, 'a "b"', 0.06)
     for name in ("kernels", "memory", "tensor"):
         before, after = getattr(one, name), getattr(again, name)
@@ -136,7 +145,7 @@ def test_rows_measured_on_a_cluster_half_as_fast_calibrate_to_half_the_speed(tmp
         seconds = judge(MODEL, EIGHT, layout, slow).step / 1e9
         lines.append(f"{tensor},{pipeline},{data},{size},32,8192,{seconds}")
     (tmp_path / "rows.csv").write_text("\n".join(lines))
-    fitted = read_calibration(tmp_path / "rows.csv", MODEL, EIGHT, Layout())
+    fitted = calibration(tmp_path / "rows.csv")
     assert fitted.kernels.value == pytest.approx(2.0, rel=0.15)
     assert fitted.band < GENERIC.band
 
@@ -155,7 +164,7 @@ def test_rows_measured_on_a_cluster_half_as_fast_calibrate_to_half_the_speed(tmp
 def test_broken_calibrations_say_each_fault(tmp_path, name, text, faults):
     (tmp_path / name).write_text(text)
     with pytest.raises(InputError) as error:
-        read_calibration(tmp_path / name, MODEL, EIGHT, Layout())
+        calibration(tmp_path / name)
     assert len(error.value.faults) == faults
 
 

@@ -16,9 +16,9 @@ from debubble.frameworks.backends import BACKENDS
 from debubble.frameworks.setup import Setup
 from debubble.frameworks.torch_pipelining import SCHEDULES
 from debubble.frameworks.unsupported import unsaid
-from debubble.planning.candidates import candidate_splits, head_in_layers, lighter_end, lighter_start
 from debubble.planning.launch import chunks_of, sizes_of, unlaunchable, unsuited
 from debubble.planning.space import Choice, space
+from debubble.planning.splits import candidate_splits, head_in_layers, lighter_end, lighter_start
 from debubble.schedules.catalog import CATALOG, build
 
 H100 = read_hardware("h100")

@@ -1,10 +1,8 @@
 """Published runs that finished are legal by our rules: three thousand rows of measured tables, none refused."""
 
-import pytest
-
 from debubble.frameworks.backends import BACKENDS
 from debubble.frameworks.setup import Setup
-from debubble.planning.measured import tables_in
+from debubble.planning.runs import read_runs
 
 OF_NANOTRON = {"ultrascale clean"}
 
@@ -32,17 +30,10 @@ def setup_of(row, nanotron: bool) -> Setup:
     return Setup(**said, **more, sequence=layout.sequence, global_batch=layout.global_batch, switches=frozenset(on))
 
 
-@pytest.fixture(scope="module")
-def tables(shared):
-    folder = shared / "data" / "throughput"
-    if not folder.is_dir():
-        pytest.skip("no measured tables")
-    return dict(tables_in(folder))
-
-
-def test_no_run_that_finished_is_refused(tables):
+def test_no_run_that_finished_is_refused(published):
     judged = 0
-    for name, rows in tables.items():
+    for path in published.glob("*.csv"):
+        name, rows = path.stem, read_runs(path).runs
         backend = BACKENDS["nanotron" if name in OF_NANOTRON else "nemo"]
         for row in (row for row in rows if row.seconds):
             judged += 1

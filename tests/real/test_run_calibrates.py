@@ -43,7 +43,7 @@ def test_a_recording_calibrates_the_planner_to_its_own_stages(cli, tmp_path):
     model, cluster = read_model(str(files["model"])), cluster_of(read_hardware(str(files["host"])), 2)
     layout = Layout(pipeline=2, microbatches=4, sequence=32)
     measured = slots(stage_costs(summarise(read_recording(tmp_path / "recorded"))))
-    calibrated = read_calibration(files["factors"], model, cluster, layout)
+    calibrated = read_calibration(files["factors"])
     before, after = (
         slots(simulated(model, cluster, layout, factors)[1])[: len(measured)] for factors in (GENERIC, calibrated)
     )

@@ -179,7 +179,7 @@ def _room(asked: Asked, checked: Checked) -> tuple[str, ...]:
     from ..estimate.hardware import cluster_of, read_hardware
     from ..estimate.read_model import read_model
     from ..frameworks.to_layout import laid_out
-    from ..planning.recompute_need import room_without_recompute
+    from ..planning.verdict import room_without_recompute
 
     layout = laid_out(checked.backend, checked.setup)
     device = read_hardware(asked.gpu)

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from ..estimate.hardware import Cluster
     from ..estimate.model import Model
     from ..planning.calibrate_stages import StageRun
-    from ..planning.measured import Row
+    from ..planning.runs import Run
 
 WARM_UP = 1  # first steps that are left out
 FAR = 2.0  # times the estimate; beyond it a run is hardly of this model, layout and device
@@ -34,31 +34,29 @@ def calibration_of(said: dict[str, Any], model: Model, cluster: Cluster, base: L
         InputError: what cannot be read, or saved factors beside other files.
     """
     from ..planning.calibrate import calibrate
-    from ..planning.calibration_file import measured_rows, read_calibration
+    from ..planning.calibration_file import read_calibration
 
     paths: tuple[str, ...] = said["calibrate"]
     saved = [path for path in paths if path.lower().endswith(".toml")]
     if saved and len(paths) > 1:
         raise InputError(Fault(saved[0], "factors that were saved stand alone", "give it alone, or rows and logs"))
     if saved:
-        return read_calibration(Path(saved[0]), model, cluster, base)
+        return read_calibration(Path(saved[0]))
     traces = [path for path in map(Path, paths) if _is_trace(path)]
     if said["launched"] and not traces:
         raise InputError(Fault("--launched", "it says how recordings and traces were launched", "leave it out"))
-    rows = [
-        row
-        for path in map(Path, paths)
-        if path not in traces
-        for row in (
-            [_of_log(path, model, cluster, base)] if _is_log(path) else measured_rows(path, model, cluster, base)
-        )
-    ]
+    rows: list[Run] = []
+    for path in map(Path, paths):
+        if path not in traces and _is_log(path):
+            rows.append(_of_log(path, model, cluster, base))
+        elif path not in traces:
+            rows += _of_table(path, model, cluster, base)
     if not traces:
         return calibrate(rows, ", ".join(paths))
     return _with_stages([_of_trace(path, said, model, cluster, base) for path in traces], rows, ", ".join(paths))
 
 
-def _with_stages(runs: list[StageRun], rows: list[Row], source: str) -> Calibration:
+def _with_stages(runs: list[StageRun], rows: list[Run], source: str) -> Calibration:
     from ..planning.calibrate_stages import calibrate_stages
 
     found = calibrate_stages(runs, rows, source)
@@ -103,6 +101,18 @@ def _of_trace(path: Path, said: dict[str, Any], model: Model, cluster: Cluster, 
     )
 
 
+def _of_table(path: Path, model: Model, cluster: Cluster, base: Layout) -> tuple[Run, ...]:
+    """The runs of a CSV; those that cannot be used are said."""
+    from ..planning.runs import Planned, read_runs
+
+    table = read_runs(path, Planned(model, cluster, base))
+    if not table.runs:
+        raise InputError(*(Fault(f"{path.name}: {rows} rows", why, "correct them") for why, rows in table.left_out))
+    for why, rows in table.left_out:
+        warn(f"{path.name}: {rows} rows left out: {why}")
+    return table.runs
+
+
 def _is_log(path: Path) -> bool:
     from ..readers.steplog import is_log
     from ..readers.stream import first_bytes
@@ -111,13 +121,13 @@ def _is_log(path: Path) -> bool:
     return path.suffix.lower() != ".csv" and is_log(first_bytes(path, HEAD))
 
 
-def _of_log(path: Path, model: Model, cluster: Cluster, base: Layout) -> Row:
+def _of_log(path: Path, model: Model, cluster: Cluster, base: Layout) -> Run:
     """The layout from the arguments that a log begins with, the step from the median of its steps."""
     import numpy as np
 
     from ..frameworks.megatron import MEGATRON
     from ..frameworks.to_layout import laid_out
-    from ..planning.measured import Row
+    from ..planning.runs import Run
     from ..readers.steplog import read_steps
     from .log_head import setup_of_log
     from .plan_launched import refuse_other_model
@@ -131,4 +141,4 @@ def _of_log(path: Path, model: Model, cluster: Cluster, base: Layout) -> Row:
     refuse_other_model(MEGATRON, setup, model, str(path))
     layout = laid_out(MEGATRON, setup, base)
     seconds = float(np.median(steps[WARM_UP:] if len(steps) > 2 * WARM_UP else steps))
-    return Row(model, replace(cluster, gpus=layout.gpus), layout, (), str(path), seconds=seconds)
+    return Run(model, replace(cluster, gpus=layout.gpus), layout, (), str(path), seconds=seconds)

@@ -9,7 +9,7 @@ from ..verbs.needs import needed, unused
 from .console import say
 
 if TYPE_CHECKING:
-    from ..planning.uneven import Split
+    from ..planning.splits import Split
 
 SHOWN = 10
 MOST_OPS = 100_000  # of one split
@@ -18,7 +18,7 @@ _OTHERS = ("model", "gpu", "gpus", "global_batch", "rampup", "emit", "calibrate"
 
 def plan_split(said: dict[str, Any], *, as_json: bool) -> int:
     """Print splits of weighted blocks, shortest first, for each number of micro-batches."""
-    from ..planning.uneven import best_splits, judged, lightest
+    from ..planning.splits import best_splits, judged, lightest
 
     needed(said, "pipeline", "microbatches")
     unused(said, *_OTHERS, why="blocks and their weights are all that a split is made of")

@@ -199,20 +199,20 @@ def _title(asked: Planned) -> str:
 
 def _calibrated(calibration: Calibration) -> list[str]:
     """Each factor with its uncertainty, and of which ones nothing was learned."""
-    from ..planning.priors import untold
+    from ..planning.calibrate import silent_factors
 
     shown = (f"{n} {float(f.value):.2f} ± {float(f.error):.2f}" for n, f in calibration.factors().items())
     rows = f"{calibration.rows} rows of " if calibration.rows else ""
     lines = [f"calibrated on {rows}{calibration.source}: {', '.join(shown)}"]
-    silent = untold(calibration)
+    silent = silent_factors(calibration)
     return lines + ([f"that says next to nothing of {', '.join(silent)}: as uncertain as before"] if silent else [])
 
 
 def factors_of(calibration: Calibration) -> dict[str, Any]:
     """Source and factors of a calibration, as every verb prints them with ``--json``."""
-    from ..planning.priors import untold
+    from ..planning.calibrate import silent_factors
 
-    silent = untold(calibration)
+    silent = silent_factors(calibration)
     factors = {
         name: {"value": float(factor.value), "error": float(factor.error), "told": name not in silent}
         for name, factor in calibration.factors().items()

@@ -19,8 +19,8 @@ from ..estimate.layer import layer_time
 from ..estimate.model import Attention, Experts, FeedForward, Kind, LatentAttention, Mixer, Model
 from ..estimate.setting import Setting
 from ..estimate.stages import embedding_time, head_time
+from .calibrate import MEMORY_PRIOR, PRIOR, corrected
 from .posterior import one_by_one, posterior
-from .priors import MEMORY_PRIOR, PRIOR, corrected
 
 Column = NDArray[np.float64]
 

@@ -26,12 +26,10 @@ from ..core.op import Kind
 from ..estimate.constants import GENERIC, Calibration
 from ..estimate.hardware import Cluster
 from ..estimate.model import Model
-from .calibrate import band_of, likeliest, memory_of, steps_of
+from .calibrate import NOISE, PRIOR, band_of, corrected, likeliest, memory_of, predict, steps_of
 from .judge import SECOND, judge, simulated
 from .posterior import linear, one_by_one
-from .predict import predict
-from .priors import NOISE, PRIOR, corrected
-from .rows import Row
+from .runs import Run
 
 Column = NDArray[np.float64]
 
@@ -94,7 +92,7 @@ class _Held:
         return found
 
 
-def calibrate_stages(runs: Sequence[StageRun], rows: Sequence[Row] = (), source: str = "") -> Calibration:
+def calibrate_stages(runs: Sequence[StageRun], rows: Sequence[Run] = (), source: str = "") -> Calibration:
     """Fit the factors to measured stages, and to measured steps beside them.
 
     Args:
@@ -120,7 +118,7 @@ def calibrate_stages(runs: Sequence[StageRun], rows: Sequence[Row] = (), source:
     prior[kernels] = max(prior[kernels], abs(start[kernels]))  # a device that is off as a whole is so in them first
     found = likeliest(one_by_one(predicted), (target, noise), prior, start)
     whole = np.concatenate([*(one.part == 0 for one in held), np.ones(len(timed), np.bool_)])  # slots, and steps
-    like = [*timed, *(Row(run.model, run.cluster, run.layout, (), run.source) for run in runs)]
+    like = [*timed, *(Run(run.model, run.cluster, run.layout, (), run.source) for run in runs)]
     band = band_of(found, found.off[whole], linear(steps_of(like), found.at)[1])
     fitted = corrected(found.at, found.errors)
     return replace(fitted, memory=memory_of(rows), rows=len(timed), source=source, band=band)

@@ -12,7 +12,7 @@ from ..frameworks.rules import sizes
 from ..frameworks.setup import Backend, Breach, Setup, Sizes
 from .idle import enough, exact
 from .nearest_legal import Alternative, alternatives, idle_of
-from .uneven import MOST, best_splits, judged
+from .splits import MOST, best_splits, judged
 
 ENOUGH = 0.10  # idle share that is worth a warning above
 MOST_SIMULATED = 40_000  # ops of a split that is simulated for a remedy

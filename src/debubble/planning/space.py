@@ -16,9 +16,9 @@ from ..core.errors import Fault, InputError
 from ..estimate.hardware import Cluster
 from ..estimate.model import Model
 from ..frameworks.setup import Backend
-from .candidates import candidate_splits
 from .launch import LOOPED, chunks_of, sizes_of, unlaunchable, unsuited
 from .rejected import Rejected
+from .splits import candidate_splits
 
 USUAL = ("1f1b", "interleaved", "zb-h1", "zb-v")
 MOST_CHUNKS = 12

@@ -1,37 +1,207 @@
-"""Validation: how far the planner is from measured tables, without and with calibration, beside a constant MFU."""
+"""Validation: how far the planner is from tables of measured runs, as it is and calibrated, beside a constant MFU."""
 
 from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Sequence
-from dataclasses import dataclass, fields
+from dataclasses import asdict, dataclass, field, fields
+from typing import ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
 
-from .calibrate import calibrate
-from .predict import constant_mfu, predict
-from .rows import Row
+from ..core.results import SPARSE, Result
+from ..estimate.constants import GENERIC
+from ..estimate.count import flops_per_token
+from .calibrate import calibrate, predict
+from .runs import Run, RunTable
 
 Column = NDArray[np.float64]
 
 DRAWS = 20
-ROWS = 5  # that each draw calibrates on
+DRAWN = 5  # runs that each draw calibrates on
 SEED = 0
-SMALLEST_GROUP = 5  # rows that a group needs to be ranked
+SMALLEST_GROUP = 5  # runs that a group needs to be ranked
+CONSTANT_MFU = 0.45  # of the line that a planner must beat
+SURE = 0.98  # precision at which the recall of failures is printed too
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SetScore:
+    """One table of measured runs held against the planner; None if it cannot say.
+
+    Args:
+        name: of the set.
+        rows: with a step time that is to be trusted.
+        mape_percent: mean of |predicted / measured - 1|.
+        mape_after_scale_percent: the same after the best single factor for the set.
+        bias_ratio: median of predicted / measured.
+        spearman: mean rank correlation within groups.
+        top1_regret_percent: measured step of the layout ranked first over the best of its group, mean over groups.
+        interval_coverage_share: of the rows, how many lie within one standard deviation of the planner's own error.
+        calibrated_mape_percent: like the figures above, the mean over 20 draws of 5 rows, tested on the others.
+        calibrated_mape_after_scale_percent: likewise.
+        calibrated_bias_ratio: likewise.
+        calibrated_spearman: likewise.
+        calibrated_top1_regret_percent: likewise.
+        constant_mfu_mape_percent: like the figures above, of steps at one utilisation for all.
+        constant_mfu_mape_after_scale_percent: likewise.
+        constant_mfu_bias_ratio: likewise.
+        constant_mfu_spearman: likewise.
+        constant_mfu_top1_regret_percent: likewise.
+        ran_rows: that ran, whatever is said of their time.
+        ran_called_too_large_share: of them, how many the planner gives more bytes than their device has.
+        out_of_memory_rows: that failed or ran out of memory.
+        out_of_memory_recall_share: of them, how many are called too large; layouts that both ran and failed left out.
+        out_of_memory_precision_share: of what is called too large, how many failed.
+        memory_rows: that print a peak.
+        memory_median_error_percent: median of |predicted / printed - 1|.
+        memory_mape_percent: mean of it.
+        memory_mape_after_scale_percent: the same after one factor, the median ratio.
+        memory_median_ratio: predicted over printed after a factor from 5 other rows, mean over draws.
+        calibrated_out_of_memory_recall_share: after that factor.
+        calibrated_out_of_memory_precision_share: after that factor.
+        recall_at_98_percent_precision_share: the largest recall of any one limit beyond which 98 % failed.
+        left_out: rows that cannot be predicted, by reason; and those whose time is not to be trusted.
+        taken_as_usual: columns that are unknown in so many rows.
+        unknown_columns: that mean nothing here.
+    """
+
+    name: str
+    rows: int
+    mape_percent: float | None
+    mape_after_scale_percent: float | None
+    bias_ratio: float | None
+    spearman: float | None
+    top1_regret_percent: float | None
+    interval_coverage_share: float | None
+    calibrated_mape_percent: float | None
+    calibrated_mape_after_scale_percent: float | None
+    calibrated_bias_ratio: float | None
+    calibrated_spearman: float | None
+    calibrated_top1_regret_percent: float | None
+    constant_mfu_mape_percent: float | None
+    constant_mfu_mape_after_scale_percent: float | None
+    constant_mfu_bias_ratio: float | None
+    constant_mfu_spearman: float | None
+    constant_mfu_top1_regret_percent: float | None
+    ran_rows: int
+    ran_called_too_large_share: float | None
+    out_of_memory_rows: int
+    out_of_memory_recall_share: float | None
+    out_of_memory_precision_share: float | None
+    memory_rows: int
+    memory_median_error_percent: float | None
+    memory_mape_percent: float | None = field(metadata=SPARSE)
+    memory_mape_after_scale_percent: float | None = field(metadata=SPARSE)
+    memory_median_ratio: float | None = field(metadata=SPARSE)
+    calibrated_out_of_memory_recall_share: float | None = field(metadata=SPARSE)
+    calibrated_out_of_memory_precision_share: float | None = field(metadata=SPARSE)
+    recall_at_98_percent_precision_share: float | None = field(metadata=SPARSE)
+    left_out: tuple[LeftOut, ...]
+    taken_as_usual: tuple[TakenAsUsual, ...]
+    unknown_columns: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class LeftOut:
+    """So many rows that are left out for a reason."""
+
+    reason: str
+    rows: int
+
+
+@dataclass(frozen=True, slots=True)
+class TakenAsUsual:
+    """A column that is unknown in so many rows, and was taken as it usually is."""
+
+    column: str
+    rows: int
+
+
+@dataclass(frozen=True, slots=True)
+class ScoredRun:
+    """A run, predicted beside measured; 0 for what was not measured.
+
+    Args:
+        set: its table.
+        run: what was measured.
+        step_seconds: predicted.
+        peak_bytes: predicted.
+    """
+
+    set: str
+    run: Run
+    step_seconds: float
+    peak_bytes: float
+
+
+@dataclass(frozen=True, slots=True, eq=False, repr=False, kw_only=True)
+class Validation(Result):
+    """Tables of measured runs held against the planner.
+
+    Args:
+        sets: one a table.
+        evidence: ``estimated``.
+    """
+
+    schema: ClassVar[str] = "validate/2"
+
+    sets: tuple[SetScore, ...]
+    evidence: str = "estimated"
+
+
+def validate(tables: Sequence[RunTable]) -> tuple[Validation, list[ScoredRun]]:
+    """Score each table by itself, and every run of all. Nothing is fitted on rows that are tested."""
+    scored: list[ScoredRun] = []
+    sets = []
+    for table in tables:
+        seconds, peaks = predict(table.runs)
+        rows = zip(table.runs, seconds.tolist(), peaks.tolist(), strict=True)
+        scored += [ScoredRun(table.name, run, step, peak) for run, step, peak in rows]
+        sets.append(_scored(table, seconds, peaks))
+    return Validation(sets=tuple(sets)), scored
+
+
+def _scored(table: RunTable, seconds: Column, peaks: Column) -> SetScore:
+    is_timed = np.array([is_to_be_trusted(run) for run in table.runs], np.bool_)
+    timed = [run for run in table.runs if is_to_be_trusted(run)]
+    doubts: dict[str, int] = dict(table.left_out)
+    for run in table.runs:
+        if run.time_doubt and run.status == "ok":
+            doubts[run.time_doubt] = doubts.get(run.time_doubt, 0) + 1
+    figures: dict[str, float | None] = dict.fromkeys(_FIGURES)
+    calibrated, line = dict(figures), dict(figures)
+    covered = None
+    if timed:
+        predicted = seconds[is_timed]
+        figures = asdict(errors(timed, predicted))
+        line = asdict(errors(timed, constant_mfu(timed)))
+        covered = coverage(timed, predicted, GENERIC.band)
+    if len(timed) > 2 * DRAWN:
+        calibrated = asdict(calibrated_errors(timed))
+    return SetScore(
+        name=table.name,
+        rows=len(timed),
+        interval_coverage_share=covered,
+        **figures,  # type: ignore[arg-type]  # the figures of ``Errors`` by their names
+        **{f"calibrated_{name}": value for name, value in calibrated.items()},  # type: ignore[arg-type]
+        **{f"constant_mfu_{name}": value for name, value in line.items()},  # type: ignore[arg-type]
+        **asdict(memory_errors(table.runs, peaks)),
+        left_out=tuple(LeftOut(*each) for each in doubts.items()),
+        taken_as_usual=tuple(TakenAsUsual(*each) for each in table.taken_as_usual),
+        unknown_columns=table.unknown_columns,
+    )
+
+
+def is_to_be_trusted(run: Run) -> bool:
+    """Whether a run finished with a step time that its source stands by."""
+    return run.status == "ok" and run.seconds > 0 and not run.time_doubt
 
 
 @dataclass(frozen=True, slots=True)
 class Errors:
-    """How predictions of a set compare with what was measured; None where the set cannot say.
-
-    Args:
-        mape_percent: mean of |predicted / measured - 1|.
-        mape_after_scale_percent: the same after the best single factor for the set.
-        bias_ratio: median of predicted / measured.
-        spearman: mean rank correlation within groups of equal model, devices and batch.
-        top1_regret_percent: measured step of the layout ranked first over the best of its group, mean over groups.
-    """
+    """How predictions of steps compare with what was measured: see ``SetScore``."""
 
     mape_percent: float
     mape_after_scale_percent: float
@@ -40,61 +210,14 @@ class Errors:
     top1_regret_percent: float | None
 
 
-@dataclass(frozen=True, slots=True)
-class Memory:
-    """How predicted peaks compare, and whether failures are told apart.
-
-    Args:
-        rows: with a printed peak.
-        mape_percent: mean of |predicted / printed - 1|.
-        mape_after_scale_percent: after one factor, the median ratio.
-        median_ratio: predicted over printed, after a factor from ``ROWS`` other rows, mean over draws.
-        failures: rows that failed, layouts that both failed and ran left out.
-        recall: of the failures, how many are predicted beyond the device's memory, after that factor; mean over draws.
-        precision: of the rows predicted beyond it, how many failed.
-        recall_at_98: the largest recall of any one limit at which 98 % of what lies beyond it failed.
-    """
-
-    rows: int
-    mape_percent: float
-    mape_after_scale_percent: float
-    median_ratio: float
-    failures: int
-    recall: float | None
-    precision: float | None
-    recall_at_98: float | None
+_FIGURES = tuple(each.name for each in fields(Errors))
 
 
-@dataclass(frozen=True, slots=True)
-class Score:
-    """One set: errors of the generic model, of the calibrated one on unseen rows, and of a constant MFU."""
-
-    name: str
-    rows: int
-    generic: Errors
-    calibrated: Errors | None
-    constant_mfu: Errors
-    memory: Memory | None
-
-
-def validate(name: str, rows: Sequence[Row]) -> Score:
-    """Score one set."""
-    timed = [row for row in rows if row.status == "ok" and row.seconds > 0]
-    return Score(
-        name,
-        len(timed),
-        errors(timed, predict(timed)[0]),
-        _calibrated(timed) if len(timed) > 2 * ROWS else None,
-        errors(timed, constant_mfu(timed)),
-        memory_errors(rows),
-    )
-
-
-def errors(rows: Sequence[Row], predicted: Column) -> Errors:
+def errors(runs: Sequence[Run], predicted: Column) -> Errors:
     """Compare predicted seconds with measured ones."""
-    measured = np.array([row.seconds for row in rows])
+    measured = np.array([run.seconds for run in runs])
     ratio = predicted / measured
-    groups = _groups(rows)
+    groups = _groups(runs)
     ranked = [_spearman(predicted[group], measured[group]) for group in groups]
     regret = [_regret(predicted[group], measured[group]) for group in groups]
     return Errors(
@@ -106,16 +229,17 @@ def errors(rows: Sequence[Row], predicted: Column) -> Errors:
     )
 
 
-def _groups(rows: Sequence[Row]) -> list[NDArray[np.int64]]:
-    found = defaultdict(list)
-    for position, row in enumerate(rows):
-        found[row.group].append(position)
-    return [np.array(group) for group in found.values() if len(group) >= SMALLEST_GROUP]
+def _groups(runs: Sequence[Run]) -> list[NDArray[np.int64]]:
+    """Positions of the runs of each group that is large enough to be ranked."""
+    groups = defaultdict(list)
+    for position, run in enumerate(runs):
+        groups[run.group].append(position)
+    return [np.array(group) for group in groups.values() if len(group) >= SMALLEST_GROUP]
 
 
 def _after_scale(ratio: Column) -> float:
-    """Smallest mean of |s x ratio - 1| over all factors s: it lies where some row becomes exact."""
-    return float(min(np.abs(ratio / one - 1).mean() for one in ratio))
+    """Smallest mean of |s x ratio - 1| over all factors s: it lies at one that makes some row exact."""
+    return float(min(np.abs(ratio / exact - 1).mean() for exact in ratio))
 
 
 def _ranks(values: Column) -> Column:
@@ -127,6 +251,7 @@ def _ranks(values: Column) -> Column:
 
 
 def _spearman(predicted: Column, measured: Column) -> float:
+    """Correlation of ranks; 0 if either ranks nothing."""
     a, b = _ranks(predicted), _ranks(measured)
     if not a.std() or not b.std():
         return 0.0
@@ -139,16 +264,23 @@ def _regret(predicted: Column, measured: Column) -> float:
     return float(measured[first].mean() / measured.min() - 1)
 
 
-def _calibrated(rows: Sequence[Row]) -> Errors:
-    """Mean errors over draws: each calibrates on some rows and is tested on the rest."""
+def coverage(runs: Sequence[Run], predicted: Column, band: float) -> float:
+    """Share of the runs whose measured step is within a relative error of the predicted one."""
+    measured = np.array([run.seconds for run in runs])
+    return float((np.abs(measured / predicted - 1) <= band).mean())
+
+
+def calibrated_errors(runs: Sequence[Run]) -> Errors:
+    """Mean errors over draws: each calibrates on some runs and is tested on the others."""
     random = np.random.default_rng(SEED)
-    found = []
+    draws = []
     for _ in range(DRAWS):
-        chosen = set(random.choice(len(rows), ROWS, replace=False).tolist())
-        known = [rows[i] for i in sorted(chosen)]
-        rest = [row for i, row in enumerate(rows) if i not in chosen]
-        found.append(errors(rest, predict(rest, calibrate(known))[0]))
-    return Errors(*(_mean([getattr(e, f.name) for e in found]) for f in fields(Errors)))  # type: ignore[arg-type]
+        chosen = set(random.choice(len(runs), DRAWN, replace=False).tolist())
+        known = [runs[i] for i in sorted(chosen)]
+        others = [run for i, run in enumerate(runs) if i not in chosen]
+        draws.append(errors(others, predict(others, calibrate(known))[0]))
+    means = {name: _mean([getattr(draw, name) for draw in draws]) for name in _FIGURES}
+    return Errors(**means)  # type: ignore[arg-type]  # by the same names
 
 
 def _mean(values: Sequence[float | None]) -> float | None:
@@ -156,47 +288,104 @@ def _mean(values: Sequence[float | None]) -> float | None:
     return float(np.mean(known)) if known else None
 
 
-def memory_errors(rows: Sequence[Row]) -> Memory | None:
-    """Compare predicted peaks with printed ones, and failures with layouts that ran; None without printed peaks."""
-    ran = [row for row in rows if row.memory > 0 and row.status in ("ok", "suspect")]
-    if len(ran) <= 2 * ROWS:
-        return None
-    ratio = predict(ran)[1] / np.array([row.memory for row in ran])
-    labelled, failed = _failures(rows)
-    peak = predict(labelled)[1] if failed.any() else np.zeros(0)
-    room = np.array([row.cluster.device.memory for row in labelled])
+def constant_mfu(runs: Sequence[Run]) -> Column:
+    """Seconds of a step at one model FLOP utilisation for all, full recomputation counted as a third more work."""
+    steps = []
+    for run in runs:
+        layout = run.layout
+        work = flops_per_token(run.model, layout.sequence) * layout.sequence * layout.global_batch
+        again = 4 / 3 if layout.recompute == "full" else 1.0
+        peak = run.cluster.device.peak(layout.precision)
+        steps.append(work * again / (layout.gpus * peak * CONSTANT_MFU))
+    return np.array(steps)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MemoryErrors:
+    """How predicted peaks compare with printed ones, and whether failures are told apart: see ``SetScore``."""
+
+    ran_rows: int
+    ran_called_too_large_share: float | None
+    out_of_memory_rows: int
+    out_of_memory_recall_share: float | None
+    out_of_memory_precision_share: float | None
+    memory_rows: int
+    memory_median_error_percent: float | None = None
+    memory_mape_percent: float | None = None
+    memory_mape_after_scale_percent: float | None = None
+    memory_median_ratio: float | None = None
+    calibrated_out_of_memory_recall_share: float | None = None
+    calibrated_out_of_memory_precision_share: float | None = None
+    recall_at_98_percent_precision_share: float | None = None
+
+
+def memory_errors(runs: Sequence[Run], peaks: Column) -> MemoryErrors:
+    """Compare predicted peaks with printed ones, and with who ran and who ran out."""
+    room = np.array([run.cluster.device.memory for run in runs])
+    ran = np.array([run.status == "ok" for run in runs], np.bool_)
+    certain, failed = _certain(runs)
+    fullness = peaks[certain] / room[certain]
+    recall, precision = _told_apart(fullness > 1, failed)
+    printed = np.array([run.memory for run in runs])
+    sized = (printed > 0) & ran
+    scores = {
+        "ran_rows": int(ran.sum()),
+        "ran_called_too_large_share": float((peaks[ran] > room[ran]).mean()) if ran.any() else None,
+        "out_of_memory_rows": int(failed.sum()),
+        "out_of_memory_recall_share": recall,
+        "out_of_memory_precision_share": precision,
+        "memory_rows": int(sized.sum()),
+    }
+    if sized.any():
+        scores |= _peak_errors(peaks[sized] / printed[sized])
+    if sized.sum() > 2 * DRAWN:
+        scores |= _after_a_factor(peaks[sized] / printed[sized], fullness, failed)
+    return MemoryErrors(**scores)  # type: ignore[arg-type]  # by the same names
+
+
+def _peak_errors(ratio: Column) -> dict[str, float | None]:
+    """Errors of predicted over printed peaks."""
+    return {
+        "memory_median_error_percent": 100 * float(np.median(np.abs(ratio - 1))),
+        "memory_mape_percent": 100 * float(np.abs(ratio - 1).mean()),
+        "memory_mape_after_scale_percent": 100 * float(np.abs(ratio / np.median(ratio) - 1).mean()),
+    }
+
+
+def _after_a_factor(ratio: Column, fullness: Column, failed: NDArray[np.bool_]) -> dict[str, float | None]:
+    """Means over draws of a factor on memory from a few printed peaks."""
     random = np.random.default_rng(SEED)
-    found = []
+    medians, recalls, precisions = [], [], []
     for _ in range(DRAWS):
-        chosen = random.choice(len(ran), ROWS, replace=False)
+        chosen = random.choice(len(ratio), DRAWN, replace=False)
         factor = 1 / np.median(ratio[chosen])
-        rest = np.delete(ratio, chosen)
-        beyond = peak * factor > room if failed.any() else np.zeros(0, bool)
-        found.append((float(np.median(rest * factor)), *_told_apart(beyond, failed)))
-    middle, recall, precision = (_mean(column) for column in zip(*found, strict=True))
-    return Memory(
-        len(ran),
-        100 * float(np.abs(ratio - 1).mean()),
-        100 * float(np.abs(ratio / np.median(ratio) - 1).mean()),
-        middle or 0.0,
-        int(failed.sum()),
-        recall,
-        precision,
-        _recall_at(0.98, peak / room if failed.any() else peak, failed),
-    )
+        medians.append(float(np.median(np.delete(ratio, chosen) * factor)))
+        recall, precision = _told_apart(fullness * factor > 1, failed)
+        recalls.append(recall)
+        precisions.append(precision)
+    return {
+        "memory_median_ratio": _mean(medians),
+        "calibrated_out_of_memory_recall_share": _mean(recalls),
+        "calibrated_out_of_memory_precision_share": _mean(precisions),
+        "recall_at_98_percent_precision_share": _recall_at(SURE, fullness, failed),
+    }
 
 
-def _failures(rows: Sequence[Row]) -> tuple[list[Row], NDArray[np.bool_]]:
-    """One row a layout that always ran or always failed, and which of them failed."""
-    seen: dict[object, tuple[Row, set[bool]]] = {}
-    for row in rows:
-        bare = (row.model, row.cluster.device.name, row.layout)
-        seen.setdefault(bare, (row, set()))[1].add(row.status not in ("ok", "suspect"))
-    certain = [(row, states == {True}) for row, states in seen.values() if len(states) == 1]
-    return [row for row, _ in certain], np.array([failed for _, failed in certain], bool)
+def _certain(runs: Sequence[Run]) -> tuple[NDArray[np.int64], NDArray[np.bool_]]:
+    """Positions of one run for each layout that always ran or always failed, and which of them failed."""
+    first: dict[object, int] = {}
+    states: dict[object, set[bool]] = defaultdict(set)
+    for position, run in enumerate(runs):
+        bare = (run.model, run.cluster.device.name, run.layout)
+        first.setdefault(bare, position)
+        states[bare].add(run.status != "ok")
+    certain = [bare for bare in first if len(states[bare]) == 1]
+    positions = np.array([first[bare] for bare in certain], np.int64)
+    return positions, np.array([states[bare] == {True} for bare in certain], np.bool_)
 
 
 def _told_apart(beyond: NDArray[np.bool_], failed: NDArray[np.bool_]) -> tuple[float | None, float | None]:
+    """Recall and precision of failures; None if nothing failed."""
     if not failed.any():
         return None, None
     hits = int((beyond & failed).sum())

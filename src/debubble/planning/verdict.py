@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import pairwise
 from math import erf, exp, pi, sqrt
 
-from ..config.layout import Plan
+from ..config.layout import Layout, Plan, columns
+from ..estimate.hardware import Cluster
 from ..estimate.model import Model
-from .candidates import head_in_layers
 from .idle import enough, least_microbatches
-from .recompute_need import SPARE
+from .screen import screen
 from .search import Found
+from .splits import head_in_layers
 
+SPARE = 0.9  # share of a device's memory that an estimate may fill: published peaks lie within 10 % of ours
 ENOUGH = 0.10  # idle share that a batch should stay under
 SECOND = 1e9  # nanoseconds
 BILLION = 1e9
@@ -171,3 +173,16 @@ def expected_regret(behind: float, band: float) -> float:
         return 0.0
     at = behind / band
     return band * exp(-at * at / 2) / sqrt(2 * pi) - behind * (1 - (1 + erf(at / sqrt(2))) / 2)
+
+
+def room_without_recompute(model: Model, cluster: Cluster, layout: Layout) -> str:
+    """A sentence if less recomputation would fit into the device too; empty if it would not."""
+    ways = [replace(layout, recompute=mode) for mode in ("none", "selective", "full")]
+    peaks = screen(model, cluster, columns(ways, model.layers)).peak_bytes.tolist()
+    for way, peak in zip(ways[:2], peaks, strict=False):
+        if peak <= SPARE * cluster.device.memory:
+            return (
+                f"full recomputation with room to spare: with {way.recompute} the fullest rank needs about "
+                f"{peak / 1e9:.0f} of {cluster.device.memory / 1e9:.0f} GB (estimated)"
+            )
+    return ""

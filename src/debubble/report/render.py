@@ -20,6 +20,7 @@ REPORTS = {
     "LayerProfile": "layer_profile",
     "PartOfRun": "part_of_run",
     "Show": "show",
+    "Validation": "validate",
 }
 FRAME = 640  # pixels of a page in a notebook, and what each rank adds
 FRAME_OF_RANK, MOST_FRAMED = 30, 16

@@ -1,4 +1,4 @@
-"""Uneven stages: which split of weighted blocks over ranks is shortest, each one simulated exactly.
+"""Splits: which layers or weighted blocks each stage holds, as a search tries them and as simulation ranks them.
 
 Where layers do not divide, all splits with the same heaviest stage are not alike: with 30 layers on 4 ranks and 8
 micro-batches of 1F1B, 8,8,7,7 takes 84 and 7,7,8,8 takes 86 (in times of a layer, F and B together).
@@ -13,12 +13,15 @@ from math import comb
 
 import numpy as np
 
+from ..config.layout import even_split
 from ..core.account import account
 from ..core.costs import Costs
 from ..core.lower import lower
 from ..core.op import KINDS, Kind
 from ..core.schedule import Schedule, Shape
 from ..core.simulate import simulate
+from ..estimate.count import layer_flops
+from ..estimate.model import Model
 from ..schedules.catalog import build
 
 MOST = 400  # splits to simulate
@@ -152,3 +155,49 @@ def _even(weights: Sequence[float], ranks: int, limit: float) -> Iterator[tuple[
     edges = np.concatenate([[0.0], sums])[[0, *cuts, len(weights)]]
     if (blocks > 0).all() and np.diff(edges).max() <= limit + 1e-9:
         yield tuple(blocks.tolist())
+
+
+def candidate_splits(model: Model, ranks: int, chunks: int, sequence: int) -> tuple[tuple[int, ...], ...]:
+    """As even as can be; with fewer layers beside the head, where that evens the work out; and both with fewer first.
+
+    Args:
+        model: what is split.
+        ranks: of the pipeline.
+        chunks: stages on each of them; with several, the first stage is too small a part of its rank to matter.
+        sequence: tokens in a sample.
+    """
+    stages = ranks * chunks
+    even = even_split(model.layers, stages)
+    lighter = lighter_end(model.layers, stages, head_in_layers(model, sequence))
+    found = (even, lighter) if chunks > 1 else (even, lighter, lighter_start(even), lighter_start(lighter))
+    return tuple(dict.fromkeys(found))
+
+
+def head_in_layers(model: Model, sequence: int) -> float:
+    """Work of the head and loss in times of the model's last layer: 1.1 for Llama 3 70B at 8,192 tokens."""
+    layer = layer_flops(model, model.last_kind, sequence)
+    return 2.0 * model.hidden * model.vocab / layer
+
+
+def lighter_end(layers: int, stages: int, head: float) -> tuple[int, ...]:
+    """Fewer layers on the last stage, so that with a head of ``head`` layers the heaviest stage is lightest."""
+    if stages == 1:
+        return (layers,)
+
+    def heaviest(last: int) -> tuple[float, int]:
+        return max(-(-(layers - last) // (stages - 1)), last + head), -last
+
+    last = min(range(layers // stages + 1), key=heaviest)
+    return (*even_split(layers - last, stages - 1), last)
+
+
+def lighter_start(split: tuple[int, ...]) -> tuple[int, ...]:
+    """One of the smaller stages in between changes places with the first, whose rank holds most activations.
+
+    No stage becomes heavier by that. Where those in between are alike, the split stays as it is.
+    """
+    inner = split[1:-1]
+    if not inner or min(inner) >= split[0]:
+        return split
+    place = 1 + inner.index(min(inner))
+    return (split[place], *split[1:place], split[0], *split[place + 1 :])

@@ -7,7 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from debubble.planning.idle import idle_share, least_microbatches
-from debubble.planning.uneven import best_splits, judged, lightest
+from debubble.planning.splits import best_splits, judged, lightest
 
 
 @given(st.lists(st.integers(1, 20), min_size=2, max_size=9), st.data())
