@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from ..estimate.constants import Calibration
-from .priors import untold
+from .calibrate import silent_factors
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,7 +26,7 @@ class FactorValue:
 
 def factor_values(calibration: Calibration) -> Mapping[str, FactorValue]:
     """Every factor by name."""
-    silent = untold(calibration)
+    silent = silent_factors(calibration)
     return {
         name: FactorValue(float(factor.value), float(factor.error), name not in silent)
         for name, factor in calibration.factors().items()
