@@ -4,9 +4,9 @@ from pathlib import Path
 
 import pytest
 
-from debubble.frameworks.backends import BACKENDS
-from debubble.frameworks.flags import script_pairs
-from debubble.frameworks.read_keys import read_setup
+from debubble.frameworks.catalog import FRAMEWORKS
+from debubble.frameworks.files import script_pairs
+from debubble.frameworks.keys import read_config
 
 MOCK_UP = ("--backend", "megatron", "--layers", 64, "--pipeline", 7)
 
@@ -119,7 +119,7 @@ def test_a_launch_line_whose_last_flag_of_torchrun_stands_before_the_program_cou
 @pytest.mark.parametrize(("nodes", "devices"), [("", 8), ("--nnodes 1", 8), ("--nnodes $SLURM_NNODES", None)])
 def test_torchrun_alone_is_one_node_and_a_variable_is_none_that_is_known(nodes, devices):
     text = LAUNCH.replace("--nnodes 16", nodes)
-    assert read_setup(BACKENDS["megatron"], script_pairs(text)).setup.gpus == devices
+    assert read_config(FRAMEWORKS["megatron"], script_pairs(text)).known().get("gpus") == devices
 
 
 @pytest.mark.parametrize(

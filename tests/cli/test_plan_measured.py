@@ -6,12 +6,12 @@ from pathlib import Path
 import pytest
 
 import pour
+from debubble.config.config import Config
 from debubble.config.layout import Layout
 from debubble.estimate.constants import GENERIC, Factor
 from debubble.estimate.hardware import cluster_of, read_hardware
 from debubble.estimate.read_model import read_model
 from debubble.frameworks.megatron import MEGATRON
-from debubble.frameworks.setup import Sizes
 from debubble.planning.judge import judge, simulated
 
 MODEL, CLUSTER = read_model("llama3-8b"), cluster_of(read_hardware("h100"), 8)
@@ -34,7 +34,9 @@ def traces(tmp_path_factory):
 def script(tmp_path_factory):
     """The launch script of that run."""
     path = tmp_path_factory.mktemp("script") / "launch.sh"
-    path.write_text(f"torchrun pretrain_gpt.py {MEGATRON.emit(LAYOUT, Sizes(MODEL.layers, LAYOUT.sequence))}\n")
+    path.write_text(
+        f"torchrun pretrain_gpt.py {MEGATRON.emit(LAYOUT, Config(layers=MODEL.layers, sequence=LAYOUT.sequence))}\n"
+    )
     return path
 
 
@@ -87,9 +89,11 @@ def test_without_a_configuration_options_and_the_trace_say_the_layout_and_it_is_
 def test_faults_of_measured_runs_are_said(cli, traces, tmp_path, args, says):
     (tmp_path / "empty").mkdir()
     (tmp_path / "rows.csv").write_text("tensor,data,global_batch,step_s\n1,8,16,9.0\n")
-    other = MEGATRON.emit(Layout(pipeline=8, microbatches=8), Sizes(32, 4096))
+    other = MEGATRON.emit(Layout(pipeline=8, microbatches=8), Config(layers=32, sequence=4096))
     (tmp_path / "other.sh").write_text(f"torchrun pretrain_gpt.py {other}\n")
-    (tmp_path / "model.sh").write_text(f"torchrun pretrain_gpt.py {MEGATRON.emit(LAYOUT, Sizes(80, 4096))}\n")
+    (tmp_path / "model.sh").write_text(
+        f"torchrun pretrain_gpt.py {MEGATRON.emit(LAYOUT, Config(layers=80, sequence=4096))}\n"
+    )
     places = {
         "model": tmp_path / "model.sh",
         "traces": traces,

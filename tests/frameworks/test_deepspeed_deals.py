@@ -8,9 +8,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from debubble.config.config import Config
 from debubble.config.layout import Layout
-from debubble.frameworks.deepspeed import DEEPSPEED, split
-from debubble.frameworks.setup import Setup, Sizes
+from debubble.frameworks.deepspeed import DEEPSPEED
 
 with warnings.catch_warnings():
     warnings.simplefilter("ignore")
@@ -27,7 +27,7 @@ def held(parts: list[int], weights: list[int]) -> tuple[int, ...]:
 def test_deepspeed_0_19_deals_embedding_layers_and_head_uniformly_as_we_say(layers, stages):
     if layers + 2 > stages:
         parts = utils.partition_uniform(layers + 2, stages)
-        found = split(Setup(pipeline=stages, layers=layers, partition="uniform"))
+        found = DEEPSPEED.filled(Config(pipeline=stages, layers=layers, own={"partition": "uniform"})).split
         assert found == held(parts, [0, *[1] * layers, 0])
 
 
@@ -36,14 +36,16 @@ def test_deepspeed_0_19_deals_embedding_layers_and_head_uniformly_as_we_say(laye
 def test_deepspeed_0_19_deals_layers_of_a_type_evenly_as_we_say(layers, stages, behind):
     if layers >= stages:
         weights = [0, *[1] * layers, *[0] * behind]
-        found = split(Setup(pipeline=stages, layers=layers, partition="type:TransformerLayer"))
+        found = DEEPSPEED.filled(
+            Config(pipeline=stages, layers=layers, own={"partition": "type:TransformerLayer"})
+        ).split
         assert found == held(utils.partition_balanced(weights, stages), weights)
 
 
 def test_what_the_planner_may_choose_are_these_two():
     assert DEEPSPEED.deals is not None
-    assert DEEPSPEED.deals(Sizes(30, 4096), 4) == ((8, 8, 7, 7), (7, 8, 8, 7))
-    assert DEEPSPEED.deals(Sizes(32, 4096), 4) == ((8, 8, 8, 8), (8, 9, 8, 7))
+    assert DEEPSPEED.deals(Config(layers=30, sequence=4096), 4) == ((8, 8, 7, 7), (7, 8, 8, 7))
+    assert DEEPSPEED.deals(Config(layers=32, sequence=4096), 4) == ((8, 8, 8, 8), (8, 9, 8, 7))
 
 
 # Without processes DeepSpeed counts one replica.
@@ -53,7 +55,7 @@ def test_deepspeed_0_19_takes_the_json_that_is_emitted(size, many, zero):
     from deepspeed.runtime.config import DeepSpeedConfig
 
     layout = Layout(pipeline=4, micro_batch=size, microbatches=many, zero=zero, recompute="full")
-    config = DeepSpeedConfig(json.loads(DEEPSPEED.emit(layout, Sizes(32, 4096))))
+    config = DeepSpeedConfig(json.loads(DEEPSPEED.emit(layout, Config(layers=32, sequence=4096))))
     batch = (config.train_batch_size, config.train_micro_batch_size_per_gpu, config.gradient_accumulation_steps)
     assert batch == (layout.global_batch, size, many)
     assert (config.zero_config.stage, config.pipeline["stages"]) == (zero, 4)
@@ -72,5 +74,5 @@ def test_deepspeed_0_19_and_our_rules_refuse_the_same_batches(steps, size):
         refused = True
     else:
         refused = False
-    setup = Setup(data=1, pipeline=4, global_batch=12, micro_batch=size, microbatches=steps)
-    assert bool(list(DEEPSPEED.rules(setup))) == refused
+    setup = Config(data=1, pipeline=4, global_batch=12, micro_batch=size, microbatches=steps)
+    assert bool(DEEPSPEED.broken(setup).faults) == refused

@@ -8,13 +8,12 @@ import pytest
 from hypothesis import HealthCheck, assume, given, settings
 from hypothesis import strategies as st
 
+from debubble.config.config import Config
 from debubble.config.layout import Layout, even_split
-from debubble.frameworks.backends import BACKENDS
-from debubble.frameworks.files import read_pairs
-from debubble.frameworks.read_keys import read_setup
-from debubble.frameworks.setup import Backend, Sizes
-from debubble.frameworks.to_layout import laid_out
-from debubble.frameworks.unsupported import unsaid
+from debubble.frameworks.catalog import FRAMEWORKS
+from debubble.frameworks.files import read_file
+from debubble.frameworks.framework import Framework
+from debubble.frameworks.keys import Said, read_config
 from debubble.planning.check import check
 from debubble.planning.launch import unlaunchable, unsuited
 
@@ -35,7 +34,7 @@ HIDDEN, FFN, VOCAB = 4096, 14336, 128256
 
 
 @st.composite
-def launches(draw, backend: Backend) -> tuple[Layout, Sizes]:
+def launches(draw, backend: Framework) -> tuple[Layout, Config]:
     """A layout that the framework has words for, and its model."""
     schedule = draw(st.sampled_from(backend.schedules))
     pipeline = draw(st.sampled_from([2, 3, 4, 8]))
@@ -43,7 +42,8 @@ def launches(draw, backend: Backend) -> tuple[Layout, Sizes]:
     chunks = max(chunks, 2) if schedule in ("interleaved", "looped-bfs", "interleaved-zb") else chunks
     chunks = 1 if schedule in ("1f1b", "gpipe") else chunks
     layers = draw(st.integers(pipeline * chunks, 40))
-    sizes = Sizes(layers, 8192, 64, draw(st.sampled_from([0, 0, 1])), HIDDEN, FFN, VOCAB)
+    following = draw(st.sampled_from([None, None, 1]))
+    sizes = Config(layers=layers, sequence=8192, experts=64, next_layers=following, hidden=HIDDEN, ffn=FFN, vocab=VOCAB)
     some = draw(st.sampled_from([None, None, 1, 2]))
     layout = Layout(
         tensor=draw(st.sampled_from([1, 2, 4])),
@@ -68,7 +68,7 @@ def launches(draw, backend: Backend) -> tuple[Layout, Sizes]:
     return layout, sizes
 
 
-def splits(backend: Backend, sizes: Sizes, stages: int) -> list[tuple[int, ...]]:
+def splits(backend: Framework, sizes: Config, stages: int) -> list[tuple[int, ...]]:
     if backend.deals:
         return list(backend.deals(sizes, stages)) or [()]
     even = even_split(sizes.layers, stages)
@@ -76,17 +76,18 @@ def splits(backend: Backend, sizes: Sizes, stages: int) -> list[tuple[int, ...]]
     return [even, lighter, tuple(reversed(even))]
 
 
-def read_back(backend: Backend, layout: Layout, sizes: Sizes, folder: Path):
+def read_back(backend: Framework, layout: Layout, sizes: Config, folder: Path):
     """What is pasted, with what the command line of ``check`` brings: devices, and of the model its sizes."""
     path = folder / f"emitted{SUFFIX.get(backend.name, '.py')}"
     path.write_text(backend.emit(layout, sizes))
     model = {"layers": sizes.layers, "experts": sizes.experts, "hidden": HIDDEN, "ffn": FFN, "vocab": VOCAB}
     said = {"gpus": layout.gpus, "micro_batch": layout.micro_batch}
     said |= {name: getattr(layout, name) for name in ("tensor", "context") if name not in WORDS[backend.name]}
-    return read_setup(backend, [*model.items(), *said.items(), *read_pairs(path)]).setup
+    given = [Said(name, value) for name, value in {**model, **said}.items()]
+    return read_config(backend, [*given, *read_file(path)[0].pairs])
 
 
-def comparable(backend: Backend, layout: Layout) -> dict:
+def comparable(backend: Framework, layout: Layout) -> dict:
     found = {name: getattr(layout, name) for name in (*OF_ALL, *WORDS[backend.name])}
     if "sequence_parallel" in found:
         found["sequence_parallel"] &= layout.tensor > 1
@@ -95,28 +96,31 @@ def comparable(backend: Backend, layout: Layout) -> dict:
     return found
 
 
-@pytest.mark.parametrize("name", sorted(BACKENDS))
+@pytest.mark.parametrize("name", sorted(FRAMEWORKS))
 @settings(suppress_health_check=list(HealthCheck), max_examples=150, deadline=None)
 @given(data=st.data())
 def test_what_is_emitted_is_legal_and_read_back_as_the_same_layout(tmp_path, name, data):
-    backend = BACKENDS[name]
+    backend = FRAMEWORKS[name]
     layout, sizes = data.draw(launches(backend))
     shape = (layout.schedule, layout.pipeline, layout.microbatches, layout.chunks)
-    assume(not unsaid(backend, layout, sizes) and not unsuited(*shape))
+    assume(not backend.lacking(layout, sizes) and not unsuited(*shape))
     assume(not unlaunchable(name, *shape, zero=layout.zero))
     assume(layout.tensor * layout.data * layout.context % (layout.expert * layout.expert_shards) == 0)
     assume(layout.recompute != "selective" or name in ("megatron", "nemo"))
     setup = read_back(backend, layout, sizes, tmp_path)
     assert [str(fault) for fault in check(backend, setup).faults] == []
-    again = laid_out(backend, setup)
+    again = backend.layout(setup)
     assert comparable(backend, replace(again, layers=again.split(sizes.layers))) == comparable(backend, layout)
 
 
 @pytest.mark.parametrize("zero", [1, 2, 3])
 def test_what_replicas_share_out_without_a_pipeline_is_emitted_for_torchtitan_and_read_back(tmp_path, zero):
-    layout, sizes = Layout(data=8, micro_batch=1, microbatches=4, zero=zero, overlap_gather=True), Sizes(32, 8192)
-    told = unsaid(BACKENDS["torchtitan"], layout, sizes)
-    again = laid_out(BACKENDS["torchtitan"], read_back(BACKENDS["torchtitan"], layout, sizes, tmp_path))
+    layout, sizes = (
+        Layout(data=8, micro_batch=1, microbatches=4, zero=zero, overlap_gather=True),
+        Config(layers=32, sequence=8192),
+    )
+    told = FRAMEWORKS["torchtitan"].lacking(layout, sizes)
+    again = FRAMEWORKS["torchtitan"].layout(read_back(FRAMEWORKS["torchtitan"], layout, sizes, tmp_path))
     if zero == 1:
         assert told == ("torchtitan shares a model out as ZeRO-3 or ZeRO-2 does, not as ZeRO-1",)
     else:
@@ -126,14 +130,14 @@ def test_what_replicas_share_out_without_a_pipeline_is_emitted_for_torchtitan_an
 @pytest.mark.parametrize("name", ["deepspeed", "nanotron"])
 def test_an_uneven_split_that_a_framework_does_not_take_is_said_with_what_it_deals(name):
     layout = Layout(pipeline=4, microbatches=8, layers=(10, 8, 8, 4))
-    (clause,) = unsaid(BACKENDS[name], layout, Sizes(30, 4096, hidden=HIDDEN, ffn=FFN, vocab=VOCAB))
+    (clause,) = FRAMEWORKS[name].lacking(layout, Config(layers=30, sequence=4096, hidden=HIDDEN, ffn=FFN, vocab=VOCAB))
     dealt = {"deepspeed": "8,8,7,7 or 7,8,8,7", "nanotron": "9,8,8,5"}[name]
     assert f"deals layers by itself ({dealt}), not 10,8,8,4" in clause
 
 
 def test_everything_that_a_framework_has_no_words_for_is_said():
     layout = Layout(pipeline=4, context=2, expert=2, microbatches=8, schedule="zb-h1", recompute_layers=1, zero=3)
-    said = " ".join(unsaid(BACKENDS["deepspeed"], layout, Sizes(32, 4096)))
+    said = " ".join(FRAMEWORKS["deepspeed"].lacking(layout, Config(layers=32, sequence=4096)))
     for words in (
         "no schedule zb-h1",
         "no context parallelism",
@@ -141,32 +145,39 @@ def test_everything_that_a_framework_has_no_words_for_is_said():
         "every layer of a stage or none",
     ):
         assert words in said
-    assert "not ZeRO-3" in " ".join(unsaid(BACKENDS["megatron"], layout, Sizes(32, 4096)))
-    assert "each expert whole" in " ".join(unsaid(BACKENDS["torchtitan"], Layout(tensor=2), Sizes(32, 4096, 8)))
-    assert "a layer on each stage" in unsaid(BACKENDS["torch"], replace(layout, layers=(16, 8, 8, 0)), Sizes(32, 4))[-1]
+    assert "not ZeRO-3" in " ".join(FRAMEWORKS["megatron"].lacking(layout, Config(layers=32, sequence=4096)))
+    assert "each expert whole" in " ".join(
+        FRAMEWORKS["torchtitan"].lacking(Layout(tensor=2), Config(layers=32, sequence=4096, experts=8))
+    )
+    assert (
+        "a layer on each stage"
+        in FRAMEWORKS["torch"].lacking(replace(layout, layers=(16, 8, 8, 0)), Config(layers=32, sequence=4))[-1]
+    )
 
 
 def test_layers_that_predict_further_tokens_stand_before_the_loss():
     layout = Layout(pipeline=2, microbatches=4, layers=(2, 1))
-    text = BACKENDS["megatron"].emit(layout, Sizes(3, 4096, next_layers=1))
+    text = FRAMEWORKS["megatron"].emit(layout, Config(layers=3, sequence=4096, next_layers=1))
     assert "--mtp-num-layers 1" in text
     assert "'Et*2|tmL'" in text
 
 
 def test_torchtitan_names_every_layer_once_and_the_ends_where_they_belong():
     layout = Layout(pipeline=2, layers=(2, 1), microbatches=4)
-    text = BACKENDS["torchtitan"].emit(layout, Sizes(3, 4096))
+    text = FRAMEWORKS["torchtitan"].emit(layout, Config(layers=3, sequence=4096))
     assert "['tok_embeddings', 'layers.0', 'layers.1']" in text
     assert "['layers.2', 'norm', 'lm_head']" in text
 
 
 def test_a_schedule_that_torch_lacks_goes_through_its_csv():
     layout = Layout(pipeline=4, microbatches=8, schedule="zb-h1", layers=(1, 1, 1, 1))
-    assert "_load_csv" in BACKENDS["torch"].emit(layout, Sizes(4, 4096))
-    assert "DualPipeV" in BACKENDS["torch"].emit(Layout(pipeline=2, chunks=2, schedule="dualpipe-v"), Sizes(4, 4096))
+    assert "_load_csv" in FRAMEWORKS["torch"].emit(layout, Config(layers=4, sequence=4096))
+    assert "DualPipeV" in FRAMEWORKS["torch"].emit(
+        Layout(pipeline=2, chunks=2, schedule="dualpipe-v"), Config(layers=4, sequence=4096)
+    )
 
 
 def test_deepspeed_without_a_pipeline_keeps_its_zero_stage():
-    document = json.loads(BACKENDS["deepspeed"].emit(Layout(data=4, zero=3), Sizes(4, 4096)))
+    document = json.loads(FRAMEWORKS["deepspeed"].emit(Layout(data=4, zero=3), Config(layers=4, sequence=4096)))
     assert document["zero_optimization"] == {"stage": 3}
     assert "pipeline" not in document

@@ -4,17 +4,16 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from debubble.config.config import Config
 from debubble.core.errors import InputError
 from debubble.core.schedule import Shape
 from debubble.frameworks.layout_string import LONGEST, layout_breaches, read_layout, write_layout
-from debubble.frameworks.megatron_rules import rules
-from debubble.frameworks.megatron_setup import split
-from debubble.frameworks.setup import Setup
+from debubble.frameworks.megatron import MEGATRON
 from debubble.schedules.catalog import build
 
 
 def laws(**said: object) -> set[str]:
-    return {breach.law for breach in rules(Setup(**said))}
+    return set(MEGATRON.broken(Config(**said)).laws)
 
 
 @given(st.integers(2, 6), st.integers(1, 30), st.integers(2, 3), st.none() | st.integers(1, 30))
@@ -29,10 +28,10 @@ def test_interleaving_is_legal_exactly_where_the_schedule_can_be_built(p, m, v, 
 
 @given(st.integers(1, 80), st.integers(1, 8), st.integers(1, 4), st.booleans(), st.booleans())
 def test_a_legal_even_split_holds_every_layer_and_gives_all_units_alike(layers, p, v, embedding, loss):
-    said = Setup(layers=layers, pipeline=p, chunks=v, embedding_layers=int(embedding), loss_layers=int(loss))
-    if list(rules(said)):
+    said = Config(layers=layers, pipeline=p, chunks=v, embedding_layers=int(embedding), loss_layers=int(loss))
+    if MEGATRON.broken(said).faults:
         return
-    stages = split(said)
+    stages = MEGATRON.filled(said).split
     units = list(stages)
     units[0] += embedding
     units[-1] += loss
@@ -42,7 +41,9 @@ def test_a_legal_even_split_holds_every_layer_and_gives_all_units_alike(layers, 
 
 @given(st.integers(3, 80), st.integers(3, 8), st.integers(1, 3))
 def test_the_uneven_ends_that_a_fault_offers_are_legal(layers, p, v):
-    offered = [b.remedy for b in rules(Setup(layers=layers, pipeline=p, chunks=v)) if b.law == "even ranks"]
+    offered = [
+        b.remedy for b in MEGATRON.broken(Config(layers=layers, pipeline=p, chunks=v)).faults if b.law == "even ranks"
+    ]
     for text in (way for remedy in offered for way in remedy.split("; ") if way):
         if text.startswith("uneven ends"):
             first, last = (int(word) for word in text.split() if word.isdecimal())
@@ -86,17 +87,23 @@ def test_each_rule_is_found_by_its_name(said, law):
 
 
 @pytest.mark.parametrize(
-    "flag", ["--ckpt-format torch_dcp", "--use-torch-fsdp2", "--cpu-offloading", "--hybrid-context-parallel"]
+    ("flag", "value"),
+    [
+        ("ckpt_format", "torch_dcp"),
+        ("use_torch_fsdp2", True),
+        ("cpu_offloading", True),
+        ("hybrid_context_parallel", True),
+    ],
 )
-def test_what_does_not_go_with_a_pipeline_is_legal_without_one(flag):
-    assert flag in laws(pipeline=2, switches=frozenset({flag}))
-    assert not laws(pipeline=1, switches=frozenset({flag}))
+def test_what_does_not_go_with_a_pipeline_is_legal_without_one(flag, value):
+    assert flag in laws(pipeline=2, own={flag: value})
+    assert not laws(pipeline=1, own={flag: value})
 
 
 def test_interleaving_without_overlap_needs_3_ranks():
-    alone = frozenset({"--no-overlap-p2p-communication"})
-    assert "ranks of interleaving" in laws(pipeline=2, chunks=2, switches=alone)
-    assert not laws(pipeline=3, chunks=2, switches=alone)
+    alone = {"overlap_p2p_comm": False}
+    assert "ranks of interleaving" in laws(pipeline=2, chunks=2, own=alone)
+    assert not laws(pipeline=3, chunks=2, own=alone)
 
 
 def test_all_faults_come_at_once():
@@ -134,7 +141,7 @@ def test_a_layout_that_would_not_end_is_refused_by_its_length():
 
 
 def test_a_strange_letter_is_named():
-    assert "no layout has x" in next(b.rule for b in rules(Setup(layout="Ex|tL", pipeline=2)))
+    assert "no layout has x" in MEGATRON.broken(Config(layout="Ex|tL", pipeline=2)).faults[0].rule
 
 
 @pytest.mark.parametrize("said", [{"tensor": 1, "experts": 8}, {"tensor": 2}, {"tensor": 2, "experts": 1}])
@@ -143,4 +150,4 @@ def test_a_tensor_group_or_experts_alone_need_no_sequence_parallelism(said):
 
 
 def test_experts_on_a_tensor_group_are_legal_once_its_sequence_parallelism_is_on():
-    assert not laws(tensor=2, experts=8, expert=2, gpus=8, switches=frozenset({"--sequence-parallel"}))
+    assert not laws(tensor=2, experts=8, expert=2, gpus=8, sequence_parallel=True)

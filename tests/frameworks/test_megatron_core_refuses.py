@@ -7,13 +7,12 @@ import pytest
 from hypothesis import assume, example, given, settings
 from hypothesis import strategies as st
 
+from debubble.config.config import Config
 from debubble.config.layout import Layout
 from debubble.core.errors import InputError
 from debubble.frameworks.layout_string import read_layout, write_layout
-from debubble.frameworks.megatron_rules import rules
-from debubble.frameworks.megatron_setup import settled, split
+from debubble.frameworks.megatron import MEGATRON
 from debubble.frameworks.nemo import NEMO
-from debubble.frameworks.setup import Setup, Sizes
 
 with warnings.catch_warnings():
     warnings.simplefilter("ignore")
@@ -59,8 +58,8 @@ def built(**said) -> tuple[int, ...] | None:
 
 
 def ours(**said) -> tuple[int, ...] | None:
-    setup = Setup(**said)
-    return None if list(rules(setup)) else split(settled(setup))
+    setup = Config(**said)
+    return None if MEGATRON.broken(setup).faults else MEGATRON.filled(setup).split
 
 
 maybe = st.none() | st.integers(0, 12)
@@ -166,7 +165,9 @@ def test_megatron_core_0_16_builds_what_is_emitted_for_megatron_bridge(given, te
         recompute_layers=again[1],
         layers=layers,
     )
-    tree = ast.parse(NEMO.emit(layout, Sizes(sum(layers), 4096, experts=8, next_layers=following)))
+    tree = ast.parse(
+        NEMO.emit(layout, Config(layers=sum(layers), sequence=4096, experts=8, next_layers=following or None))
+    )
     said = {}
     for line in tree.body:
         owner, _, name = ast.unparse(line.targets[0]).removeprefix("cfg.").partition(".")

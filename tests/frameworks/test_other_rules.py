@@ -6,16 +6,16 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from debubble.frameworks.backends import BACKENDS
+from debubble.config.config import Config
+from debubble.config.splits import by_weight
+from debubble.frameworks.catalog import FRAMEWORKS
 from debubble.frameworks.nanotron import NANOTRON
-from debubble.frameworks.setup import Setup, Sizes
-from debubble.frameworks.splits import by_weight
-from debubble.frameworks.torchtitan import dealt
+from debubble.frameworks.torchtitan import TORCHTITAN
 from debubble.planning.check import check
 
 
 def laws(name: str, **said: object) -> set[str]:
-    return {breach.law for breach in BACKENDS[name].rules(Setup(**said))}
+    return set(FRAMEWORKS[name].broken(Config(**said)).laws)
 
 
 @pytest.mark.parametrize(
@@ -38,11 +38,11 @@ def test_torchtitan(said, law):
 
 
 def test_torchtitan_deals_10_layers_and_its_two_ends_to_4_stages_as_2_3_3_2():
-    assert dealt(Setup(layers=10, pipeline=4)) == (2, 3, 3, 2)
+    assert TORCHTITAN.filled(Config(layers=10, pipeline=4)).split == (2, 3, 3, 2)
 
 
 def test_torchtitan_gives_multi_stage_schedules_two_stages_a_rank():
-    assert len(dealt(Setup(layers=32, pipeline=4, schedule="Interleaved1F1B"))) == 8
+    assert len(TORCHTITAN.filled(Config(layers=32, pipeline=4, schedule="Interleaved1F1B")).split) == 8
 
 
 def test_deepspeed_refuses_zero_2_with_a_pipeline_alone():
@@ -69,16 +69,16 @@ def test_nanotron_wants_a_key_value_head_for_each_device_of_a_tensor_group():
 
 
 def test_nemo_says_megatrons_rules_in_its_own_words():
-    nemo, megatron = BACKENDS["nemo"], BACKENDS["megatron"]
-    said = Setup(layers=30, pipeline=4, chunks=2, microbatches=10)
-    assert [b.law for b in nemo.rules(said)] == [b.law for b in megatron.rules(said)]
-    texts = [str(fault) for fault in check(nemo, Setup(layers=30, pipeline=4)).faults]
+    nemo, megatron = FRAMEWORKS["nemo"], FRAMEWORKS["megatron"]
+    said = Config(layers=30, pipeline=4, chunks=2, microbatches=10)
+    assert [b.law for b in nemo.broken(said).faults] == [b.law for b in megatron.broken(said).faults]
+    texts = [str(fault) for fault in check(nemo, Config(layers=30, pipeline=4)).faults]
     assert texts
     assert all("num_layers_in_first_pipeline_stage" in text and "--" not in text for text in texts)
 
 
 def test_every_backend_says_from_which_version_its_rules_were_read():
-    assert all("@" in backend.version or "torch 2." in backend.version for backend in BACKENDS.values())
+    assert all("@" in backend.version or "torch 2." in backend.version for backend in FRAMEWORKS.values())
 
 
 @given(layers=st.integers(1, 100), ranks=st.integers(1, 16), layer=st.integers(1, 50), head=st.integers(0, 200))
@@ -97,14 +97,14 @@ def test_nanotron_fills_a_stage_once_the_running_weight_passes_its_share(layers,
 
 def test_nanotron_leaves_a_heavy_head_fewer_layers_by_its_own_count():
     """Llama 3 8B: a head of 128,256 x 4,096 weighs as much as 2.16 layers of 4 h^2 + 3 h f."""
-    sizes = Sizes(32, 8192, hidden=4096, ffn=14336, vocab=128256)
+    sizes = Config(layers=32, sequence=8192, hidden=4096, ffn=14336, vocab=128256)
     assert NANOTRON.deals is not None
     assert NANOTRON.deals(sizes, 4) == ((9, 9, 8, 6),)
 
 
 def test_nanotron_whose_head_outweighs_its_layers_would_leave_ranks_empty():
-    setup = Setup(pipeline=4, layers=8, hidden=512, ffn=1024, vocab=200_000)
-    assert "full stages" in {breach.law for breach in NANOTRON.rules(setup)}
+    setup = Config(pipeline=4, layers=8, hidden=512, ffn=1024, vocab=200_000)
+    assert "full stages" in NANOTRON.broken(setup).laws
 
 
 @pytest.mark.parametrize(
@@ -121,5 +121,5 @@ def test_nanotron_whose_head_outweighs_its_layers_would_leave_ranks_empty():
 )
 def test_experts_spread_over_the_devices_of_a_stage_by_their_own_tensor_degree(name, tensor_of_experts, expert, legal):
     """128 devices, TP 8, PP 8, so DP 2: recipes of DeepSeek-V3's kind spread experts further than the replicas."""
-    setup = Setup(gpus=128, tensor=8, pipeline=8, experts=64, expert=expert, expert_tensor=tensor_of_experts)
-    assert ("expert devices" not in {breach.law for breach in BACKENDS[name].rules(setup)}) == legal
+    setup = Config(gpus=128, tensor=8, pipeline=8, experts=64, expert=expert, expert_tensor=tensor_of_experts)
+    assert ("expert devices" not in FRAMEWORKS[name].broken(setup).laws) == legal

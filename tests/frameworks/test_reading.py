@@ -5,12 +5,11 @@ from pathlib import Path
 
 import pytest
 
+from debubble.config.config import Config
 from debubble.core.errors import InputError
-from debubble.frameworks.backends import BACKENDS, recognised
-from debubble.frameworks.files import read_pairs
-from debubble.frameworks.flags import pairs_of, script_pairs
-from debubble.frameworks.read_keys import read_setup
-from debubble.frameworks.setup import Setup
+from debubble.frameworks.catalog import FRAMEWORKS, recognised
+from debubble.frameworks.files import pairs_of, read_file, script_pairs
+from debubble.frameworks.keys import Said, read_config
 
 SCRIPT = r"""
 #!/bin/bash
@@ -39,12 +38,17 @@ ARGS="
     --pipeline-model-parallel-size $PP
     --micro-batch-size $MBS
 "
-torchrun ${DISTRIBUTED[@]} pretrain_gpt.py $ARGS --rampup-batch-size 16 8 500 --sequence-parallel
+torchrun ${DISTRIBUTED[@]} pretrain_gpt.py $ARGS ${MORE[@]} --rampup-batch-size 16 8 500 --sequence-parallel
 """
 
 
-def read(name: str, pairs) -> Setup:
-    return read_setup(BACKENDS[name], pairs).setup
+def read(name: str, pairs) -> Config:
+    return read_config(FRAMEWORKS[name], [Said(*pair) if isinstance(pair, tuple) else pair for pair in pairs])
+
+
+def read_pairs(path: Path):
+    (block,) = read_file(path)
+    return block.pairs
 
 
 def file(folder: Path, name: str, text: str) -> Path:
@@ -57,12 +61,13 @@ def test_a_launch_script_with_variables_lists_defaults_and_sums():
     assert (setup.layers, setup.sequence, setup.pipeline, setup.gpus) == (96, 2048, 6, 32)
     assert (setup.kv_heads, setup.experts, setup.context) == (8, None, 2)
     assert (setup.rampup, setup.split) == ((16, 8, 500), None)
-    assert "--sequence-parallel" in setup.switches
+    assert setup.sequence_parallel
 
 
 def test_a_value_that_the_script_leaves_to_its_surroundings_is_said():
-    notes = read_setup(BACKENDS["megatron"], script_pairs(SCRIPT)).notes
-    assert notes == ("--micro-batch-size = $MBS: it is set outside of the file; give --micro-batch N to check it",)
+    opened = read("megatron", script_pairs(SCRIPT)).open
+    (fault,) = [one.fault for one in opened if one.field == "micro_batch"]
+    assert str(fault) == "micro_batch = $MBS (:28): it is set outside of what was given; give --micro-batch"
 
 
 def test_the_argument_dump_of_a_megatron_log():
@@ -73,7 +78,7 @@ def test_the_argument_dump_of_a_megatron_log():
 
 def test_flags_with_equals_several_values_and_none():
     found = pairs_of(["train.py", "--a", "1", "2", "--b=3", "--c", "--d", "-5"])
-    assert found == [("--a", "1 2"), ("--b", "3"), ("--c", True), ("--d", "-5")]
+    assert [(one.key, one.value) for one in found] == [("--a", "1 2"), ("--b", "3"), ("--c", True), ("--d", "-5")]
 
 
 def test_deepspeed_json(tmp_path):
@@ -100,7 +105,8 @@ def test_torchtitan_toml_and_python(tmp_path):
     for name, text in (("job.toml", toml), ("job.py", python)):
         pairs = read_pairs(file(tmp_path, name, text))
         setup = read("torchtitan", pairs)
-        assert (setup.pipeline, setup.schedule, setup.tensor) == (4, "Interleaved1F1B", None)
+        assert (setup.pipeline, setup.schedule) == (4, "Interleaved1F1B")
+        assert (setup.known().get("tensor"), "tensor" in setup.opened()) == (None, name == "job.py")
         assert recognised(pairs, name).name == "torchtitan"
 
 
@@ -114,17 +120,17 @@ def test_nemo_yaml_and_python_with_a_layout_of_lists(tmp_path):
     )
     setup = read("nemo", read_pairs(file(tmp_path, "run.yaml", text)))
     assert (setup.gpus, setup.first) == (16, 7)
-    assert "--no-overlap-p2p-communication" in setup.switches
+    assert not setup.on("overlap_p2p_comm", otherwise=True)
 
 
 def test_our_own_words_count_at_the_top_of_a_file_alone(tmp_path):
     pairs = read_pairs(file(tmp_path, "x.yaml", "pipeline: 4\ndata: {sequence: 7, layers: [1]}\n"))
-    assert read("megatron", pairs) == Setup(pipeline=4)
+    assert read("megatron", pairs).known() == Config(framework="megatron", pipeline=4).known()
 
 
 def test_a_misspelt_key_is_said():
-    told = read_setup(BACKENDS["megatron"], [("--pipeline-model-paralel-size", "4")])
-    assert told.notes == (
+    told = read_config(FRAMEWORKS["megatron"], [Said("--pipeline-model-paralel-size", "4")])
+    assert told.remarks == (
         "--pipeline-model-paralel-size is not read by any rule: did you mean pipeline_model_parallel_size?",
     )
 
@@ -164,9 +170,9 @@ def test_a_file_that_is_broken_or_means_harm_is_one_clear_fault(tmp_path, name, 
 
 def test_a_script_is_megatrons_and_the_same_words_as_fields_are_nemos():
     assert recognised(script_pairs(SCRIPT), "train.sh").name == "megatron"
-    assert recognised([("model.pipeline_model_parallel_size", 4)], "run.yaml").name == "nemo"
+    assert recognised([Said("model.pipeline_model_parallel_size", 4)], "run.yaml").name == "nemo"
 
 
 def test_a_file_of_nobody_asks_for_the_backend():
-    with pytest.raises(InputError, match="give --backend"):
-        recognised([("colour", "red")], "x.yaml")
+    with pytest.raises(InputError, match="give --framework"):
+        recognised([Said("colour", "red")], "x.yaml")

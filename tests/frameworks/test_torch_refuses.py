@@ -5,8 +5,8 @@ from unittest import mock
 
 import pytest
 
-from debubble.frameworks.setup import Setup
-from debubble.frameworks.torch_pipelining import SCHEDULES, rules
+from debubble.config.config import Config
+from debubble.frameworks.torch_pipelining import SCHEDULES, TORCH
 
 torch = pytest.importorskip("torch")
 pipelining = pytest.importorskip("torch.distributed.pipelining")
@@ -35,9 +35,9 @@ def test_torch_2_13_refuses_exactly_what_our_rules_refuse(name):
     theirs, stages = SCHEDULES[name]
     chunks = (1,) if stages == 1 else (1, 2, 3)
     for ranks, microbatches, chunk in product((2, 3, 4), (1, 2, 3, 4, 5, 6, 7, 8, 10, 12), chunks):
-        setup = Setup(pipeline=ranks, microbatches=microbatches, chunks=chunk, schedule=theirs)
+        setup = Config(pipeline=ranks, microbatches=microbatches, chunks=chunk, schedule=theirs)
         refused = torch_refuses(theirs, ranks, microbatches, chunk)
-        assert bool(list(rules(setup))) == refused, (theirs, ranks, microbatches, chunk)
+        assert bool(TORCH.broken(setup).faults) == refused, (theirs, ranks, microbatches, chunk)
 
 
 def test_torch_knows_every_schedule_that_we_say_it_has():
@@ -52,5 +52,5 @@ def test_a_batch_of_8_is_refused_exactly_where_torch_cuts_unequal_micro_batches(
 
     cut, _ = split_args_kwargs_into_chunks((torch.zeros(8, 1),), None, many)
     unequal = len({chunk[0].shape[0] for chunk in cut}) > 1 or len(cut) != many
-    laws = {breach.law for breach in rules(Setup(local_batch=8, microbatches=many, schedule="GPipe"))}
+    laws = TORCH.broken(Config(local_batch=8, microbatches=many, schedule="GPipe")).laws
     assert ("equal micro-batches" in laws) == unequal

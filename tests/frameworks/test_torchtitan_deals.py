@@ -8,9 +8,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from debubble.config.config import Config
 from debubble.config.layout import Layout
-from debubble.frameworks.setup import Setup, Sizes
-from debubble.frameworks.torchtitan import TORCHTITAN, dealt, rules
+from debubble.frameworks.torchtitan import TORCHTITAN
 
 with warnings.catch_warnings():
     warnings.simplefilter("ignore")
@@ -20,7 +20,7 @@ with warnings.catch_warnings():
 NEWER = {"num_pp_microbatches"}  # fields of the commit whose rules we state that 0.3.0 does not have yet
 
 
-def theirs(setup: Setup) -> tuple[int, ...] | None:
+def theirs(setup: Config) -> tuple[int, ...] | None:
     """Layers of each stage; None where torchtitan refuses."""
     stages = setup.ranks * (setup.chunks or 1)
     ends = (1 if end is None else end for end in (setup.embedding_layers, setup.loss_layers))
@@ -40,7 +40,7 @@ def theirs(setup: Setup) -> tuple[int, ...] | None:
     loss=st.integers(0, 3),
 )
 def test_torchtitan_0_3_deals_or_refuses_as_we_say(layers, ranks, chunks, embedding, loss):
-    setup = Setup(
+    setup = Config(
         layers=layers,
         pipeline=ranks,
         chunks=chunks,
@@ -48,12 +48,12 @@ def test_torchtitan_0_3_deals_or_refuses_as_we_say(layers, ranks, chunks, embedd
         loss_layers=loss,
         schedule="Interleaved1F1B",
     )
-    assert (None if list(rules(setup)) else dealt(setup)) == theirs(setup)
+    assert (None if TORCHTITAN.broken(setup).faults else TORCHTITAN.filled(setup).split) == theirs(setup)
 
 
 def test_torchtitan_0_3_knows_the_fields_and_modules_that_are_emitted():
     layout = Layout(tensor=2, pipeline=2, chunks=2, microbatches=8, schedule="interleaved", layers=(2, 1, 1, 1))
-    text = TORCHTITAN.emit(layout, Sizes(5, 4096))
+    text = TORCHTITAN.emit(layout, Config(layers=5, sequence=4096))
     (call,) = [node for node in ast.walk(ast.parse(text)) if isinstance(node, ast.Call)]
     said = {word.arg: ast.literal_eval(word.value) for word in call.keywords}
     known = {name: value for name, value in said.items() if name not in NEWER}

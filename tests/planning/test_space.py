@@ -7,15 +7,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from debubble.config.config import Config
 from debubble.config.layout import Layout, even_split
 from debubble.core.errors import InputError
 from debubble.core.schedule import Shape
 from debubble.estimate.hardware import cluster_of, read_hardware
 from debubble.estimate.read_model import read_model
-from debubble.frameworks.backends import BACKENDS
-from debubble.frameworks.setup import Setup
+from debubble.frameworks.catalog import FRAMEWORKS
 from debubble.frameworks.torch_pipelining import SCHEDULES
-from debubble.frameworks.unsupported import unsaid
 from debubble.planning.launch import chunks_of, sizes_of, unlaunchable, unsuited
 from debubble.planning.space import Choice, space
 from debubble.planning.splits import candidate_splits, head_in_layers, lighter_end, lighter_start
@@ -29,8 +28,8 @@ def layouts_of(model: str, gpus: int, batch: int, **choice) -> list[Layout]:
     return [found.layout(row) for row in range(len(found))]
 
 
-def setup_of(layout: Layout, model) -> Setup:
-    return Setup(
+def setup_of(layout: Layout, model) -> Config:
+    return Config(
         gpus=layout.gpus,
         tensor=layout.tensor,
         pipeline=layout.pipeline,
@@ -44,7 +43,7 @@ def setup_of(layout: Layout, model) -> Setup:
         sequence=layout.sequence,
         micro_batch=layout.micro_batch,
         global_batch=layout.global_batch,
-        switches=frozenset({"--sequence-parallel"} if layout.sequence_parallel else ()),
+        sequence_parallel=layout.sequence_parallel,
     )
 
 
@@ -59,25 +58,21 @@ def test_every_layout_is_legal_uses_every_device_and_trains_the_batch(model, gpu
         said = setup_of(layout, shape)
         even = len(set(layout.layers)) == 1
         if layout.schedule in ("1f1b", "interleaved") and even:
-            chunked = Setup(**{**_fields(said), "chunks": layout.chunks if layout.chunks > 1 else None})
-            assert not list(BACKENDS["megatron"].rules(chunked)), layout
-
-
-def _fields(setup: Setup) -> dict:
-    return {name: getattr(setup, name) for name in Setup.__slots__}
+            chunked = said.changed(chunks=layout.chunks if layout.chunks > 1 else None)
+            assert not FRAMEWORKS["megatron"].broken(chunked).faults, layout
 
 
 def test_layouts_of_torchs_schedules_are_ones_that_torch_takes():
     names = ("zb-v", "interleaved", "dualpipe-v")
     for layout in layouts_of("llama3-8b", 8, 48, schedules=names):
         if layout.pipeline > 1:
-            said = Setup(
+            said = Config(
                 pipeline=layout.pipeline,
                 chunks=layout.chunks,
                 microbatches=layout.microbatches,
                 schedule=SCHEDULES[layout.schedule][0],
             )
-            assert not list(BACKENDS["torch"].rules(said)), layout
+            assert not FRAMEWORKS["torch"].broken(said).faults, layout
 
 
 def test_no_layout_comes_twice():
@@ -164,9 +159,9 @@ def test_experts_lie_on_the_tensor_group_or_whole_on_each_device():
 
 
 def test_what_torchtitan_is_given_leaves_each_expert_whole():
-    found = layouts_of("mixtral-8x7b", 16, 32, tensor=(4,), backend=BACKENDS["torchtitan"])
+    found = layouts_of("mixtral-8x7b", 16, 32, tensor=(4,), backend=FRAMEWORKS["torchtitan"])
     assert {layout.expert_shards for layout in found} == {1}
-    asked = Choice(16, 32, tensor=(4,), expert_tensor=(4,), backend=BACKENDS["torchtitan"])
+    asked = Choice(16, 32, tensor=(4,), expert_tensor=(4,), backend=FRAMEWORKS["torchtitan"])
     refused = space(read_model("mixtral-8x7b"), cluster_of(H100, 16), asked)
     assert (len(refused), refused.rejected[0].reason) == (0, "torchtitan leaves each expert whole, on one device")
 
@@ -191,12 +186,12 @@ def test_a_shape_suits_a_schedule_exactly_where_its_builder_takes_it(name):
             assert not unsuited(name, ranks, microbatches, chunks), (ranks, microbatches, chunks)
 
 
-@pytest.mark.parametrize("name", sorted(BACKENDS))
+@pytest.mark.parametrize("name", sorted(FRAMEWORKS))
 def test_every_layout_of_a_search_for_a_framework_is_one_that_it_can_be_told(name):
-    backend, model = BACKENDS[name], read_model("mixtral-8x7b")
+    backend, model = FRAMEWORKS[name], read_model("mixtral-8x7b")
     base = Layout(sequence=8192)
     for layout in layouts_of("mixtral-8x7b", 16, 24, schedules=backend.schedules, backend=backend, base=base):
-        assert unsaid(backend, layout, sizes_of(model, 8192)) == ()
+        assert backend.lacking(layout, sizes_of(model, 8192)) == ()
         assert not unlaunchable(name, layout.schedule, layout.pipeline, layout.microbatches, layout.chunks, zero=1)
 
 
@@ -206,7 +201,7 @@ def test_every_layout_of_a_search_for_a_framework_is_one_that_it_can_be_told(nam
         ({"data": (3,)}, "3 replicas do not divide 16 GPUs; nearest 2 or 4"),
         ({"tensor": (3,)}, "tensor 3 does not divide 16 GPUs; nearest 2 or 4"),
         ({"tensor": (1,), "context": (1,), "pipeline": (32,)}, "pipeline 32 does not divide the 16 GPUs"),
-        ({"context": (2,), "backend": BACKENDS["deepspeed"]}, "DeepSpeed has no context parallelism"),
+        ({"context": (2,), "backend": FRAMEWORKS["deepspeed"]}, "DeepSpeed has no context parallelism"),
         (
             {"pipeline": (8,), "data": (2,), "tensor": (2,)},
             "tensor 2 x context 1 x pipeline 8 leaves 1 replicas, not 2",

@@ -74,7 +74,8 @@ def _placement(text: str, name: str) -> str | tuple[int, ...]:
 @click.option("--makespan", type=DURATION, help="A makespan that somebody claims: can it be?")
 @click.option("--placement", type=Parsed("loop|v|0,1,..", _placement), help="Where your stages live: does it fit?")
 @click.option("--batch", type=COUNT, help="Samples that your micro-batches are cut from: is it divisible?")
-@click.option("--backend", help="Whose configuration: megatron, torchtitan, torch, deepspeed, nemo or nanotron.")
+@click.option("--framework", help="Whose configuration: megatron, torchtitan, torch, deepspeed, nemo or nanotron.")
+@click.option("--backend", hidden=True)
 @click.option("--model", help="Name or config.json of the model, for its layers and heads.")
 @click.option("--gpu", help="Device, to tell whether there is room without recomputation.")
 @rate_options
@@ -94,18 +95,18 @@ def check(given: tuple[str, ...], sizes: Sizes, rates: Rates, *, as_json: bool, 
     \b
     debubble check schedule.csv
     debubble check 1f1b -p 8 -m 32 --forward 1 --backward 1 --makespan 71
-    debubble check pretrain.sh --backend megatron
-    debubble check --backend megatron --layers 64 --pipeline 7
+    debubble check pretrain.sh --framework megatron
+    debubble check --framework megatron --layers 64 --pipeline 7
     """  # noqa: D301 - click wants the character, not two
     from .check_configuration import Asked, check_configuration, is_configuration, parted, refuse_strangers
 
     places, words = parted(given)
-    asked = Asked(places, words, said["backend"], said["model"], said["gpu"], sizes, said["batch"])
-    if asked.backend or any(is_configuration(place) for place in places):
+    asked = Asked(places, words, said["framework"] or said["backend"], said["model"], said["gpu"], sizes, said["batch"])
+    if asked.framework or any(is_configuration(place) for place in places):
         return check_configuration(asked, as_json=as_json)
-    refuse_strangers((*words, *places[1:]), ("--backend", "--json", *_options()))
+    refuse_strangers((*words, *places[1:]), ("--framework", "--json", *_options()))
     if not places:
-        raise InputError(Fault("schedule", "it is required", "give a file, a name, or --backend and flags"))
+        raise InputError(Fault("schedule", "it is required", "give a file, a name, or --framework and flags"))
     claims = Claims(said["makespan"], said["placement"], said["batch"])
     return _check_schedule(places[0], sizes, said["sends"], claims, rates, as_json=as_json)
 

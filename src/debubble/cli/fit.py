@@ -51,10 +51,10 @@ def _told(file: Path, given: dict[str, Any]) -> dict[str, int | None]:
     Raises:
         InputError: nothing says how many ranks there are, or an option contradicts the log.
     """
-    from .log_head import setup_of_log
+    from .log_head import config_of_log
 
-    setup = setup_of_log(file)
-    own = {"ranks": setup.pipeline, "data": setup.replicas, "micro_batch": setup.micro_batch}
+    head = config_of_log(file)
+    own = {"ranks": head.pipeline, "data": head.replicas, "micro_batch": head.micro_batch}
     faults = [
         Fault(f"--{name.replace('_', '-')} {given[name]}", f"{file} says {value} of itself", "leave it out")
         for name, value in own.items()

@@ -1,4 +1,4 @@
-"""The head of a log: the arguments that Megatron-LM prints before its first step, as a setup."""
+"""The head of a log: the arguments that Megatron-LM prints before its first step, as a configuration."""
 
 from __future__ import annotations
 
@@ -9,20 +9,21 @@ from ..core.errors import Fault, InputError
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from ..frameworks.setup import Setup
+    from ..config.config import Config
 
 HEAD = 4_000_000  # bytes of a log in which its arguments stand
 
 
-def setup_of_log(path: Path) -> Setup:
-    """What a log says of its own launch; all of it None where it does not begin with arguments.
+def config_of_log(path: Path) -> Config:
+    """What a log says of its own launch; all of it absent where it does not begin with arguments.
 
     Raises:
         InputError: the file cannot be read, or arguments are not what their key takes; all of them.
     """
-    from ..frameworks.flags import dump_pairs
+    from ..config.config import Config
+    from ..frameworks.files import dump_pairs
+    from ..frameworks.keys import read_config
     from ..frameworks.megatron import MEGATRON
-    from ..frameworks.read_keys import read_setup
     from ..readers.places import place
     from ..readers.stream import first_bytes
 
@@ -30,4 +31,5 @@ def setup_of_log(path: Path) -> Setup:
         text = first_bytes(place(path), HEAD).decode("utf-8", errors="replace")
     except OSError as error:
         raise InputError(Fault(str(path), f"it cannot be read: {error.strerror or error}", "give a log")) from error
-    return MEGATRON.settled(read_setup(MEGATRON, dump_pairs(text)).setup)
+    pairs = dump_pairs(text, path.name)
+    return MEGATRON.filled(read_config(MEGATRON, pairs, path.name)) if pairs else Config(name=path.name)

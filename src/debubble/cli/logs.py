@@ -9,7 +9,6 @@ from .fit_document import Asked, Fitted
 
 if TYPE_CHECKING:
     from ..config.config import Config
-    from ..frameworks.setup import Setup
     from ..readers.steplog import StepLog
     from ..reconstruct.positions import Said
 
@@ -28,10 +27,10 @@ def job_of_log(path: Path, said: Said, micro_batch: int | None) -> tuple[Config,
         InputError: no step time stands in it, or the sizes do not fit its batches.
     """
     from ..readers.steplog import read_steps
-    from .log_head import setup_of_log
+    from .log_head import config_of_log
 
-    log, setup = read_steps(path), setup_of_log(path)
-    job = _job(log, _sizes(path.name, setup, said, micro_batch))
+    log, head = read_steps(path), config_of_log(path)
+    job = _job(log, _sizes(head, said, micro_batch))
     if job.pipeline is None or job.microbatches is None:
         return job, None
     from .fit import fitted
@@ -40,18 +39,9 @@ def job_of_log(path: Path, said: Said, micro_batch: int | None) -> tuple[Config,
     return job, fitted(log, asked)
 
 
-def _sizes(name: str, setup: Setup, said: Said, micro_batch: int | None) -> Config:
+def _sizes(head: Config, said: Said, micro_batch: int | None) -> Config:
     """The job as its log begins with it, and as the options say where it does not."""
-    from ..frameworks.megatron import MEGATRON
-    from .launched_job import job_of_setup
-
-    told = job_of_setup(name, MEGATRON, setup)
-    return told.changed(
-        pipeline=told.pipeline or said.ranks,
-        data=told.data or said.data,
-        micro_batch=told.micro_batch or micro_batch,
-        chunks=setup.chunks or said.chunks or 1,
-    )
+    return head.filled(pipeline=said.ranks, data=said.data, micro_batch=micro_batch, chunks=said.chunks)
 
 
 def _job(log: StepLog, sizes: Config) -> Config:

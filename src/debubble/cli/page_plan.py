@@ -13,7 +13,7 @@ from ..core.units import percent
 from ..diagnosis.causes import causes
 from ..drawing.html import Page
 from ..drawing.tables import duration
-from ..frameworks.backends import BACKENDS
+from ..frameworks.catalog import FRAMEWORKS
 from ..planning.judge import simulated
 from ..planning.verdict import scaled
 from .page_parts import Tile, bubble_tile, promise_tile, run_of, tile, what_if
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from ..config.layout import Plan
     from ..core.costs import Costs
     from ..core.timeline import Timeline
-    from ..frameworks.setup import Backend
+    from ..frameworks.framework import Framework
 
 MOST_RANKED = 20
 _HINT = "Parts of the step of the first layout, estimated by the cost model; the lines sum to the step."
@@ -94,14 +94,14 @@ def _verdict(asked: Planned, plan: Plan) -> str:
     )
 
 
-def _launched(asked: Planned) -> tuple[int, Backend] | None:
+def _launched(asked: Planned) -> tuple[int, Framework] | None:
     """The fastest layout that a framework launches by name, and the framework: the one that was asked for, if any."""
-    able = [asked.backend] if asked.backend else list(BACKENDS.values())
+    able = [asked.backend] if asked.backend else list(FRAMEWORKS.values())
     pairs = ((n, each) for n, plan in enumerate(asked.best.plans) for each in able if _runs(each, plan))
     return next(pairs, None)
 
 
-def _runs(backend: Backend, plan: Plan) -> bool:
+def _runs(backend: Framework, plan: Plan) -> bool:
     return plan.layout.schedule in backend.schedules
 
 
@@ -213,12 +213,11 @@ def _ruled_out(asked: Planned) -> dict[str, Any]:
 
 def _emitted(asked: Planned, plan: Plan) -> Iterator[Item]:
     """What to paste, for each framework that runs the schedule."""
-    from ..frameworks.unsupported import unsaid
     from ..planning.launch import sizes_of
 
     sizes = sizes_of(asked.model, plan.layout.sequence)
-    for backend in BACKENDS.values():
-        if unsaid(backend, plan.layout, sizes):
+    for backend in FRAMEWORKS.values():
+        if backend.lacking(plan.layout, sizes):
             continue
         try:
             text = backend.emit(plan.layout, sizes)

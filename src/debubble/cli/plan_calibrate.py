@@ -126,19 +126,18 @@ def _of_log(path: Path, model: Model, cluster: Cluster, base: Layout) -> Run:
     import numpy as np
 
     from ..frameworks.megatron import MEGATRON
-    from ..frameworks.to_layout import laid_out
     from ..planning.runs import Run
     from ..readers.steplog import read_steps
-    from .log_head import setup_of_log
+    from .log_head import config_of_log
     from .plan_launched import refuse_other_model
 
-    steps, setup = read_steps(path).seconds, setup_of_log(path)
-    missing = [MEGATRON.key(name) for name in ("pipeline", "tensor", "micro_batch") if getattr(setup, name) is None]
-    missing += [] if setup.flush else [MEGATRON.key("global_batch")]
+    steps, head = read_steps(path).seconds, config_of_log(path)
+    missing = [MEGATRON.key(name) for name in ("pipeline", "tensor", "micro_batch") if getattr(head, name) is None]
+    missing += [] if missing or head.flush else [MEGATRON.key("global_batch")]
     if missing:
         rule = f"its head does not print {', '.join(missing)}"
         raise InputError(Fault(str(path), rule, "give a log from its first line on, or rows as CSV"))
-    refuse_other_model(MEGATRON, setup, model, str(path))
-    layout = laid_out(MEGATRON, setup, base)
+    refuse_other_model(MEGATRON, head, model, str(path))
+    layout = MEGATRON.layout(head, base)
     seconds = float(np.median(steps[WARM_UP:] if len(steps) > 2 * WARM_UP else steps))
     return Run(model, replace(cluster, gpus=layout.gpus), layout, (), str(path), seconds=seconds)

@@ -20,22 +20,23 @@ def filled(said: dict[str, Any], path: str) -> dict[str, Any]:
     from .launched_job import jobs_of_file
 
     jobs = jobs_of_file(Path(path))
-    batches = sorted({batch for job in jobs if (batch := _batch(job))})
-    if len(batches) > 1 and said["global_batch"] is None:
-        rule = f"its runs have the global batches {', '.join(map(str, batches))}"
-        raise InputError(Fault(path, rule, "give one as in --global-batch 64"))
     job = jobs[0]
-    known = {
-        "gpus": tuple(dict.fromkeys(one.gpus for one in jobs if one.gpus)) or None,
-        "global_batch": tuple(batches) or None,
-        "sequence": job.sequence,
-        "micro_batch": _one(job.micro_batch),
-    }
-    if said["model"] is None:
-        known |= {"tensor": _one(job.tensor), "context": _one(job.context)}
-    if said["microbatches"]:
-        del known["global_batch"]
-    return said | {name: value for name, value in known.items() if said[name] is None and value is not None}
+    found: dict[str, Any] = {}
+    if said["global_batch"] is None and not said["microbatches"]:
+        batches = sorted({batch for one in jobs if (batch := _batch(one))})
+        if len(batches) > 1:
+            rule = f"its runs have the global batches {', '.join(map(str, batches))}"
+            raise InputError(Fault(path, rule, "give one as in --global-batch 64"))
+        found["global_batch"] = tuple(batches) or None
+    if said["gpus"] is None:
+        found["gpus"] = tuple(dict.fromkeys(one.gpus for one in jobs if one.gpus)) or None
+    if said["sequence"] is None:
+        found["sequence"] = job.sequence
+    kept = ("micro_batch",) if said["model"] else ("micro_batch", "tensor", "context")
+    for name in kept:
+        if said[name] is None and (value := getattr(job, name)) is not None:
+            found[name] = (value,)
+    return said | {name: value for name, value in found.items() if value is not None}
 
 
 def _batch(job: Config) -> int | None:
@@ -43,7 +44,3 @@ def _batch(job: Config) -> int | None:
     if job.global_batch is None and job.data and job.microbatches:
         return job.data * job.microbatches * (job.micro_batch or 1)
     return job.global_batch
-
-
-def _one(value: int | None) -> tuple[int, ...] | None:
-    return None if value is None else (value,)

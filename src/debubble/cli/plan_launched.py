@@ -10,12 +10,13 @@ from ..core.errors import Fault, InputError
 from .console import warn
 
 if TYPE_CHECKING:
+    from ..config.config import Config
     from ..config.layout import Layout
     from ..core.observation import Observation
     from ..core.schedule import Schedule
     from ..diagnosis.windows import Summary
     from ..estimate.model import Model
-    from ..frameworks.setup import Backend, Setup
+    from ..frameworks.framework import Framework
 
 _DEGREES = ("tensor", "context", "expert", "expert_tensor", "micro_batch")
 
@@ -45,29 +46,28 @@ def layout_of_run(run: Observation, summary: Summary, said: dict[str, Any], mode
 
 
 def _of_configuration(path: Path, model: Model, base: Layout, summary: Summary) -> Layout:
-    from ..frameworks.backends import recognised
-    from ..frameworks.files import read_pairs
-    from ..frameworks.read_keys import read_setup
-    from ..frameworks.to_layout import laid_out
+    from ..frameworks.catalog import FRAMEWORKS, configurations_of
 
-    if not path.is_file():
-        raise InputError(Fault(str(path), "no such file", "give the configuration with which the run was launched"))
-    pairs = read_pairs(path)
-    backend = recognised(pairs, str(path))
-    setup = read_setup(backend, pairs).setup
-    refuse_other_model(backend, setup, model, str(path))
-    layout = laid_out(backend, setup, base)
-    return layout if setup.replicas else replace(layout, data=summary.replicas)
+    found = configurations_of(path)
+    if len(found) > 1:
+        names = ", ".join(one.name for one in found)
+        raise InputError(Fault(str(path), f"it holds {len(found)} configurations: {names}", f"give {found[0].name}"))
+    framework = FRAMEWORKS[found[0].framework or ""]
+    refuse_other_model(framework, found[0], model, str(path))
+    # What was measured is known, whatever the configuration leaves to be worked out.
+    measured = framework.filled(found[0]).filled(data=summary.replicas)
+    schedule = summary.window.timeline.program.schedule
+    return framework.layout(measured.changed(microbatches=schedule.microbatches), base)
 
 
-def refuse_other_model(backend: Backend, setup: Setup, model: Model, where: str) -> None:
+def refuse_other_model(framework: Framework, config: Config, model: Model, where: str) -> None:
     """Refuse what ran with another number of layers.
 
     Raises:
         InputError: the configuration says a number that is not the model's.
     """
-    if setup.layers not in (None, model.layers):
-        value = f"{where}: {backend.key('layers')} = {setup.layers}"
+    if config.layers not in (None, model.layers):
+        value = f"{where}: {framework.key('layers')} = {config.layers}"
         raise InputError(Fault(value, f"{model.name} has {model.layers} layers", "give --model as it was launched"))
 
 

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from ..estimate.constants import Calibration
     from ..estimate.hardware import Cluster, Hardware
     from ..estimate.model import Model
-    from ..frameworks.setup import Backend
+    from ..frameworks.framework import Framework
     from ..planning.search import Found
     from ..planning.space import Choice
     from .plan_growth import Grown
@@ -141,14 +141,14 @@ def _cluster(said: dict[str, Any], gpus: int) -> Cluster:
     return replace(cluster, price=said["price"] or 0.0)
 
 
-def _backend(said: dict[str, Any]) -> Backend | None:
+def _backend(said: dict[str, Any]) -> Framework | None:
     if said["price"] is not None and not 0 < said["price"] < 1e6:
         raise InputError(Fault(f"price = {said['price']}", "it is above 0", "give the price of one device for an hour"))
     if said["emit"] is None:
         return None
-    from ..frameworks.backends import backend_of
+    from ..frameworks.catalog import framework_of
 
-    return backend_of(said["emit"])
+    return framework_of(said["emit"])
 
 
 def _base(said: dict[str, Any]) -> Any:
@@ -158,7 +158,7 @@ def _base(said: dict[str, Any]) -> Any:
     return Layout(sequence=said["sequence"] or 4096, precision=said["precision"] or "bf16", zero=zero)
 
 
-def _launched(said: dict[str, Any], backend: Backend | None) -> Layout:
+def _launched(said: dict[str, Any], backend: Framework | None) -> Layout:
     """What all layouts of a search share: weights are gathered beside the forward where the framework can do that."""
     base: Layout = _base(said)
     if backend and base.zero > 1 and "zero" in backend.lacks:
@@ -168,7 +168,7 @@ def _launched(said: dict[str, Any], backend: Backend | None) -> Layout:
     return replace(base, **habits)  # type: ignore[arg-type]  # names of fields that are on or off
 
 
-def _choice(said: dict[str, Any], gpus: int, backend: Backend | None) -> Choice:
+def _choice(said: dict[str, Any], gpus: int, backend: Framework | None) -> Choice:
     from ..planning.space import USUAL, Choice
     from ..schedules.catalog import CATALOG
 
@@ -213,7 +213,7 @@ def _calibration(said: dict[str, Any], model: Model, cluster: Cluster) -> Calibr
     return found
 
 
-def _cures(said: dict[str, Any], backend: Backend | None) -> str:
+def _cures(said: dict[str, Any], backend: Framework | None) -> str:
     """What would make room, of what was not asked for already."""
     zero = _base(said).zero
     shared = (

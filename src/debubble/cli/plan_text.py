@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from ..estimate.constants import Calibration
     from ..estimate.hardware import Cluster
     from ..estimate.model import Model
-    from ..frameworks.setup import Backend
+    from ..frameworks.framework import Framework
     from ..planning.search import Found
     from ..planning.verdict import Scaled
     from .plan_growth import Grown
@@ -62,7 +62,7 @@ class Planned:
     clusters: dict[int, Cluster]
     found: dict[int, Found]
     calibration: Calibration | None = None
-    backend: Backend | None = None
+    backend: Framework | None = None
     price: float | None = None
     top: int = TOP
     growth: list[Grown] = field(default_factory=list)
@@ -145,7 +145,7 @@ def _scaling(row: Scaled) -> dict[str, Any]:
     }
 
 
-def _emitted(backend: Backend, plan: Plan, model: Model) -> str:
+def _emitted(backend: Framework, plan: Plan, model: Model) -> str:
     from ..planning.launch import sizes_of
 
     return backend.emit(plan.layout, sizes_of(model, plan.layout.sequence))

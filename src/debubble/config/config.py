@@ -253,10 +253,10 @@ class Config:
         value = self.own.get(name)
         return otherwise if value is None else value
 
-    def on(self, name: str) -> bool:
-        """Whether one of the framework's own switches is on."""
-        value = self.word(name, otherwise=False)
-        return value.lower() in _YES if isinstance(value, str) else bool(value)
+    def on(self, name: str, *, otherwise: bool = False) -> bool:
+        """Whether one of the framework's own switches is on; ``otherwise`` where it is absent."""
+        value = self.word(name, otherwise)
+        return value.lower() in YES if isinstance(value, str) else bool(value)
 
     def need(self, *names: str) -> None:
         """Ask for those of these fields that are not known, all at once.
@@ -305,6 +305,12 @@ class Config:
         except Absent:
             return self
 
+    def renamed(self, name: str, names: Mapping[str, str]) -> Config:
+        """The same with our word for a framework's in one field, where there is one; who said it stays."""
+        word = None if name in self.opened() else getattr(self, name)
+        ours = names.get(word.lower()) if isinstance(word, str) else None
+        return self.changed(**{name: ours}, follows=self.follows) if ours else self
+
     def where(self, name: str) -> str:
         """Where a field was said; empty where nobody did."""
         return self.places.get(name, "")
@@ -348,13 +354,14 @@ class Config:
 
 
 FULL_RECOMPUTE = 0.75  # a second forward in each backward: 3 of 4 parts of the work are counted, where B = 2 F
-_YES = ("true", "1", "on", "yes")
+YES = ("true", "1", "on", "yes")
 _ALL = tuple(one.name for one in fields(Config))
 _ABOUT = ("own", "open", "places", "follows", "remarks")
 _DEFAULTS = {one.name: one.default for one in fields(Config)}
 SAYABLE = tuple(name for name in _ALL if name not in _ABOUT)
 NUMBERS = tuple(one.name for one in fields(Config) if one.type == "int | None" and one.name != "peak_memory")
 OF_THE_MODEL = ("layers", "heads", "kv_heads", "experts", "hidden", "ffn", "vocab", "next_layers", "sequence")
+SWITCHES = tuple(one.name for one in fields(Config) if one.type == "bool | None")
 FIGURES = ("utilisation", "tokens_per_second", "samples_per_second", "tflops_per_gpu", "mfu", "step", "peak_memory")
 
 

@@ -8,6 +8,8 @@ from dataclasses import dataclass, field, fields
 import numpy as np
 from numpy.typing import NDArray
 
+from .splits import even_split
+
 RECOMPUTE = ("none", "selective", "full")
 SCHEDULES = (
     *("1f1b", "gpipe", "interleaved", "eager-1f1b", "looped-bfs", "zb-h1", "zb-h2", "interleaved-zb", "zb-v"),
@@ -108,12 +110,6 @@ class Layout:
     def split(self, layers: int) -> tuple[int, ...]:
         """Transformer layers of each stage for a model of so many."""
         return self.layers or even_split(layers, self.stages)
-
-
-def even_split(layers: int, stages: int) -> tuple[int, ...]:
-    """As even as can be; the first stages take what does not divide: 10 over 4 is 3, 3, 2, 2."""
-    least, over = divmod(layers, stages)
-    return (least + 1,) * over + (least,) * (stages - over)
 
 
 @dataclass(frozen=True, slots=True, eq=False)

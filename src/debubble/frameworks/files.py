@@ -1,25 +1,54 @@
-"""Files: a configuration as JSON, YAML, TOML, Python or a launch script becomes pairs of key and value."""
+"""Files: what a configuration holds, whatever its format, as one list of keys with values for each job in it.
+
+The content decides, not the name: JSON, TOML, YAML, Python, a launch script, or the arguments that a log begins with.
+"""
 
 from __future__ import annotations
 
 import ast
 import json
+import re
+import shlex
 import tomllib
-from collections.abc import Iterator
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
 
 from ..core.errors import Fault, InputError
-from .flags import Pairs, script_pairs
+from .keys import Said, Unresolved, open_text
+from .python_source import blocks_of
+from .shell import Command, run
 
 LARGEST = 4_000_000  # bytes
 MOST_KEYS = 100_000  # a YAML file of nested aliases can stand for billions
-SUFFIXES = frozenset({".json", ".yaml", ".yml", ".toml", ".py", ".sh", ".bash", ".slurm", ".sbatch", ".log", ".txt"})
+SCRIPTS = frozenset({".sh", ".bash", ".slurm", ".sbatch", ".log", ".txt"})
+SUFFIXES = SCRIPTS | {".json", ".yaml", ".yml", ".toml", ".py"}
+
+_DUMP = re.compile(r"^\s*(?:\[.*?\]:?\s*)?(\w+) \.{3,} (.+?)\s*$", re.MULTILINE)
+_OVERRIDE = re.compile(r"([+~]{0,2}[A-Za-z_][\w./@-]*)(?:=(.*))?", re.DOTALL)
+# ${X:8} and ${oc.env:X,8} have a default; ${a.b} names another key of the file.
+_INTERPOLATED = re.compile(r"\$\{(?:oc\.env:)?([\w.]+)(?:(?::-?|,\s*)([^${}]*))?\}")
+_WORDS = {"true": True, "false": False, "null": None, "none": None, "~": None}
 
 
-def read_pairs(path: Path) -> Pairs:
-    """Every key of a file with its value, tables flattened to ``outer.inner``.
+@dataclass(frozen=True, slots=True)
+class Block:
+    """The keys of one job in a file.
+
+    Args:
+        name: what tells it from others of the file: a function, a line; empty where there is one alone.
+        pairs: keys with values, in order.
+        launched: whether a command of a script says it.
+    """
+
+    name: str
+    pairs: tuple[Said, ...]
+    launched: bool = False
+
+
+def read_file(path: Path) -> tuple[Block, ...]:
+    """Every job that a file says, tables flattened to ``outer.inner``.
 
     Raises:
         InputError: not what its name says, or too large.
@@ -28,41 +57,76 @@ def read_pairs(path: Path) -> Pairs:
         raw = stream.read(LARGEST + 1)
     if len(raw) > LARGEST:
         raise InputError(Fault(str(path), f"a configuration has less than {LARGEST:,} bytes", "give the configuration"))
-    text = raw.decode("utf-8", errors="replace")
+    return read_text(raw.decode("utf-8", errors="replace"), path.suffix.lower(), path.name, str(path))
+
+
+def read_text(text: str, suffix: str, file: str, path: str) -> tuple[Block, ...]:
+    """The same of a text.
+
+    Args:
+        text: of the file.
+        suffix: of its name, tried first.
+        file: its name, for places.
+        path: what errors call it.
+
+    Raises:
+        InputError: it cannot be read.
+    """
+    formats: dict[str, Callable[[str, str], Sequence[Block]]] = {
+        ".json": _json,
+        ".toml": _toml,
+        ".yaml": _yaml,
+        ".yml": _yaml,
+        ".py": _python,
+    }
     try:
-        return _parsed(path.suffix.lower(), text)
+        return tuple(formats.get(suffix, _unnamed)(text, file))
     except (ValueError, RecursionError, SyntaxError) as error:
         reason = str(error).splitlines()[0] if str(error) else type(error).__name__
-        raise InputError(Fault(str(path), f"it cannot be read: {reason}", "mend the file")) from None
+        raise InputError(Fault(path, f"it cannot be read: {reason}", "mend the file")) from None
 
 
-def _parsed(suffix: str, text: str) -> Pairs:
-    if suffix == ".json":
-        return _flat(json.loads(text))
-    if suffix == ".toml":
-        return _flat(tomllib.loads(text))
-    if suffix in (".yaml", ".yml"):
-        return _flat(_yaml(text))
-    if suffix == ".py":
-        return list(_python(ast.parse(text)))
-    return script_pairs(text)
+def _unnamed(text: str, file: str) -> Sequence[Block]:
+    """A file whose name does not tell its format."""
+    if text.lstrip()[:1] == "{":
+        with suppress(ValueError, RecursionError):
+            return _json(text, file)
+    return _script(text, file)
 
 
-def _yaml(text: str) -> Any:
+def _json(text: str, file: str) -> Sequence[Block]:
+    return _table(json.loads(text), file)
+
+
+def _toml(text: str, file: str) -> Sequence[Block]:
+    return _table(tomllib.loads(text), file)
+
+
+def _yaml(text: str, file: str) -> Sequence[Block]:
     import yaml
 
     try:
-        return yaml.safe_load(text)
+        documents = [one for one in yaml.safe_load_all(text) if one is not None]
     except yaml.YAMLError as error:
         raise ValueError(" ".join(str(error).split())) from None
+    if len(documents) < 2:
+        return _table(documents[0] if documents else None, file)
+    blocks = [block for one in documents for block in _table(one, file)]
+    return [replace(block, name=f"document {number}") for number, block in enumerate(blocks, start=1)]
 
 
-def _flat(table: Any) -> Pairs:
+def _table(table: object, file: str) -> Sequence[Block]:
+    pairs = _flat(table, file)
+    values = {said.key: said.value for said in pairs}
+    return [Block("", tuple(replace(said, value=_resolved(said.value, values)) for said in pairs))]
+
+
+def _flat(table: object, file: str) -> list[Said]:
     """Leaves of nested tables in order; a list is a leaf."""
     if not isinstance(table, dict):
         raise ValueError("it holds no table of keys")
-    found: Pairs = []
-    waiting: list[tuple[str, Any]] = [("", table)]
+    found: list[Said] = []
+    waiting: list[tuple[str, object]] = [("", table)]
     seen = 0
     while waiting:
         path, value = waiting.pop()
@@ -72,23 +136,139 @@ def _flat(table: Any) -> Pairs:
         if isinstance(value, dict):
             waiting += [(f"{path}.{key}" if path else str(key), value[key]) for key in reversed(value)]
         else:
-            found.append((path, value))
+            found.append(Said(path, value, file))
     return found
 
 
-def _python(tree: ast.Module) -> Iterator[tuple[str, object]]:
-    """Constants given as keywords of a call, or assigned to names and attributes; nothing is run."""
-    for node in ast.walk(tree):
-        for name, value in _named(node):
-            with suppress(ValueError):  # not a constant
-                yield name, ast.literal_eval(value)
+def _resolved(value: object, values: Mapping[str, object]) -> object:
+    """A value with the defaults of its variables and other keys of the file filled in."""
+    if not (isinstance(value, str) and "${" in value):
+        return value
+
+    def one(match: re.Match[str]) -> str:
+        if match[2]:
+            return match[2]
+        other = values.get(match[1])
+        return match[0] if other is None or open_text(other) else str(other)
+
+    text = _INTERPOLATED.sub(one, value)
+    return Unresolved(text) if "${" in text else _typed(text)
 
 
-def _named(node: ast.AST) -> list[tuple[str, ast.expr]]:
-    if isinstance(node, ast.Call):
-        return [(keyword.arg, keyword.value) for keyword in node.keywords if keyword.arg]
-    if isinstance(node, ast.Assign):
-        return [(ast.unparse(target), node.value) for target in node.targets]
-    if isinstance(node, ast.AnnAssign) and node.value is not None:
-        return [(ast.unparse(node.target), node.value)]
+def _typed(text: str) -> object:
+    """A word as YAML would read it: a number, a switch, or itself."""
+    if text.lower() in _WORDS:
+        return _WORDS[text.lower()]
+    return int(text) if re.fullmatch(r"-?\d{1,15}", text) else text
+
+
+def _python(text: str, file: str) -> Sequence[Block]:
+    return [Block(block.name, block.pairs) for block in blocks_of(text, file)]
+
+
+def _script(text: str, file: str) -> Sequence[Block]:
+    """Each command with flags or overrides, and texts that the script writes; else the arguments of a log."""
+    script = run(text)
+    held = [pair for document, line in script.documents for pair in _document(document, f"{file}:{line}")]
+    header = pairs_of(script.header, file)
+    blocks = [_command(command, file, (*header, *held)) for command in script.commands]
+    blocks = [block for block in blocks if len(block.pairs) > len(header) + len(held)]
+    if blocks:
+        return blocks
+    loose = [pair for command in script.lists for pair in pairs_of(command.words, f"{file}:{command.line}")]
+    if held or loose:
+        return [Block("", (*header, *held, *loose))]
+    return [Block("", dump_pairs(text, file))]
+
+
+def _command(command: Command, file: str, shared: tuple[Said, ...]) -> Block:
+    return Block(f"line {command.line}", (*shared, *pairs_of(command.words, f"{file}:{command.line}")), launched=True)
+
+
+def _document(text: str, place: str) -> list[Said]:
+    """The keys of a text that a script writes, where it is JSON or YAML."""
+    import yaml
+
+    with suppress(ValueError, RecursionError, yaml.YAMLError):
+        table = json.loads(text) if text.lstrip()[:1] == "{" else yaml.safe_load(text)
+        return [replace(said, place=place) for said in _flat(table, place)]
     return []
+
+
+def dump_pairs(text: str, file: str = "") -> tuple[Said, ...]:
+    """The arguments that Megatron-LM prints into its log before it starts, ``name ..... value``."""
+    words: dict[str, object] = {"True": True, "False": False, "None": None}
+    return tuple(Said("--" + k.replace("_", "-"), words.get(v, v), file) for k, v in _DUMP.findall(text))
+
+
+def pairs_of(words: Sequence[str], place: str = "") -> tuple[Said, ...]:
+    """``--key value``, ``--key=value``, ``--key a b c``, ``--switch`` (True), ``key=value``, ``++key=value``, ``~key``.
+
+    ``--`` ends the values of a flag, as do a list that was not filled in, a flag of one dash, an override, and the
+    program that is launched. Other words are left out.
+    """
+    found: list[Said] = []
+    key, values = "", list[str]()
+
+    def close() -> None:
+        if key:
+            found.append(Said(key, " ".join(values) if values else True, place))
+
+    for word in words:
+        override = _override(word, place)
+        if override is not None:
+            close()
+            key, values = "", []
+            found.append(override)
+            continue
+        ends = word == "--" or word.endswith(("[@]}", "[*]}")) or _starts_another(word, values)
+        if not ends and not re.match(r"--[A-Za-z]", word):
+            values.append(word)
+            continue
+        close()
+        if ends:
+            key, values = "", []
+            continue
+        key, equals, value = word.partition("=")
+        values = [value] if equals else []
+    close()
+    return tuple(found)
+
+
+def _override(word: str, place: str) -> Said | None:
+    """Hydra's ``key=value``, ``+key=value``, ``++key=value`` and ``~key``; None for any other word."""
+    match = _OVERRIDE.fullmatch(word)
+    if match is None or match[1].isupper() or "/" in match[1].split("@")[0]:
+        return None
+    if match[1].startswith("~"):
+        return Said(match[1].lstrip("~"), None, place)
+    if match[2] is None:
+        return None
+    return Said(match[1].lstrip("+"), _listed(match[2]), place)
+
+
+def _listed(text: str) -> object:
+    """The value of an override: a list in brackets, a number, a switch or a word."""
+    if text.startswith("["):
+        with suppress(ValueError, SyntaxError, RecursionError, MemoryError):
+            return ast.literal_eval(text)
+    return _typed(text.strip("'\"")) if text else True
+
+
+def _starts_another(word: str, values: Sequence[str]) -> bool:
+    """Whether a word cannot be one more value: ``--nnodes 16 train.py``, ``--nproc-per-node 8 -m train``."""
+    return bool(re.match(r"-[A-Za-z]", word)) or (bool(values) and word.endswith(".py"))
+
+
+def script_pairs(text: str) -> tuple[Said, ...]:
+    """The keys of the first job of a launch script, or of the arguments of a log."""
+    blocks = _script(text, "")
+    return max(blocks, key=lambda block: len(block.pairs)).pairs
+
+
+def split_words(text: str) -> list[str]:
+    """A command line as words; an open quote is passed over."""
+    try:
+        return shlex.split(text)
+    except ValueError:
+        return text.replace('"', " ").replace("'", " ").split()

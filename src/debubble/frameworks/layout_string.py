@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from itertools import groupby
 
 from ..core.errors import Fault, InputError
-from .setup import Breach
+from .framework import Breach
 
 LONGEST = 20_000  # letters and bars when written out; the longest model published has about 130 layers
 _LETTERS = {"E": "embedding", "t": "layer", "m": "multi-token layer", "L": "loss"}

@@ -1,12 +1,17 @@
-"""Megatron-LM: its names, and the flags of a layout."""
+"""Megatron-LM: its words, what Megatron-Core takes by itself and makes of a configuration, and the flags of a layout.
+
+Its rules stand in ``megatron_rules``.
+"""
 
 from __future__ import annotations
 
+from ..config.config import Config
 from ..config.layout import Layout
-from .layout_string import write_layout
-from .megatron_rules import rules
-from .megatron_setup import SWITCHES, recomputed, schedule, settled, split
-from .setup import Backend, Sizes
+from ..config.splits import ends_apart, ends_counted
+from ..core.errors import InputError
+from .framework import Framework
+from .layout_string import read_layout, write_layout
+from .megatron_rules import RULES
 
 VERSION = "NVIDIA/Megatron-LM@d98e8a6"
 KEYS = {
@@ -21,6 +26,9 @@ KEYS = {
     "heads": "--num-attention-heads",
     "kv_heads": "--num-query-groups",
     "experts": "--num-experts",
+    "hidden": "--hidden-size",
+    "ffn": "--ffn-hidden-size",
+    "vocab": "--vocab-size",
     "sequence": "--seq-length",
     "next_layers": "--mtp-num-layers",
     "chunks": "--num-virtual-stages-per-pipeline-rank",
@@ -39,12 +47,22 @@ KEYS = {
     "recompute": "--recompute-granularity",
     "recompute_method": "--recompute-method",
     "recompute_layers": "--recompute-num-layers",
+    "sequence_parallel": "--sequence-parallel",
+    "overlap": "--overlap-grad-reduce",
+    "overlap_gather": "--overlap-param-gather",
+    "tensor_overlap": "--tp-comm-overlap",
 }
+# Names of Megatron-Core's fields, and of former releases.
 ALIASES = {
     "virtual_pipeline_model_parallel_size": "chunks",
     "microbatch_group_size_per_vp_stage": "group",
     "num_moe_experts": "experts",
     "encoder_num_layers": "layers",
+    "encoder_seq_length": "sequence",
+    "num_layers_in_first_pipeline_stage": "first",
+    "num_layers_in_last_pipeline_stage": "last",
+    "model_parallel_size": "tensor",
+    "moe_extended_tp_size": "expert_tensor",
 }
 PRECISIONS = {
     "bf16": "--bf16",
@@ -52,40 +70,106 @@ PRECISIONS = {
     "fp8": "--bf16 --fp8-format hybrid",
     "fp4": "--bf16 --fp4-format e2m1",
 }
+# What Megatron-FSDP shares out, by the word of --data-parallel-sharding-strategy.
+_STRATEGIES = {"no_shard": 0, "optim": 1, "optim_grads": 2, "optim_grads_params": 3}
 
 
-def emit(layout: Layout, sizes: Sizes) -> str:
+def filled(config: Config) -> Config:
+    """With Megatron-Core's defaults, and the chunks and layers of each stage that a configuration implies.
+
+    Nothing is said of: degrees are 1, nothing is recomputed, every switch is off; each expert is shared by its tensor
+    group; chunks follow from layers per chunk or from a layout; a rank with several chunks interleaves them.
+    """
+    config = config.filled(tensor=1, pipeline=1, context=1, expert=1, recompute="none")
+    config = config.filled(sequence_parallel=False, overlap=False, overlap_gather=False, tensor_overlap=False)
+    config = config.derived("data", lambda c: c.replicas).derived("expert_tensor", lambda c: c.tensor)
+    config = config.derived("chunks", _chunks).derived("split", split)
+    config = config.derived("schedule", lambda c: "interleaved" if c.number("chunks") > 1 else "1f1b")
+    return config.derived("precision", _precision).derived("zero", _zero)
+
+
+def _chunks(config: Config) -> int | None:
+    """Stages per rank: as said, or as a layout or the layers of a chunk imply."""
+    if config.layout is not None:
+        try:
+            return read_layout(config.layout, config.ranks).chunks
+        except InputError:
+            return None
+    if config.chunk_layers:
+        return config.number("layers") // config.ranks // config.chunk_layers or None
+    return 1
+
+
+def split(config: Config) -> tuple[int, ...] | None:
+    """Layers of each stage, by layout, uneven ends or ends that count as layers."""
+    if config.layout is not None:
+        try:
+            return tuple(stage.count("t") for stage in read_layout(config.layout, config.ranks).stages)
+        except InputError:
+            return None
+    layers, ranks, chunks = config.number("layers"), config.ranks, config.number("chunks")
+    if config.first is not None or config.last is not None:
+        by_rank = ends_apart(layers, ranks, config.first, config.last)
+        return by_rank and tuple(layers // chunks for layers in by_rank) * chunks
+    return ends_counted(layers, ranks * chunks, config.embedding_layers or 0, config.loss_layers or 0)
+
+
+def _precision(config: Config) -> str | None:
+    """Of the matrix products, where the flags say it; half precision is said, full precision is none that we plan."""
+    if config.word("fp4_format") or config.word("fp4"):
+        return "fp4"
+    if config.word("fp8_format") or config.word("fp8"):
+        return "fp8"
+    return next((name for name in ("bf16", "fp16") if config.on(name)), None)
+
+
+def _zero(config: Config) -> int:
+    """What replicas share out, 0 to 3."""
+    if config.on("use_torch_fsdp2"):
+        return 3
+    if config.on("use_megatron_fsdp") or config.on("use_custom_fsdp"):
+        return _STRATEGIES.get(str(config.word("data_parallel_sharding_strategy", "no_shard")), 0)
+    return int(config.on("use_distributed_optimizer"))
+
+
+def emit(layout: Layout, model: Config) -> str:
     """Flags of a layout, one a line."""
+    layers, following = model.number("layers"), model.next_layers or 0
     flags = [
         f"{KEYS['tensor']} {layout.tensor}",
         f"{KEYS['pipeline']} {layout.pipeline}",
         f"{KEYS['context']} {layout.context}",
         f"{KEYS['micro_batch']} {layout.micro_batch}",
         f"{KEYS['global_batch']} {layout.global_batch}",
-        f"{KEYS['sequence']} {sizes.sequence}",
-        f"{KEYS['layers']} {sizes.layers}",
-        *([f"{KEYS['next_layers']} {sizes.next_layers}"] if sizes.next_layers else []),
-        *_split_flags(layout, sizes),
+        f"{KEYS['sequence']} {model.number('sequence')}",
+        f"{KEYS['layers']} {layers}",
     ]
-    flags += [f"{KEYS['expert']} {layout.expert}"] if layout.expert > 1 else []
-    if max(layout.tensor, layout.expert_shards) > 1 and (sizes.experts or layout.expert > 1):
+    if following:
+        flags.append(f"{KEYS['next_layers']} {following}")
+    flags += _split_flags(layout, layers, following)
+    if layout.expert > 1:
+        flags.append(f"{KEYS['expert']} {layout.expert}")
+    if max(layout.tensor, layout.expert_shards) > 1 and (model.experts or layout.expert > 1):
         flags.append(f"{KEYS['expert_tensor']} {layout.expert_shards}")  # what is taken unsaid differs by version
     if layout.tensor > 1 and layout.sequence_parallel:
-        flags.append("--sequence-parallel")
+        flags.append(KEYS["sequence_parallel"])
     if layout.tensor_overlap:
-        flags.append("--tp-comm-overlap")
-    flags += ["--use-distributed-optimizer"] if layout.zero >= 1 else []
-    flags += ["--overlap-grad-reduce"] if layout.overlap else []
-    flags += ["--overlap-param-gather"] if layout.zero >= 1 and layout.overlap_gather else []
+        flags.append(KEYS["tensor_overlap"])
+    if layout.zero >= 1:
+        flags.append("--use-distributed-optimizer")
+    if layout.overlap:
+        flags.append(KEYS["overlap"])
+    if layout.zero >= 1 and layout.overlap_gather:
+        flags.append(KEYS["overlap_gather"])
     flags += _recompute_flags(layout)
     flags.append(PRECISIONS[layout.precision])
     return " \\\n".join(flags)
 
 
-def _split_flags(layout: Layout, sizes: Sizes) -> list[str]:
-    split = layout.split(sizes.layers)
+def _split_flags(layout: Layout, layers: int, following: int) -> list[str]:
+    split = layout.split(layers)
     if len(set(split)) > 1:
-        return [f"{KEYS['layout']} '{write_layout(split, sizes.next_layers)}'"]
+        return [f"{KEYS['layout']} '{write_layout(split, following)}'"]
     return [f"{KEYS['chunks']} {layout.chunks}"] if layout.chunks > 1 else []
 
 
@@ -98,18 +182,21 @@ def _recompute_flags(layout: Layout) -> list[str]:
     return [f"{KEYS['recompute']} full", f"{KEYS['recompute_method']} {how} {KEYS['recompute_layers']} {many}"]
 
 
-MEGATRON = Backend(
+def recomputed(layout: Layout) -> tuple[str, int]:
+    """The method of a full recomputation and its number: every layer by itself, or so many of each stage."""
+    return ("uniform", 1) if layout.recompute_layers is None else ("block", layout.recompute_layers)
+
+
+MEGATRON = Framework(
     name="megatron",
     title="Megatron-LM",
     version=VERSION,
     keys=KEYS,
     aliases=ALIASES,
-    rules=rules,
-    settled=settled,
-    split=split,
-    schedule=schedule,
+    rules=RULES,
+    filled=filled,
     emit=emit,
     schedules=("1f1b", "interleaved"),
-    switches=SWITCHES,
+    dashed=True,
     lacks=frozenset({"zero"}),
 )

@@ -1,49 +1,162 @@
-"""What Megatron-LM checks before it starts: stages, groups of micro-batches, degrees, recomputation, growth, flags."""
+"""What Megatron-LM and Megatron-Core refuse: stages, groups of micro-batches, degrees, recomputation, growth, flags.
+
+Files are of the releases that ``megatron.VERSION`` names. ``arguments.py`` is ``megatron/training/arguments.py``, where
+``validate_args`` runs before anything is built; ``transformer_config.py`` and ``model_parallel_config.py`` are
+Megatron-Core's classes, which ``__post_init__`` checks whoever builds them.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from dataclasses import replace
+from collections.abc import Iterator
 from math import gcd
 
-from .megatron_setup import SWITCHES, settled
-from .megatron_stages import stage_rules
-from .rules import COMMON, given, named
-from .setup import Breach, Setup
+from ..config.config import Config
+from ..config.splits import ends_counted, even_split, near_even_ends
+from ..core.errors import InputError
+from . import common_rules as common
+from .common_rules import named
+from .framework import Breach, Rule, rule
+from .layout_string import layout_breaches, read_layout, write_layout
 
 
-def rules(setup: Setup) -> Iterator[Breach]:
-    """Everything in a setup (as given, not settled) that Megatron-LM refuses."""
-    for rule in (*COMMON, stage_rules):
-        yield from rule(setup)
-    yield from _interleaving(replace(setup, chunks=settled(setup).chunks))
-    for rule in (_attention, _experts, _recomputation, _batch_growth, _switches):
-        yield from rule(setup)
+@rule("arguments.py validate_args; transformer_config.py TransformerConfig.__post_init__")
+def _ways_to_split(config: Config) -> Iterator[Breach]:
+    """One way to say chunks, and one to say uneven ends."""
+    ways = config.said("chunk_layers", "chunks", "layout")
+    if len(ways) > 1:
+        yield Breach("one way to chunk", ways, f"only one of {named(ways)} may be set", f"leave out {named(ways[1:])}")
+    ends, counted = config.said("first", "last"), _counted(config)
+    for some, others in (
+        (ends, counted),
+        (ends, config.said("layout", "chunk_layers")),
+        (counted, config.said("layout")),
+    ):
+        if some and others:
+            what = f"{named(some)} cannot be used with {named(others)}"
+            yield Breach(f"{some[0]} with {others[0]}", (some[0], others[0]), what, f"leave out {named(some)}")
 
 
-def _interleaving(setup: Setup) -> Iterator[Breach]:
+def _counted(config: Config) -> tuple[str, ...]:
+    """Which of embedding and loss count as layers."""
+    return tuple(field for field in ("embedding_layers", "loss_layers") if getattr(config, field))
+
+
+@rule("transformer/pipeline_parallel_layer_layout.py PipelineParallelLayerLayout.validate_layer_layout")
+def _layout(config: Config) -> Iterator[Breach]:
+    """A layout string is well formed and holds the model."""
+    if config.layout is None:
+        return
+    try:
+        laid = read_layout(config.layout, config.ranks)
+    except InputError as error:
+        fault = error.faults[0]
+        yield Breach("layout", ("layout",), fault.rule, fault.remedy)
+        return
+    yield from layout_breaches(laid, config.layers, config.next_layers)
+
+
+@rule("arguments.py validate_args, with --hybrid-layer-pattern")
+def _pattern(config: Config) -> Iterator[Breach]:
+    """Stages of a hybrid model are cut by bars, and then by nothing else."""
+    if config.pattern is None or "|" not in config.pattern:
+        return
+    others = (*config.said("chunks", "chunk_layers", "first", "last", "layout"), *_counted(config))
+    if others:
+        what = f"with bars in it {named(others)} cannot be used"
+        yield Breach("pattern alone", ("pattern", *others), what, f"leave out {named(others)}")
+    segments = config.pattern.split("/")[0].count("|") + 1
+    if segments % config.ranks:
+        what = f"its {segments} stages do not divide over {config.ranks} ranks"
+        yield Breach("pattern stages", ("pattern", "pipeline"), what, "add or take away a bar")
+
+
+@rule("transformer_config.py TransformerConfig.__post_init__, uneven PP")
+def _ends(config: Config) -> Iterator[Breach]:
+    """Uneven ends: what is left divides over the ranks in between, and everything over the chunks."""
+    ends = config.said("first", "last")
+    if not ends or config.layout is not None:
+        return
+    held = [config.number(field) for field in ends]
+    chunks = config.number("chunks")
+    rest, ranks = config.number("layers") - sum(held), config.ranks - len(ends)
+    for field, value in zip(ends, held, strict=True):
+        if value < 1:
+            yield Breach(f"{field} holds a layer", (field,), "an end holds one layer or more")
+        elif value % chunks:
+            yield Breach(f"{field} over chunks", (field, "chunks"), f"its layers divide over {chunks} chunks")
+    fields = (*ends, "layers", "pipeline")
+    if ranks < 0 or rest < 0 or bool(rest) != bool(ranks) or (ranks and rest % ranks):
+        what = f"{rest} layers are left for {ranks} ranks in between, which do not share them evenly"
+        yield Breach("middle over ranks", fields, what)
+    elif ranks and rest // ranks % chunks:
+        what = f"each rank in between has {rest // ranks} layers, which do not divide over {chunks} chunks"
+        yield Breach("middle over chunks", (*ends, "chunks"), what)
+
+
+@rule("transformer/transformer_block.py get_num_layers_to_build; arguments.py validate_args")
+def _even(config: Config) -> Iterator[Breach]:
+    """Without uneven ends or a layout, every rank and every chunk holds as many layers."""
+    if "|" in (config.pattern or "") or config.said("first", "last", "layout", "split"):
+        return
+    layers, ranks = config.number("layers"), config.ranks
+    counted = (config.embedding_layers or 0) + (config.loss_layers or 0)
+    units, what = layers + counted, f"{layers} layers"
+    if counted:
+        what += f" + {counted} for embedding and loss"
+    chunks = config.chunks if config.said("chunks") else None
+    if units % ranks:
+        remedy = "" if counted else _uneven(layers, ranks, chunks or 1)
+        whole = f"{what} do not split evenly over {ranks} ranks"
+        yield Breach("even ranks", ("pipeline", "layers"), whole, remedy)
+        return
+    each = units // ranks
+    if chunks and each % chunks:
+        whole = f"each rank has {each} layers, which do not divide over {chunks} chunks"
+        yield Breach("even chunks", ("chunks", "pipeline"), whole)
+    elif config.chunk_layers and each % config.chunk_layers:
+        whole = f"each rank has {each} layers, which do not fall into chunks of {config.chunk_layers}"
+        yield Breach("even chunks", ("chunk_layers", "pipeline"), whole)
+
+
+def _uneven(layers: int, ranks: int, chunks: int) -> str:
+    """Ways to write a split that is not even."""
+    ways = []
+    ends = near_even_ends(layers, ranks, chunks)
+    if ends:
+        ways.append(f"uneven ends: <first> {ends[0]} <last> {ends[1]}")
+    if (layers + 2) % (ranks * chunks) == 0 and (split := ends_counted(layers, ranks, 1, 1)) and min(split) > 0:
+        ways.append(f"<embedding_layers> <loss_layers> ({split[0]}, {split[len(split) // 2]}, .., {split[-1]})")
+    if not ways and layers >= ranks * chunks:
+        string = write_layout(even_split(layers, ranks * chunks))
+        ways.append(f"<layout> '{string}' alone, without other keys of a split")
+    return "; ".join(ways)
+
+
+@rule("arguments.py validate_args; pipeline_parallel/schedules.py forward_backward_pipelining_with_interleaving")
+def _interleaving(config: Config) -> Iterator[Breach]:
     """Chunks need enough ranks and, in groups of micro-batches, no last group smaller than the ranks."""
-    chunks, p, m = setup.chunks or 1, setup.ranks, setup.flush
+    chunks, p = config.number("chunks"), config.ranks
     if chunks == 1:
         return
-    least = 3 if "--no-overlap-p2p-communication" in setup.switches else 2
+    least = 2 if config.on("overlap_p2p_comm", otherwise=True) else 3
     if p < least:
         yield Breach("ranks of interleaving", ("pipeline",), f"interleaved chunks need {least} ranks or more")
+    m = config.flush
     if m is None:
         return
-    group = setup.group or p
-    whose = ("microbatches",) if setup.microbatches else ("global_batch", "micro_batch", "data")
-    fields = (*given(setup, *whose), "pipeline")
+    group = config.group or p
+    whose = ("microbatches",) if config.said("microbatches") else ("global_batch", "micro_batch", "data")
+    fields = (*config.said(*whose), "pipeline")
     if m < p:
-        rule = f"m < PP: a group of micro-batches holds from {p} (the ranks) to {m} (the micro-batches): none can"
-        yield Breach("enough micro-batches", fields, rule, _more(m, p))
+        what = f"m < PP: a group of micro-batches holds from {p} (the ranks) to {m} (the micro-batches): none can"
+        yield Breach("enough micro-batches", fields, what, _more(m, p))
     elif not p <= group <= m:
-        rule = f"a group of micro-batches holds from {p} (the ranks) to {m} (the micro-batches)"
-        yield Breach("group size", ("group", *fields), rule)
+        what = f"a group of micro-batches holds from {p} (the ranks) to {m} (the micro-batches)"
+        yield Breach("group size", ("group", *fields), what)
     elif 0 < m % group < p:
-        rule = f"the last group would hold {m % group} of {m} micro-batches, fewer than the {p} ranks"
-        rule += "" if setup.group else "; without <group> they are a multiple of the ranks, chunks do not matter"
-        yield Breach("last group", (*(("group",) if setup.group else ()), *fields), rule, _group(m, p))
+        what = f"the last group would hold {m % group} of {m} micro-batches, fewer than the {p} ranks"
+        what += "" if config.group else "; without <group> they are a multiple of the ranks, chunks do not matter"
+        yield Breach("last group", (*config.said("group"), *fields), what, _group(m, p))
 
 
 def _more(m: int, p: int) -> str:
@@ -58,84 +171,123 @@ def _group(m: int, p: int) -> str:
     return f"<group> {group}" if group else ""
 
 
-def _attention(setup: Setup) -> Iterator[Breach]:
-    tensor, groups, context = setup.tensor or 1, setup.kv_heads, setup.context or 1
+@rule("transformer_config.py TransformerConfig.__post_init__")
+def _key_value_heads(config: Config) -> Iterator[Breach]:
+    groups, tensor = config.number("kv_heads"), config.number("tensor")
     if groups and groups % tensor and tensor % groups:
-        yield Breach(
-            "key-value heads", ("tensor", "kv_heads"), f"{groups} query groups are a multiple or divisor of it"
-        )
-    if setup.sequence and context > 1 and setup.sequence % (2 * context):
-        rule = f"{setup.sequence} tokens are cut into 2 x {context} pieces"
-        yield Breach("context", ("context", "sequence"), rule)
+        what = f"{groups} query groups are a multiple or divisor of it"
+        yield Breach("key-value heads", ("tensor", "kv_heads"), what)
 
 
-def _experts(setup: Setup) -> Iterator[Breach]:
+@rule("training/utils.py get_batch_on_this_cp_rank")
+def _context(config: Config) -> Iterator[Breach]:
+    """A sequence is cut into two pieces for each member of a context group, so that causal work is even."""
+    context = config.number("context")
+    if context > 1 and config.number("sequence") % (2 * context):
+        what = f"{config.sequence} tokens are cut into 2 x {context} pieces"
+        yield Breach("context", ("context", "sequence"), what)
+
+
+@rule("transformer/moe/moe_layer.py MoELayer.forward; model_parallel_config.py ModelParallelConfig.__post_init__")
+def _experts_in_sequence(config: Config) -> Iterator[Breach]:
     """A layer of experts stops in its first forward of training where a tensor group has no sequence parallelism."""
-    many = max(setup.experts or 1, setup.expert or 1) > 1
-    if many and (setup.tensor or 1) > 1 and SWITCHES["sequence_parallel"] not in setup.switches:
-        rule = "with experts a tensor group trains with sequence parallelism alone, which is off"
+    many = max(config.experts or 1, config.number("expert")) > 1
+    if many and config.number("tensor") > 1 and not config.sequence_parallel:
+        what = "with experts a tensor group trains with sequence parallelism alone, which is off"
         remedy = "turn it on: --sequence-parallel, or sequence_parallel = True"
-        fields = ("tensor", *given(setup, "expert", "experts"))
-        yield Breach("experts with sequence parallelism", fields, rule, remedy)
+        yield Breach("experts with sequence parallelism", ("tensor", *config.said("expert", "experts")), what, remedy)
 
 
-def _recomputation(setup: Setup) -> Iterator[Breach]:
+@rule("transformer_config.py TransformerConfig.__post_init__")
+def _recomputation(config: Config) -> Iterator[Breach]:
     """A full recomputation says of which layers; a selective one has its own idea."""
-    if setup.recompute == "full":
-        missing = [f for f in ("recompute_method", "recompute_layers") if getattr(setup, f) is None]
+    if config.recompute == "full":
+        missing = [f for f in ("recompute_method", "recompute_layers") if getattr(config, f) is None]
         if missing:
             remedy = "<recompute_method> uniform <recompute_layers> 1 for every layer, or block N for N of each stage"
             yield Breach("layers of a full recomputation", ("recompute",), f"full needs {named(missing)}", remedy)
-        elif setup.recompute_method not in ("uniform", "block"):
+        elif config.recompute_method not in ("uniform", "block"):
             yield Breach("method", ("recompute_method",), "the methods are uniform and block", "give one of them")
-    elif setup.recompute == "selective" and setup.recompute_layers is not None:
-        rule = "selective recomputes the attention of every layer"
-        yield Breach("layers of a selective one", ("recompute_layers",), rule, "leave out <recompute_layers>")
+    elif config.recompute == "selective" and config.recompute_layers is not None:
+        what = "selective recomputes the attention of every layer"
+        yield Breach("layers of a selective one", ("recompute_layers",), what, "leave out <recompute_layers>")
 
 
-def _batch_growth(setup: Setup) -> Iterator[Breach]:
-    if setup.rampup is None or setup.replicas is None:
+@rule("num_microbatches_calculator.py RampupBatchsizeNumMicroBatchesCalculator; training.py update_train_iters")
+def _batch_growth(config: Config) -> Iterator[Breach]:
+    """A batch that grows starts at, and grows by, whole micro-batches of every replica, and arrives."""
+    if config.rampup is None or config.replicas is None:
         return
-    said, unit = " ".join(map(str, setup.rampup)), (setup.micro_batch or 1) * setup.replicas
-    if len(setup.rampup) != 3:
-        yield Breach("three numbers", ("rampup",), "start, increment, samples", "give three numbers", said)
+    text, unit = " ".join(map(str, config.rampup)), (config.micro_batch or 1) * config.replicas
+    if len(config.rampup) != 3:
+        yield Breach("three numbers", ("rampup",), "start, increment, samples", "give three numbers", text)
         return
-    start, step, _ = setup.rampup
+    start, step, _ = config.rampup
     if start < 1 or step < 1 or start % unit or step % unit:
         remedy = f"nearest: {_near(start, unit)} and {_near(step, unit)}"
-        rule = f"start and increment are multiples of micro-batch x replicas = {unit}"
-        yield Breach("growth by whole micro-batches", ("rampup",), rule, remedy, said)
-    elif setup.global_batch and (setup.global_batch < start or (setup.global_batch - start) % step):
-        rule = f"{setup.global_batch} is not reached from {start} in steps of {step}"
-        divides = gcd(setup.global_batch - start, step)
-        yield Breach(
-            "growth arrives", ("rampup",), rule, f"an increment of {divides} does" if divides % unit == 0 else "", said
-        )
+        what = f"start and increment are multiples of micro-batch x replicas = {unit}"
+        yield Breach("growth by whole micro-batches", ("rampup",), what, remedy, text)
+    elif config.global_batch and (config.global_batch < start or (config.global_batch - start) % step):
+        what = f"{config.global_batch} is not reached from {start} in steps of {step}"
+        divides = gcd(config.global_batch - start, step)
+        remedy = "" if divides % unit else f"an increment of {divides} does"
+        yield Breach("growth arrives", ("rampup",), what, remedy, text)
 
 
 def _near(value: int, unit: int) -> int:
     return max(round(value / unit), 1) * unit
 
 
-# Flag -> what it needs, and whether a setup has that.
-_NEEDS: dict[str, tuple[str, Callable[[Setup], bool]]] = {
-    "--overlap-p2p-communication-warmup-flush": (
-        "it needs overlapped point-to-point communication",
-        lambda s: "--no-overlap-p2p-communication" not in s.switches and (settled(s).chunks or 1) > 1,
-    ),
-    "--defer-embedding-wgrad-compute": ("it needs a pipeline of 2 ranks or more", lambda s: s.ranks > 1),
-    "--overlap-param-gather-with-optimizer-step": (
-        "it works with interleaved chunks alone",
-        lambda s: (settled(s).chunks or 1) > 1,
-    ),
-    "--ckpt-format torch_dcp": ("it does not work with pipeline parallelism", lambda s: s.ranks == 1),
-    "--use-torch-fsdp2": ("it does not work with pipeline parallelism", lambda s: s.ranks == 1),
-    "--cpu-offloading": ("it does not work with pipeline parallelism", lambda s: s.ranks == 1),
-    "--hybrid-context-parallel": ("it does not work with pipeline parallelism", lambda s: s.ranks == 1),
-}
+@rule("arguments.py validate_args; model_parallel_config.py ModelParallelConfig.__post_init__")
+def _flags_of_a_pipeline(config: Config) -> Iterator[Breach]:
+    """Flags that work with a pipeline alone, or with several chunks alone."""
+    chunks = config.number("chunks") > 1
+    overlapped = config.on("overlap_p2p_comm", otherwise=True) and chunks
+    needs = (
+        ("overlap_p2p_comm_warmup_flush", overlapped, "it needs overlapped point-to-point communication"),
+        ("defer_embedding_wgrad_compute", config.ranks > 1, "it needs a pipeline of 2 ranks or more"),
+        ("overlap_param_gather_with_optimizer_step", chunks, "it works with interleaved chunks alone"),
+    )
+    for flag, has, what in needs:
+        if config.on(flag) and not has:
+            yield _flag(flag, what)
 
 
-def _switches(setup: Setup) -> Iterator[Breach]:
-    for flag, (rule, has) in _NEEDS.items():
-        if flag in setup.switches and not has(setup):
-            yield Breach(flag, ("switches", "pipeline"), rule, f"leave out {flag}", flag)
+@rule("arguments.py validate_args; transformer_config.py TransformerConfig.__post_init__")
+def _flags_without_a_pipeline(config: Config) -> Iterator[Breach]:
+    """Flags that do not work with a pipeline."""
+    if config.ranks == 1:
+        return
+    for flag in ("use_torch_fsdp2", "cpu_offloading", "hybrid_context_parallel"):
+        if config.on(flag):
+            yield _flag(flag, "it does not work with pipeline parallelism")
+    for flag in ("ckpt_format", "dist_ckpt_format"):
+        if config.word(flag) == "torch_dcp":
+            yield _flag(flag, "it does not work with pipeline parallelism", "torch_dcp")
+
+
+def _flag(flag: str, what: str, value: str = "on") -> Breach:
+    return Breach(flag, (flag, "pipeline"), what, f"leave out <{flag}>", value)
+
+
+RULES: tuple[Rule, ...] = (
+    Rule(common.devices, "arguments.py validate_args; parallel_state.py initialize_model_parallel"),
+    Rule(common.batch, "num_microbatches_calculator.py ConstantNumMicroBatchesCalculator.__init__"),
+    Rule(common.heads, "transformer_config.py TransformerConfig.__post_init__"),
+    Rule(common.experts, "transformer/moe/moe_layer.py BaseMoELayer.__init__"),
+    Rule(common.expert_devices, "parallel_state.py initialize_model_parallel"),
+    Rule(common.given_split, "ours: as many numbers as stages, and all layers"),
+    _ways_to_split,
+    _layout,
+    _pattern,
+    _ends,
+    _even,
+    _interleaving,
+    _key_value_heads,
+    _context,
+    _experts_in_sequence,
+    _recomputation,
+    _batch_growth,
+    _flags_of_a_pipeline,
+    _flags_without_a_pipeline,
+)

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import replace
 
+from ..config.config import Config
 from ..config.layout import Layout
-from .rules import COMMON, long_enough
-from .setup import Backend, Breach, Setup, Sizes
-from .splits import by_weight, even
+from ..config.splits import by_weight, even_split
+from . import common_rules as common
+from .framework import Breach, Framework, Rule, rule
 
 VERSION = "huggingface/nanotron@01de8d9"
 KEYS = {
@@ -37,25 +37,27 @@ KEYS = {
 ENGINES = {"1f1b": "1f1b", "afab": "gpipe"}
 
 
-def settled(setup: Setup) -> Setup:
-    """With the devices that its degrees multiply to; each expert is on one device unless told otherwise."""
-    full = replace(setup, expert_tensor=setup.expert_tensor or 1)
-    if setup.gpus is None and setup.data:
-        return replace(full, gpus=setup.replica * setup.data)
-    return full
+def filled(config: Config) -> Config:
+    """With the devices that its degrees multiply to; its own engine runs all forwards, then all backwards.
+
+    Nothing is said of: degrees are 1, each expert is on one device, nothing is recomputed.
+    """
+    config = config.filled(tensor=1, pipeline=1, context=1, expert=1, expert_tensor=1, chunks=1, recompute="none")
+    config = config.derived("gpus", lambda c: c.replica * c.number("data")).derived("data", lambda c: c.replicas)
+    return config.filled(schedule="afab").renamed("schedule", ENGINES).derived("split", split)
 
 
-def split(setup: Setup) -> tuple[int, ...] | None:
+def split(config: Config) -> tuple[int, ...] | None:
     """Layers of each stage as nanotron deals them, as even as can be where the weights of the model are not known."""
-    if setup.layers and setup.hidden and setup.ffn and setup.vocab:
-        return _dealt(setup.layers, setup.ranks, setup.hidden, setup.ffn, setup.vocab)
-    return even(setup)
+    layers, ranks = config.number("layers"), config.ranks
+    if config.hidden and config.ffn and config.vocab:
+        return _dealt(layers, ranks, config.hidden, config.ffn, config.vocab)
+    return even_split(layers, ranks)
 
 
-def deals(sizes: Sizes, stages: int) -> tuple[tuple[int, ...], ...]:
+def deals(model: Config, stages: int) -> tuple[tuple[int, ...], ...]:
     """The one split that nanotron makes; none where stages would stay empty."""
-    model = Setup(layers=sizes.layers, hidden=sizes.hidden, ffn=sizes.ffn, vocab=sizes.vocab)
-    found = split(replace(model, pipeline=stages))
+    found = split(model.changed(pipeline=stages))
     return (found,) if found else ()
 
 
@@ -64,44 +66,53 @@ def _dealt(layers: int, ranks: int, hidden: int, ffn: int, vocab: int) -> tuple[
     return by_weight(layers, ranks, layer=hidden * (4 * hidden + 3 * ffn), head=hidden * vocab)
 
 
-def schedule(setup: Setup) -> str | None:
-    """All forwards, then all backwards, is its own choice; 1F1B where asked for."""
-    return ENGINES.get(setup.schedule or "afab")
-
-
-def rules(setup: Setup) -> Iterator[Breach]:
-    """Everything in a setup that nanotron refuses."""
-    full = settled(setup)
-    for rule in (*COMMON, long_enough, _engine, _heads, _full_stages):
-        yield from rule(full)
-
-
-def _engine(setup: Setup) -> Iterator[Breach]:
-    if schedule(setup) is None:
+@rule("config/config.py ParallelismArgs; parallel/pipeline_parallel/utils.py get_pp_engine")
+def _engine(config: Config) -> Iterator[Breach]:
+    """There are two engines; 1F1B fills its pipe."""
+    if config.schedule not in ENGINES.values():
         yield Breach("engine", ("schedule",), "nanotron has the engines 1f1b and afab", "give 1f1b or afab")
-    many = setup.flush
-    if schedule(setup) == "1f1b" and many is not None and many < setup.ranks - 1:
-        rule = f"1f1b needs at least pp - 1 = {setup.ranks - 1} micro-batches"
-        yield Breach("micro-batches for ranks", ("microbatches", "pipeline"), rule)
+    many = config.flush
+    if config.schedule == "1f1b" and many is not None and many < config.ranks - 1:
+        what = f"1f1b needs at least pp - 1 = {config.ranks - 1} micro-batches"
+        yield Breach("micro-batches for ranks", ("microbatches", "pipeline"), what)
 
 
-def _heads(setup: Setup) -> Iterator[Breach]:
-    if setup.kv_heads and setup.tensor and setup.kv_heads < setup.tensor:
-        rule = f"there are {setup.kv_heads} key-value heads, one or more for each device of a tensor group"
-        yield Breach("key-value heads", ("tensor",), rule)
-    if setup.kv_heads and setup.heads and setup.heads % setup.kv_heads:
-        rule = f"{setup.heads} heads do not share them evenly"
-        yield Breach("heads for key-value heads", ("kv_heads", "heads"), rule)
+@rule("models/llama.py CausalSelfAttention.__init__")
+def _heads(config: Config) -> Iterator[Breach]:
+    """Each device of a tensor group has key-value heads, and heads share them evenly."""
+    groups = config.number("kv_heads")
+    if config.said("tensor") and groups < config.number("tensor"):
+        what = f"there are {groups} key-value heads, one or more for each device of a tensor group"
+        yield Breach("key-value heads", ("tensor",), what)
+    if groups and config.heads and config.heads % groups:
+        what = f"{config.heads} heads do not share them evenly"
+        yield Breach("heads for key-value heads", ("kv_heads", "heads"), what)
 
 
-def _full_stages(setup: Setup) -> Iterator[Breach]:
-    if setup.layers and setup.layers >= setup.ranks and split(setup) is None:
-        rule = "layers are dealt by the parameters of layers and head, and here the last stages would stay empty"
-        yield Breach("full stages", ("pipeline", "layers"), rule)
+@rule("models/base.py build_model")
+def _full_stages(config: Config) -> Iterator[Breach]:
+    """Layers are dealt by weight, and every stage gets some."""
+    if config.number("layers") >= config.ranks and config.split is None:
+        what = "layers are dealt by the parameters of layers and head, and here the last stages would stay empty"
+        yield Breach("full stages", ("pipeline", "layers"), what)
 
 
-def _experts(layout: Layout, sizes: Sizes) -> list[str]:
-    if layout.expert == 1 and not sizes.experts:
+RULES = (
+    Rule(common.devices, "config/parallelism_config.py; parallel/context.py ParallelContext.__init__"),
+    Rule(common.batch, "trainer.py DistributedTrainer.__init__"),
+    Rule(common.heads, "models/llama.py CausalSelfAttention.__init__"),
+    Rule(common.experts, "nn/moe.py"),
+    Rule(common.expert_devices, "parallel/context.py ParallelContext.__init__"),
+    Rule(common.given_split, "ours: as many numbers as stages, and all layers"),
+    Rule(common.long_enough, "models/base.py build_model"),
+    _engine,
+    _heads,
+    _full_stages,
+)
+
+
+def _experts(layout: Layout, model: Config) -> list[str]:
+    if layout.expert == 1 and not model.experts:
         return []
     devices, spread = layout.tensor * layout.data * layout.context, layout.expert * layout.expert_shards
     return [
@@ -112,10 +123,10 @@ def _experts(layout: Layout, sizes: Sizes) -> list[str]:
     ]
 
 
-def emit(layout: Layout, sizes: Sizes) -> str:
+def emit(layout: Layout, model: Config) -> str:
     """The YAML sections that say the layout."""
     engine = "afab" if layout.schedule == "gpipe" else "1f1b"
-    dealt = ", ".join(map(str, layout.split(sizes.layers)))
+    dealt = ", ".join(map(str, layout.split(model.number("layers"))))
     return "\n".join(
         [
             f"# nanotron takes no split: it deals layers by parameters, here {dealt}",
@@ -124,12 +135,12 @@ def emit(layout: Layout, sizes: Sizes) -> str:
             f"  pp: {layout.pipeline}",
             f"  tp: {layout.tensor}",
             f"  context_parallel_size: {layout.context}",
-            *_experts(layout, sizes),
+            *_experts(layout, model),
             f"  pp_engine: {engine}",
             f"  tp_mode: {'REDUCE_SCATTER' if layout.sequence_parallel else 'ALL_REDUCE'}",
             f"  recompute_layer: {str(layout.recompute == 'full').lower()}",
             "tokens:",
-            f"  sequence_length: {sizes.sequence}",
+            f"  sequence_length: {model.number('sequence')}",
             f"  micro_batch_size: {layout.micro_batch}",
             f"  batch_accumulation_per_replica: {layout.microbatches}",
             "optimizer:",
@@ -138,16 +149,13 @@ def emit(layout: Layout, sizes: Sizes) -> str:
     )
 
 
-NANOTRON = Backend(
+NANOTRON = Framework(
     name="nanotron",
     title="nanotron",
     version=VERSION,
     keys=KEYS,
-    aliases={},
-    rules=rules,
-    settled=settled,
-    split=split,
-    schedule=schedule,
+    rules=RULES,
+    filled=filled,
     emit=emit,
     schedules=("1f1b", "gpipe"),
     names={ours: theirs for theirs, ours in ENGINES.items()},

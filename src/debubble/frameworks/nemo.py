@@ -4,11 +4,10 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from ..config.config import Config
 from ..config.layout import Layout
 from .layout_string import write_layout
-from .megatron import MEGATRON
-from .megatron_setup import recomputed
-from .setup import Sizes
+from .megatron import MEGATRON, recomputed
 
 VERSION = "NVIDIA-NeMo/Megatron-Bridge@067f987"
 KEYS = {
@@ -40,6 +39,13 @@ KEYS = {
     "recompute": "recompute_granularity",
     "recompute_method": "recompute_method",
     "recompute_layers": "recompute_num_layers",
+    "hidden": "hidden_size",
+    "ffn": "ffn_hidden_size",
+    "vocab": "vocab_size",
+    "sequence_parallel": "sequence_parallel",
+    "overlap": "overlap_grad_reduce",
+    "overlap_gather": "overlap_param_gather",
+    "tensor_overlap": "tp_comm_overlap",
 }
 PRECISIONS = {
     "bf16": "bf16_mixed",
@@ -49,23 +55,23 @@ PRECISIONS = {
 }
 
 
-def emit(layout: Layout, sizes: Sizes) -> str:
+def emit(layout: Layout, model: Config) -> str:
     """Python assignments on the model provider and the training configuration."""
-    split = layout.split(sizes.layers)
-    model = {
+    split, following = layout.split(model.number("layers")), model.next_layers or 0
+    said = {
         "tensor": layout.tensor,
         "pipeline": layout.pipeline,
         "context": layout.context,
         "expert": layout.expert,
-        "expert_tensor": layout.expert_shards if sizes.experts or layout.expert > 1 else None,
+        "expert_tensor": layout.expert_shards if model.experts or layout.expert > 1 else None,
         "chunks": layout.chunks if layout.chunks > 1 else None,
-        "next_layers": sizes.next_layers or None,
-        "layout": repr(write_layout(split, sizes.next_layers)) if len(set(split)) > 1 else None,
+        "next_layers": following or None,
+        "layout": repr(write_layout(split, following)) if len(set(split)) > 1 else None,
         "recompute": None if layout.recompute == "none" else repr(layout.recompute),
     }
-    if model["layout"]:
-        model["chunks"] = None  # the layout says it
-    lines = [f"cfg.model.{KEYS[field]} = {value}" for field, value in model.items()]
+    if said["layout"]:
+        said["chunks"] = None  # the layout says it
+    lines = [f"cfg.model.{KEYS[field]} = {value}" for field, value in said.items()]
     if layout.recompute == "full":
         how, many = recomputed(layout)
         lines += [f"cfg.model.recompute_method = {how!r}", f"cfg.model.recompute_num_layers = {many}"]
@@ -77,7 +83,7 @@ def emit(layout: Layout, sizes: Sizes) -> str:
         f"cfg.comm_overlap.tp_comm_overlap = {layout.tensor_overlap}",
         f"cfg.mixed_precision = {PRECISIONS[layout.precision]!r}",
         f"cfg.model.pipeline_dtype = torch.{'float16' if layout.precision == 'fp16' else 'bfloat16'}",
-        f"cfg.model.seq_length = {sizes.sequence}",
+        f"cfg.model.seq_length = {model.number('sequence')}",
         f"cfg.train.micro_batch_size = {layout.micro_batch}",
         f"cfg.train.global_batch_size = {layout.global_batch}",
     ]
@@ -85,5 +91,12 @@ def emit(layout: Layout, sizes: Sizes) -> str:
 
 
 NEMO = replace(
-    MEGATRON, name="nemo", title="NeMo and Megatron-Bridge", version=VERSION, keys=KEYS, aliases={}, emit=emit
+    MEGATRON,
+    name="nemo",
+    title="NeMo and Megatron-Bridge",
+    version=VERSION,
+    keys=KEYS,
+    aliases={},
+    emit=emit,
+    dashed=False,
 )

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import replace
 
+from ..config.config import Config
 from ..config.layout import Layout
+from ..config.splits import even_split
 from ..core.errors import nearest
-from .rules import COMMON, local_batch, long_enough
-from .setup import Backend, Breach, Setup, Sizes
-from .splits import even
+from . import common_rules as common
+from .framework import Breach, Framework, Rule, rule
 
 VERSION = "torch 2.13.0"
 # Our name -> torch's, and stages per rank: exactly 1, exactly 2, or any (0).
@@ -44,64 +44,72 @@ ALIASES = {
 }
 
 
-def our_name(name: str) -> str | None:
-    """Our name of a schedule that goes by torch's name or by ours; None where torch has no such schedule."""
-    low = name.lower().removeprefix("schedule")
-    return next((ours for ours, (theirs, _) in SCHEDULES.items() if low in (ours, theirs.lower())), None)
+def our_names() -> dict[str, str]:
+    """Ours for each name of torch's, with and without ``Schedule`` in front, in lower case."""
+    plain = {theirs.lower(): ours for ours, (theirs, _) in SCHEDULES.items()}
+    return plain | {f"schedule{theirs}": ours for theirs, ours in plain.items()}
 
 
-def schedule(setup: Setup) -> str | None:
-    """Our name of what a setup runs; without a name, 1F1B, interleaved where a rank has several stages."""
-    if setup.schedule is None:
-        return "interleaved" if (setup.chunks or 1) > 1 else "1f1b"
-    return our_name(setup.schedule)
+def filled(config: Config) -> Config:
+    """With the stages per rank that the schedule or a split implies.
+
+    Nothing is said of: degrees are 1, since they are the user's own; a schedule is 1F1B, interleaved where a rank has
+    several stages.
+    """
+    config = config.filled(tensor=1, pipeline=1, context=1, recompute="none").renamed("schedule", our_names())
+    config = config.derived("data", lambda c: c.replicas).derived("chunks", _chunks)
+    config = config.derived("schedule", lambda c: "interleaved" if c.number("chunks") > 1 else "1f1b")
+    return config.derived("split", lambda c: even_split(c.number("layers"), c.ranks * c.number("chunks")))
 
 
-def settled(setup: Setup) -> Setup:
-    """With the stages per rank that the schedule or a split implies."""
-    chunks = setup.chunks
-    if chunks is None and setup.split and len(setup.split) % setup.ranks == 0:
-        chunks = len(setup.split) // setup.ranks
-    if chunks is None:
-        chunks = {"zb-v": 2, "dualpipe-v": 2}.get(schedule(setup) or "", 1)
-    return replace(setup, chunks=chunks)
+def _chunks(config: Config) -> int:
+    """As many as a split has stages for each rank, else what the schedule has."""
+    if config.split and len(config.split) % config.ranks == 0:
+        return len(config.split) // config.ranks
+    return {"zb-v": 2, "dualpipe-v": 2}.get(config.schedule or "", 1)
 
 
-def rules(setup: Setup) -> Iterator[Breach]:
-    """Everything in a setup that PyTorch refuses, or would hang on."""
-    full = settled(setup)
-    for rule in (*COMMON, local_batch, long_enough, schedule_rules):
-        yield from rule(full)
-
-
-def schedule_rules(setup: Setup) -> Iterator[Breach]:
+@rule("distributed/pipelining/schedules.py, the constructor of each class")
+def of_the_schedule(config: Config) -> Iterator[Breach]:
     """What the class of a schedule asks."""
-    ours = schedule(setup)
-    if ours is None:
-        fault = nearest(setup.schedule or "", {theirs: 0 for theirs, _ in SCHEDULES.values()}, "schedule").faults[0]
+    ours = config.schedule or ""
+    if ours not in SCHEDULES:
+        fault = nearest(ours, {theirs: 0 for theirs, _ in SCHEDULES.values()}, "schedule").faults[0]
         yield Breach("schedule", ("schedule",), "PyTorch has no schedule of this name", fault.remedy)
         return
     theirs, stages = SCHEDULES[ours]
-    chunks, m, p = setup.chunks or 1, setup.flush, setup.ranks
+    chunks, p, m = config.number("chunks"), config.ranks, config.flush
     if stages and chunks != stages:
-        rule = f"{theirs} has exactly {stages} stage{'s' if stages > 1 else ''} on each rank"
-        yield Breach("stages a rank", ("chunks", "schedule"), rule)
+        what = f"{theirs} has exactly {stages} stage{'s' if stages > 1 else ''} on each rank"
+        yield Breach("stages a rank", ("chunks", "schedule"), what)
     if m is None:
         return
-    blamed = ("microbatches",) if setup.microbatches else ("local_batch", "micro_batch")
-    fields = (*(f for f in blamed if getattr(setup, f) is not None), "pipeline")
+    blamed = ("microbatches",) if config.said("microbatches") else ("local_batch", "micro_batch")
+    fields = (*config.said(*blamed), "pipeline")
     if ours in ("1f1b", "dualpipe-v") and m < p * chunks:
-        rule = f"{theirs} needs at least as many micro-batches as stages: {m} < {p * chunks}"
-        yield Breach("micro-batches for stages", fields, rule)
+        what = f"{theirs} needs at least as many micro-batches as stages: {m} < {p * chunks}"
+        yield Breach("micro-batches for stages", fields, what)
     rounds = max(1, m // p)
     if ours in ("interleaved", "interleaved-zb") and m % rounds:
-        rule = f"{theirs} runs {m} micro-batches in {rounds} rounds (m div p), which do not divide them"
-        yield Breach("rounds", fields, rule)
+        what = f"{theirs} runs {m} micro-batches in {rounds} rounds (m div p), which do not divide them"
+        yield Breach("rounds", fields, what)
 
 
-def emit(layout: Layout, sizes: Sizes) -> str:
+RULES = (
+    Rule(common.devices, "distributed/device_mesh.py init_device_mesh"),
+    Rule(common.batch, "ours: what is left over would be lost"),
+    Rule(common.heads, "of the user's own tensor parallelism"),
+    Rule(common.experts, "of the user's own expert parallelism"),
+    Rule(common.given_split, "ours: as many numbers as stages, and all layers"),
+    Rule(common.local_batch, "distributed/pipelining/microbatch.py split_args_kwargs_into_chunks"),
+    Rule(common.long_enough, "ours: a stage without a layer has no parameters"),
+    of_the_schedule,
+)
+
+
+def emit(layout: Layout, model: Config) -> str:
     """Python that builds the schedule; a schedule that PyTorch lacks goes through a CSV file of its order."""
-    split = layout.split(sizes.layers)
+    split = layout.split(model.number("layers"))
     lines = [
         f"pp = {layout.pipeline}  # {layout.gpus} devices in all",
         f"dp = {layout.data}",
@@ -114,7 +122,7 @@ def emit(layout: Layout, sizes: Sizes) -> str:
     ]
     if layout.expert > 1:
         lines.insert(4, f"ep = {layout.expert}  # of the devices of a stage")
-    if sizes.experts and layout.expert_shards != layout.tensor:
+    if model.experts and layout.expert_shards != layout.tensor:
         lines.insert(4, f"etp = {layout.expert_shards}  # devices that share each expert")
     known = SCHEDULES.get(layout.schedule)
     if known:
@@ -135,16 +143,14 @@ def emit(layout: Layout, sizes: Sizes) -> str:
     return "\n".join(lines)
 
 
-TORCH = Backend(
+TORCH = Framework(
     name="torch",
     title="torch.distributed.pipelining",
     version=VERSION,
     keys=KEYS,
     aliases=ALIASES,
-    rules=rules,
-    settled=settled,
-    split=even,
-    schedule=schedule,
+    rules=RULES,
+    filled=filled,
     emit=emit,
     schedules=tuple(SCHEDULES),
     names={ours: theirs for ours, (theirs, _) in SCHEDULES.items()},

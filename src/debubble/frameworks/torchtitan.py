@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import replace
 from math import ceil
 
+from ..config.config import Config
 from ..config.layout import Layout
-from .rules import COMMON, local_batch
-from .setup import Backend, Breach, Setup, Sizes
-from .splits import ends_counted
-from .torch_pipelining import SCHEDULES, our_name, schedule_rules
+from ..config.splits import ends_counted
+from . import common_rules as common
+from .framework import Breach, Framework, Rule, rule
+from .torch_pipelining import SCHEDULES, of_the_schedule, our_names
 
 VERSION = "pytorch/torchtitan@b5bcd76"
 KEYS = {
@@ -38,15 +38,10 @@ KEYS = {
     "global_batch": "global_batch_size",
     "schedule": "pipeline_parallel_schedule",
     "recompute": "activation_checkpoint.mode",
-    "reshard": "fsdp_reshard_after_forward",
+    "sequence_parallel": "enable_sequence_parallel",
 }
 ALIASES = {"training.batch_size": "local_batch", "module_fqns_per_model_part": "split"}
 RESHARD = ("default", "always", "never")
-
-
-def schedule(setup: Setup) -> str | None:
-    """Our name of the schedule; torchtitan's own choice is 1F1B."""
-    return our_name(setup.schedule or "1F1B")
 
 
 def zeros(ranks: int) -> tuple[int, ...]:
@@ -71,94 +66,129 @@ def remark(layout: Layout) -> str:
     )
 
 
-def settled(setup: Setup) -> Setup:
-    """With torchtitan's defaults: ends that count as a layer each, 1 or 2 stages a rank, micro-batches of 1, FSDP."""
-    ends = (1 if value is None else value for value in (setup.embedding_layers, setup.loss_layers))
-    embedding, loss = ends
-    many = SCHEDULES.get(schedule(setup) or "", ("", 1))[1] != 1
-    chunks = setup.chunks or (2 if many else 1)
-    if setup.split and len(setup.split) % setup.ranks == 0:
-        chunks = len(setup.split) // setup.ranks
-    if setup.chunk_layers and setup.layers:
-        chunks = ceil(ceil((setup.layers + embedding + loss) / setup.chunk_layers) / setup.ranks)
-    size = setup.micro_batch if setup.micro_batch or setup.microbatches else 1
-    one = setup.expert_tensor or 1  # expert groups borrow devices of data, context and tensor groups
-    full = replace(_replicated(setup), chunks=chunks, micro_batch=size, expert_tensor=one)
-    return replace(full, embedding_layers=embedding, loss_layers=loss)
+def filled(config: Config) -> Config:
+    """With torchtitan's defaults: 1F1B, ends that count as a layer each, 1 or 2 stages a rank, micro-batches of 1.
+
+    Each expert is on one device: expert groups borrow devices of data, context and tensor groups.
+    """
+    config = config.filled(tensor=1, pipeline=1, context=1, expert=1, expert_tensor=1, recompute="none")
+    config = config.filled(schedule="1F1B", embedding_layers=1, loss_layers=1).renamed("schedule", our_names())
+    if not config.said("microbatches"):
+        config = config.filled(micro_batch=1)
+    config = config.derived("data", _replicas).derived("data", lambda c: c.replicas)
+    config = config.derived("chunks", _chunks).derived("zero", _zero).derived("split", dealt)
+    config = config.derived("overlap", lambda c: c.ranks == 1)
+    return config.filled(overlap_gather=True, sequence_parallel=True)
 
 
-def _replicated(setup: Setup) -> Setup:
-    """With its replicas, and what they share out: nothing where each is a copy by itself (DDP)."""
-    if setup.data is None and setup.sharded:
-        setup = replace(setup, data=setup.sharded * (setup.copies or 1))
-    able = zeros(setup.ranks)
-    zero = able[-1] if setup.reshard == "never" else able[0]
-    if setup.copies and setup.copies > 1 and setup.copies == setup.replicas and (setup.context or 1) == 1:
-        zero = 0
-    return setup if setup.zero is not None else replace(setup, zero=zero)
+def _replicas(config: Config) -> int:
+    return config.number("sharded") * (config.copies or 1)
 
 
-def rules(setup: Setup) -> Iterator[Breach]:
-    """Everything in a setup that torchtitan, or PyTorch below it, refuses."""
-    full = settled(setup)
-    if setup.ranks == 1:
-        for rule in (*COMMON, _reshard):
-            yield from rule(replace(setup, expert_tensor=full.expert_tensor, data=full.data))
+def _chunks(config: Config) -> int:
+    """Stages per rank: of a split, of layers per stage, else 2 where the schedule takes several."""
+    if config.split and len(config.split) % config.ranks == 0:
+        return len(config.split) // config.ranks
+    if config.chunk_layers:
+        return max(ceil(ceil(_units(config) / config.chunk_layers) / config.ranks), 1)
+    return 1 if config.ranks == 1 or SCHEDULES.get(config.schedule or "", ("", 1))[1] == 1 else 2
+
+
+def _units(config: Config) -> int:
+    """Layers, and the ends in layers."""
+    return config.number("layers") + config.number("embedding_layers") + config.number("loss_layers")
+
+
+def _zero(config: Config) -> int:
+    """What replicas share out: nothing where each is a copy by itself (DDP)."""
+    copies = config.copies or 1
+    if copies > 1 and copies == config.replicas and config.context == 1:
+        return 0
+    able = zeros(config.ranks)
+    return able[-1] if config.word("fsdp_reshard_after_forward") == "never" else able[0]
+
+
+@rule("distributed/fsdp.py get_fsdp_reshard_after_forward_policy")
+def _reshard(config: Config) -> Iterator[Breach]:
+    """The policies by which FSDP lets go of weights."""
+    policy = config.word("fsdp_reshard_after_forward", "default")
+    if policy not in RESHARD:
+        what = f"the policies are {', '.join(RESHARD)}"
+        yield Breach("reshard", ("fsdp_reshard_after_forward",), what, "give default", str(policy))
+
+
+@rule("distributed/pipeline_parallel.py pipeline_llm")
+def _stages(config: Config) -> Iterator[Breach]:
+    """Stages of so many layers divide over the ranks, and a schedule of several stages gets them."""
+    if config.ranks == 1 or not config.chunk_layers:
         return
-    for rule in (*COMMON, _reshard, local_batch, _stages, _dealt, schedule_rules):
-        yield from (breach for breach in rule(full) if not _of_an_end(full, breach))
-
-
-def _of_an_end(setup: Setup, breach: Breach) -> bool:
-    """Whether a stage without a layer is an end, which holds the embedding or the head."""
-    return breach.law == "empty stage" and setup.split is not None and 0 not in setup.split[1:-1]
-
-
-def _reshard(setup: Setup) -> Iterator[Breach]:
-    if setup.reshard is not None and setup.reshard not in RESHARD:
-        yield Breach("reshard", ("reshard",), f"the policies are {', '.join(RESHARD)}", "give default")
-
-
-def _stages(setup: Setup) -> Iterator[Breach]:
-    if not setup.chunk_layers or not setup.layers:
-        return
-    units = setup.layers + (setup.embedding_layers or 0) + (setup.loss_layers or 0)
-    stages, p = ceil(units / setup.chunk_layers), setup.ranks
-    what = f"{setup.layers} layers and the ends, {units} in all, make {stages} stages of {setup.chunk_layers}"
+    units, p = _units(config), config.ranks
+    stages = ceil(units / config.chunk_layers)
+    what = f"{config.layers} layers and the ends, {units} in all, make {stages} stages of {config.chunk_layers}"
+    single = SCHEDULES.get(config.schedule or "", ("", 0))[1] == 1
     if stages % p:
         yield Breach("stages over ranks", ("chunk_layers", "pipeline"), f"{what}, which do not divide over {p} ranks")
-        return
-    single = SCHEDULES.get(schedule(setup) or "", ("", 0))[1] == 1
-    if not single and stages // p < 2:
+    elif not single and stages // p < 2:
         yield Breach("two stages a rank", ("chunk_layers", "schedule"), f"{what}, one a rank; this schedule needs two")
 
 
-def _dealt(setup: Setup) -> Iterator[Breach]:
+@rule("distributed/pipeline_parallel.py generate_llm_fqn_per_model_part")
+def _dealt(config: Config) -> Iterator[Breach]:
     """Layers and the weights of the ends are dealt evenly; an end's weight fits into its stage."""
-    if not setup.layers or setup.split:
+    if config.ranks == 1 or config.said("split"):
         return
-    embedding, loss = setup.embedding_layers or 0, setup.loss_layers or 0
-    stages, units = setup.ranks * (setup.chunks or 1), setup.layers + embedding + loss
+    units, stages = _units(config), config.ranks * config.number("chunks")
+    embedding, loss = config.number("embedding_layers"), config.number("loss_layers")
     if stages > units:
-        rule = f"{stages} stages are more than {setup.layers} layers and the ends' {embedding} + {loss}"
-        yield Breach("stages for layers", ("pipeline", "chunks", "layers"), rule)
+        what = f"{stages} stages are more than {config.layers} layers and the ends' {embedding} + {loss}"
+        yield Breach("stages for layers", ("pipeline", "chunks", "layers"), what)
         return
     for field, weight in (("embedding_layers", embedding), ("loss_layers", loss)):
         if weight > units // stages:
-            rule = f"an end counts for no more than the {units // stages} layers of a stage"
-            yield Breach(f"weight of {field}", (field, "pipeline"), rule)
+            what = f"an end counts for no more than the {units // stages} layers of a stage"
+            yield Breach(f"weight of {field}", (field, "pipeline"), what)
 
 
-def dealt(setup: Setup) -> tuple[int, ...] | None:
+def dealt(config: Config) -> tuple[int, ...] | None:
     """Layers of each stage as torchtitan deals them; None where it refuses."""
-    full = settled(setup)
-    stages = full.ranks * (full.chunks or 1)
-    if full.layers is None:
-        return full.split
-    return full.split or ends_counted(full.layers, stages, full.embedding_layers or 0, full.loss_layers or 0)
+    stages = config.ranks * config.number("chunks")
+    if config.ranks == 1:
+        return (config.number("layers"),)
+    return ends_counted(
+        config.number("layers"), stages, config.number("embedding_layers"), config.number("loss_layers")
+    )
 
 
-def emit(layout: Layout, sizes: Sizes) -> str:
+def _given_split(config: Config) -> Iterator[Breach]:
+    """As everywhere, but an end may hold the embedding or the head alone."""
+    for breach in common.given_split(config):
+        if breach.law != "empty stage" or (config.split and 0 in config.split[1:-1]):
+            yield breach
+
+
+@rule("distributed/pipeline_parallel.py pipeline_llm, build_pipeline_schedule; torch's pipelining/schedules.py")
+def _in_a_pipeline(config: Config) -> Iterator[Breach]:
+    """What a pipeline asks of its batch and its schedule."""
+    if config.ranks > 1:
+        yield from common.local_batch(config) if config.said("local_batch") else ()
+        yield from of_the_schedule.breaches(config)
+
+
+RULES = (
+    Rule(common.devices, "distributed/parallel_dims.py ParallelDims._validate"),
+    Rule(common.batch, "trainer.py Trainer.__init__"),
+    Rule(common.heads, "models/llama3/parallelize.py, torch's ColwiseParallel"),
+    Rule(common.experts, "distributed/expert_parallel.py"),
+    Rule(common.expert_devices, "distributed/parallel_dims.py ParallelDims._validate"),
+    Rule(_given_split, "ours: as many lists as stages, and all layers"),
+    _reshard,
+    _stages,
+    _dealt,
+    _in_a_pipeline,
+)
+
+
+def emit(layout: Layout, model: Config) -> str:
     """A ``ParallelismConfig``, with module names per stage where its own split would be another."""
     name = SCHEDULES.get(layout.schedule, ("", 0))[0]
     fields = {
@@ -170,7 +200,7 @@ def emit(layout: Layout, sizes: Sizes) -> str:
         "num_pp_microbatches": layout.microbatches,
     }
     lines = [f"    {key}={value}," for key, value in fields.items()]
-    lines.append(f"    {KEYS['reshard']}={'never' if layout.zero == 2 else 'default'!r},")
+    lines.append(f"    fsdp_reshard_after_forward={'never' if layout.zero == 2 else 'default'!r},")
     if layout.pipeline > 1 and name:
         lines.append(f"    pipeline_parallel_schedule={name!r},")
     elif layout.pipeline > 1:
@@ -178,9 +208,11 @@ def emit(layout: Layout, sizes: Sizes) -> str:
             f"    pipeline_parallel_schedule_csv='order.csv',  # debubble show {layout.schedule} .. --torch-csv"
         )
     if layout.pipeline > 1:
-        lines += [f"    {line}" for line in _modules(layout.split(sizes.layers))]
+        lines += [f"    {line}" for line in _modules(layout.split(model.number("layers")))]
     lines = ["ParallelismConfig(", *lines, ")"]
-    lines.append(f"# training: local_batch_size={layout.micro_batch * layout.microbatches}, seq_len={sizes.sequence}")
+    lines.append(
+        f"# training: local_batch_size={layout.micro_batch * layout.microbatches}, seq_len={model.number('sequence')}"
+    )
     lines.append(f"# torchtitan 0.3.0 and older: pipeline_parallel_microbatch_size={layout.micro_batch} says the same")
     if layout.recompute != "none":
         lines.append(f"# activation_checkpoint: mode={layout.recompute!r}")
@@ -198,16 +230,14 @@ def _modules(split: tuple[int, ...]) -> list[str]:
     return [*lines, "],"]
 
 
-TORCHTITAN = Backend(
+TORCHTITAN = Framework(
     name="torchtitan",
     title="torchtitan",
     version=VERSION,
     keys=KEYS,
     aliases=ALIASES,
-    rules=rules,
-    settled=settled,
-    split=dealt,
-    schedule=schedule,
+    rules=RULES,
+    filled=filled,
     emit=emit,
     schedules=tuple(SCHEDULES),
     names={ours: theirs for ours, (theirs, _) in SCHEDULES.items()},

@@ -1,15 +1,15 @@
-"""Checking a configuration: every rule that it breaks with what would mend it, and what is legal but poor."""
+"""Checking a configuration: every rule that it breaks with what would mend it, what is open, what is legal but poor."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
-from typing import Any
+from contextlib import suppress
+from dataclasses import dataclass, replace
 
+from ..config.config import Config, Open, Unknown
 from ..core.errors import InputError
-from ..frameworks.layout_string import read_layout
-from ..frameworks.rules import sizes
-from ..frameworks.setup import Backend, Breach, Setup, Sizes
+from ..frameworks.framework import SIZES, Breach, Framework, Rule
+from ..frameworks.layout_string import Stages, read_layout
 from .idle import enough, exact
 from .nearest_legal import Alternative, alternatives, idle_of
 from .splits import MOST, best_splits, judged
@@ -28,6 +28,8 @@ class Broken:
         rule: what the framework asks.
         remedy: the nearest legal values, each with its idle share where that can be told.
         alternatives: the same as numbers.
+        place: where the key was said; empty where nobody did.
+        source: file and function where the framework checks it.
     """
 
     key: str
@@ -35,9 +37,40 @@ class Broken:
     rule: str
     remedy: str
     alternatives: tuple[Alternative, ...]
+    place: str = ""
+    source: str = ""
 
     def __str__(self) -> str:
         return f"{self.key} = {self.value}: {self.rule}" + (f"; {self.remedy}" if self.remedy else "")
+
+
+@dataclass(frozen=True, slots=True)
+class Facts:
+    """Sizes that follow from a configuration; None where they cannot be told.
+
+    Args:
+        pipeline: ranks.
+        chunks: stages per rank.
+        data: replicas.
+        microbatches: per pipeline and step.
+        schedule: our name of it.
+        split: layers of each stage.
+        balance: mean layers of a stage over the most.
+        idle_share: of even stages.
+        evidence: ``exact`` or ``simulated``, of the idle share.
+        layout: what a layout string means.
+    """
+
+    pipeline: int | None = None
+    chunks: int | None = None
+    data: int | None = None
+    microbatches: int | None = None
+    schedule: str | None = None
+    split: tuple[int, ...] | None = None
+    balance: float | None = None
+    idle_share: float | None = None
+    evidence: str | None = None
+    layout: Stages | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,145 +78,164 @@ class Checked:
     """What a framework would say to a configuration.
 
     Args:
-        backend: whose rules.
-        setup: what was read, with what the framework works out filled in.
+        framework: whose rules.
+        config: what was said, with what the framework works out filled in.
         faults: every rule that is broken.
+        open: what is left open and keeps rules from an answer.
         warnings: what is legal but poor.
-        facts: sizes that follow, by name: microbatches, data, chunks, split, idle share.
+        facts: sizes that follow.
     """
 
-    backend: Backend
-    setup: Setup
+    framework: Framework
+    config: Config
     faults: tuple[Broken, ...]
+    open: tuple[Open, ...]
     warnings: tuple[str, ...]
-    facts: dict[str, Any]
+    facts: Facts
 
     @property
-    def legal(self) -> bool:
-        """Whether no rule is broken."""
-        return not self.faults
+    def legal(self) -> bool | None:
+        """Whether no rule is broken; None where none is, but something that rules rest on is open."""
+        return False if self.faults else None if self.open else True
 
 
-def check(backend: Backend, setup: Setup) -> Checked:
-    """Hold a setup against every rule of a framework."""
-    breaches = list(sizes(setup)) or list(backend.rules(setup))
-    faults = tuple(_broken(backend, setup, breach) for breach in breaches)
-    sound = not any(breach.law.startswith("size of") for breach in breaches)
-    full = backend.settled(setup) if sound else setup
-    warnings = [*_warnings(backend, full)] if sound else []
-    warnings += [] if faults else _about_split(backend, full)
-    return Checked(backend, full, faults, tuple(warnings), _facts(backend, full, legal=not faults) if sound else {})
+def check(framework: Framework, config: Config) -> Checked:
+    """Hold a configuration against every rule of a framework."""
+    judged = framework.broken(config)
+    faults = tuple(_broken(framework, config, breach, rule) for breach, rule in judged.breaches)
+    if any(rule is SIZES for _, rule in judged.breaches):
+        return Checked(framework, config, faults, (), (), Facts())
+    full = framework.filled(config)
+    warnings = [*_whole(_poor(framework, full))]
+    warnings += [] if faults else _whole(_about_split(framework, full))
+    facts = _facts(framework, full, legal=not faults)
+    return Checked(framework, full, faults, judged.undecided, tuple(warnings), facts)
 
 
-def _broken(backend: Backend, setup: Setup, breach: Breach) -> Broken:
-    found = alternatives(backend, setup, breach) if not breach.law.startswith("size of") else ()
-    texts = [_choices(backend, field, found) for field in dict.fromkeys(one.field for one in found)]
+def _whole(sentences: Iterator[str]) -> Iterator[str]:
+    """Sentences, up to the first that needs what is not known."""
+    with suppress(Unknown):
+        yield from sentences
+
+
+def _broken(framework: Framework, config: Config, breach: Breach, rule: Rule) -> Broken:
+    offered = () if rule is SIZES else alternatives(framework, config, breach)
+    texts = [_choices(framework, field, offered) for field in dict.fromkeys(one.field for one in offered)]
     texts += [breach.remedy] if breach.remedy else []
-    texts += [text] if (text := _better_split(backend, setup, breach)) else []
-    value = breach.value or str(getattr(setup, breach.fields[0]))
-    rule, remedy = backend.worded(breach.rule), backend.worded("; or ".join(texts))
-    key = backend.key(breach.fields[0])
-    if breach.fields[0] == "switches":
-        key, value = breach.law, "on"
-    return Broken(key, value, rule, remedy, found)
+    texts += [text] if (text := _better_split(framework, config, breach)) else []
+    first = breach.fields[0]
+    return Broken(
+        key=framework.key(first),
+        value=breach.value or _value(config, first),
+        rule=framework.worded(breach.rule),
+        remedy=framework.worded("; or ".join(texts)),
+        alternatives=offered,
+        place=config.where(first),
+        source=rule.source,
+    )
 
 
-def _choices(backend: Backend, field: str, found: tuple[Alternative, ...]) -> str:
+def _value(config: Config, name: str) -> str:
+    """What a field or an own word was given."""
+    known = config.known()
+    return str(known[name] if name in known else config.own.get(name))
+
+
+def _choices(framework: Framework, field: str, offered: tuple[Alternative, ...]) -> str:
     """``--pipeline-model-parallel-size 4 (idle 16.3 %) or 8 (31.1 %)``."""
-    values = [f"{one.value}{_share(one.idle_share)}" for one in found if one.field == field]
-    return f"{backend.key(field)} {' or '.join(values)}"
+    values = [f"{one.value}{_share(one.idle_share)}" for one in offered if one.field == field]
+    return f"{framework.key(field)} {' or '.join(values)}"
 
 
 def _share(idle: float | None) -> str:
     return "" if idle is None else f" (idle {100 * idle:.1f} %)"
 
 
-def _better_split(backend: Backend, setup: Setup, breach: Breach) -> str:
+def _better_split(framework: Framework, config: Config, breach: Breach) -> str:
     """Splits that hold all layers, shortest first."""
-    if not breach.law.startswith(("split", "empty stage")) or not setup.layers or (setup.chunks or 1) > 1:
+    if not breach.law.startswith(("split", "empty stage")):
         return ""
-    many = backend.settled(setup).flush or setup.ranks
-    if setup.layers < setup.ranks or setup.ranks * many * 2 > MOST_SIMULATED:
+    try:
+        full = framework.filled(config)
+        layers, ranks = full.number("layers"), full.ranks
+        many = full.flush or ranks
+        if full.number("chunks") > 1 or layers < ranks or ranks * many * 2 > MOST_SIMULATED:
+            return ""
+    except Unknown:
         return ""
-    best = best_splits([1.0] * setup.layers, setup.ranks, many)[:2]
+    best = best_splits([1.0] * layers, ranks, many)[:2]
     shown = [f"{','.join(map(str, s.blocks))} (takes {s.makespan:g} times a layer's F and B)" for s in best]
-    return f"heavy stages first: {backend.key('split')} {' or '.join(shown)}"
+    return f"heavy stages first: {framework.key('split')} {' or '.join(shown)}"
 
 
-def _facts(backend: Backend, setup: Setup, *, legal: bool) -> dict[str, Any]:
-    """Sizes that follow from a setup; what cannot be told is left out."""
-    split = backend.split(setup) if legal else setup.split
-    idle, schedule = idle_of(backend, setup), backend.schedule(setup)
-    full = backend.settled(setup)
-    sure = exact(schedule or "", full.ranks, full.flush or 1, full.chunks or 1)
-    found: dict[str, Any] = {
-        "pipeline": setup.ranks,
-        "chunks": setup.chunks or 1,
-        "data": setup.replicas,
-        "microbatches": setup.flush,
-        "schedule": schedule,
-        "split": split,
-        "balance": sum(split) / len(split) / max(split) if split and max(split) else None,
-        "idle_share": idle,
-        "evidence": None if idle is None else "exact" if sure else "simulated",
-        "layout": _laid(setup),
-    }
-    return {name: value for name, value in found.items() if value is not None}
+def _facts(framework: Framework, full: Config, *, legal: bool) -> Facts:
+    """Sizes that follow from a configuration; what cannot be told is left out."""
+    known = full.known()
+    facts = Facts()
+    with suppress(Unknown):
+        facts = replace(facts, pipeline=full.ranks, chunks=full.chunks, schedule=full.schedule, layout=_laid(full))
+    with suppress(Unknown):
+        facts = replace(facts, data=full.replicas, microbatches=full.flush)
+    split = full.split if "split" in known and (legal or full.said("split")) else None
+    if split:
+        facts = replace(facts, split=split, balance=sum(split) / len(split) / max(split) if max(split) else None)
+    idle = idle_of(framework, full)
+    if idle is not None:
+        sure = exact(full.schedule or "", full.ranks, full.flush or 1, full.number("chunks"))
+        facts = replace(facts, idle_share=idle, evidence="exact" if sure else "simulated")
+    return facts
 
 
-def _laid(setup: Setup) -> dict[str, Any] | None:
+def _laid(config: Config) -> Stages | None:
     """What a layout string means."""
-    if setup.layout is None:
+    if config.layout is None:
         return None
     try:
-        laid = read_layout(setup.layout, setup.ranks)
+        return read_layout(config.layout, config.ranks)
     except InputError:
         return None
-    return {
-        "chunks": len(laid.stages),
-        "vpp": laid.chunks,
-        "layers": laid.count("t"),
-        "mtp": laid.count("m"),
-        "loss_slots": laid.count("L"),
-        "per_rank_layers": laid.per_rank,
-    }
 
 
-def _warnings(backend: Backend, setup: Setup) -> Iterator[str]:
-    many, ranks, chunks = setup.flush, setup.ranks, setup.chunks or 1
-    if setup.reshard == "always" and ranks > 1:
+def _poor(framework: Framework, full: Config) -> Iterator[str]:
+    """What is legal but wastes time or memory."""
+    ranks = full.ranks
+    if full.word("fsdp_reshard_after_forward") == "always" and ranks > 1:
+        key = framework.key("fsdp_reshard_after_forward")
         yield (
-            f"{backend.key('reshard')} always gathers weights again for each micro-batch, and saves no memory: "
+            f"{key} always gathers weights again for each micro-batch, and saves no memory: "
             "in a pipeline they stay after the first backward"
         )
+    many = full.flush
     if many is not None and many < ranks:
         yield f"m < p: {many} micro-batches cannot keep {ranks} ranks busy at the same moment"
-    idle = idle_of(backend, setup)
+    idle = idle_of(framework, full)
     if idle is not None and idle > ENOUGH:
-        name = backend.schedule(setup)
-        least = enough(name or "1f1b", ranks, ENOUGH, chunks)
+        least = enough(full.schedule or "1f1b", ranks, ENOUGH, full.number("chunks"))
         cure = f"; {least} bring it to {100 * ENOUGH:g} % or less" if least else ""
         yield f"idle share {100 * idle:.1f} % with {many} micro-batches{cure}"
 
 
-def _about_split(backend: Backend, setup: Setup) -> Iterator[str]:
-    split = backend.split(setup)
+def _about_split(framework: Framework, full: Config) -> Iterator[str]:
+    """What is poor about the layers of each stage."""
+    split, ranks = full.split, full.ranks
     if not split or sum(split) == 0:
         return
-    empty = [stage for stage, layers in enumerate(split) if not layers and _has_nothing(setup, stage)]
+    laid = _laid(full)
+    empty = [stage for stage, layers in enumerate(split) if not layers and (laid is None or laid.stages[stage] == "")]
     if empty:
         yield f"stage {', '.join(map(str, empty))} is empty: it only passes activations on"
-    if setup.layout is not None:
+    if laid is not None:
         return
-    if setup.split and backend.deals and setup.layers:
-        own = backend.deals(_sizes(setup), setup.ranks)
-        if setup.split not in own:
+    given = bool(full.said("split"))
+    if given and framework.deals and full.layers:
+        own = framework.deals(full, ranks)
+        if split not in own:
             dealt = " or ".join(",".join(map(str, one)) for one in own)
-            yield f"{backend.title} deals layers by itself, as {dealt}: another split takes a change of its code"
-    loads = [sum(split[rank :: setup.ranks]) for rank in range(setup.ranks)]
-    loads[0] += setup.embedding_layers or 0
-    loads[-1] += setup.loss_layers or 0
-    whole, ranks = sum(loads), setup.ranks
+            yield f"{framework.title} deals layers by itself, as {dealt}: another split takes a change of its code"
+    loads = [sum(split[rank::ranks]) for rank in range(ranks)]
+    loads[0] += full.embedding_layers or 0
+    loads[-1] += full.loss_layers or 0
+    whole = sum(loads)
     least = -(-whole // ranks)
     if max(loads) == least and whole % ranks:
         idle = 100 * (1 - whole / ranks / least)
@@ -191,25 +243,17 @@ def _about_split(backend: Backend, setup: Setup) -> Iterator[str]:
             f"rebalancing cannot help: the largest stage stays ceil({whole}/{ranks}) = {least} layers, "
             f"so {idle:.1f} % idle at any number of micro-batches"
         )
-    elif max(loads) > least and (setup.split or not backend.deals):
-        yield f"the largest rank holds {max(loads)} layers, an even split {least}: {_gain(loads, setup)}"
+    elif max(loads) > least and (given or not framework.deals):
+        yield f"the largest rank holds {max(loads)} layers, an even split {least}: {_gain(loads, full)}"
 
 
-def _sizes(setup: Setup) -> Sizes:
-    numbers = {name: getattr(setup, name) or 0 for name in ("experts", "hidden", "ffn", "vocab")}
-    return Sizes(setup.layers or 0, setup.sequence or 0, **numbers)
-
-
-def _has_nothing(setup: Setup, stage: int) -> bool:
-    return setup.layout is None or read_layout(setup.layout, setup.ranks).stages[stage] == ""
-
-
-def _gain(loads: list[int], setup: Setup) -> str:
+def _gain(loads: list[int], full: Config) -> str:
     """What an even split would gain, simulated where it is small."""
-    many = setup.flush or setup.ranks
-    if (setup.chunks or 1) > 1 or setup.ranks * many * 2 > MOST_SIMULATED or sum(loads) > MOST:
+    ranks = full.ranks
+    many = full.flush or ranks
+    if full.number("chunks") > 1 or ranks * many * 2 > MOST_SIMULATED or sum(loads) > MOST:
         return "balance it, unless the end ranks carry the embedding and the head"
     blocks = [1.0] * sum(loads)
-    now, best = judged(loads, blocks, many), best_splits(blocks, setup.ranks, many)[0]
+    now, best = judged(loads, blocks, many), best_splits(blocks, ranks, many)[0]
     better = ",".join(map(str, best.blocks))
     return f"{better} would be {now.makespan / best.makespan:.2f} times as fast, if embedding and head weighed nothing"

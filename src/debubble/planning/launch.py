@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from functools import lru_cache
 
+from ..config.config import Config
 from ..core.errors import InputError
 from ..core.schedule import Shape
 from ..estimate.model import Model
-from ..frameworks.backends import BACKENDS
-from ..frameworks.setup import Setup, Sizes
+from ..frameworks.catalog import FRAMEWORKS
 from ..schedules.catalog import CATALOG, build
 
 LOOPED = frozenset({"interleaved", "interleaved-zb", "looped-bfs", "hanayo"})  # any number of chunks
@@ -17,10 +17,19 @@ _FREE = frozenset(
 )  # any number of micro-batches
 
 
-def sizes_of(model: Model, sequence: int) -> Sizes:
+def sizes_of(model: Model, sequence: int) -> Config:
     """What a framework must know of a model."""
-    experts = model.experts.count if model.experts else 0
-    return Sizes(model.layers, sequence, experts, model.next_heads, model.hidden, model.ffn, model.vocab)
+    return Config(
+        layers=model.layers,
+        sequence=sequence,
+        experts=model.experts.count if model.experts else None,
+        next_layers=model.next_heads or None,
+        heads=model.heads,
+        kv_heads=model.kv_heads,
+        hidden=model.hidden,
+        ffn=model.ffn,
+        vocab=model.vocab,
+    )
 
 
 @lru_cache(maxsize=1 << 16)
@@ -64,11 +73,10 @@ def unlaunchable(backend: str, schedule: str, ranks: int, microbatches: int, chu
         chunks: v.
         zero: what replicas share out, 0 to 3.
     """
-    framework = BACKENDS[backend]
-    setup = Setup(pipeline=ranks, microbatches=microbatches, chunks=chunks if chunks > 1 else None, zero=zero)
-    named = framework.with_schedule(setup, schedule)
-    broken = next(iter(framework.rules(named)), None)
-    return f"{framework.title}: {framework.worded(broken.rule)}" if broken else ""
+    framework = FRAMEWORKS[backend]
+    config = Config(pipeline=ranks, microbatches=microbatches, chunks=chunks if chunks > 1 else None, zero=zero)
+    breaches = framework.broken(framework.with_schedule(config, schedule)).breaches
+    return f"{framework.title}: {framework.worded(breaches[0][0].rule)}" if breaches else ""
 
 
 def chunks_of(schedule: str, wanted: tuple[int, ...]) -> tuple[int, ...]:

@@ -14,7 +14,8 @@ from math import prod
 from pathlib import Path
 from typing import Any
 
-from ..config.layout import PRECISIONS, RECOMPUTE, SCHEDULES, Layout, even_split
+from ..config.layout import PRECISIONS, RECOMPUTE, SCHEDULES, Layout
+from ..config.splits import even_split
 from ..core.errors import Fault, InputError
 from ..estimate.hardware import GIGA, Cluster, cluster_of, read_hardware
 from ..estimate.model import Experts, Model, transformer

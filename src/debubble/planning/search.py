@@ -12,7 +12,7 @@ from ..config.layout import Layouts, Plan
 from ..estimate.constants import GENERIC, Calibration
 from ..estimate.hardware import Cluster
 from ..estimate.model import Model
-from ..frameworks.setup import Backend
+from ..frameworks.framework import Framework
 from .judge import judge_all
 from .rejected import Rejected
 from .screen import Screened, screen
@@ -112,7 +112,7 @@ def _ruled_out(
     yield from (Rejected(cause, reason, {}, count) for cause, reason, count in reasons if count)
 
 
-def _remarked(plan: Plan, backend: Backend | None) -> Plan:
+def _remarked(plan: Plan, backend: Framework | None) -> Plan:
     """With what the framework that is to launch it does by itself."""
     if backend is None or backend.remark is None:
         return plan

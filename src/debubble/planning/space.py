@@ -15,7 +15,7 @@ from ..config.layout import RECOMPUTE, SCHEDULES, Layout, Layouts, columns
 from ..core.errors import Fault, InputError
 from ..estimate.hardware import Cluster
 from ..estimate.model import Model
-from ..frameworks.setup import Backend
+from ..frameworks.framework import Framework
 from .launch import LOOPED, chunks_of, sizes_of, unlaunchable, unsuited
 from .rejected import Rejected
 from .splits import candidate_splits
@@ -57,7 +57,7 @@ class Choice:
     micro_batch: tuple[int, ...] = ()
     zero: tuple[int, ...] = ()
     schedules: tuple[str, ...] = USUAL
-    backend: Backend | None = None
+    backend: Framework | None = None
     base: Layout = field(default_factory=Layout)
 
 

@@ -1,16 +1,12 @@
-"""Uneven splits: how layers fall to stages where the ends hold fewer, or count the embedding and the loss as layers."""
+"""Splits: how layers fall to stages, as even as can be, with lighter ends, or by weight."""
 
 from __future__ import annotations
 
-from ..config.layout import even_split
-from .setup import Setup
 
-
-def even(setup: Setup) -> tuple[int, ...] | None:
-    """The split that was given, or as even as can be; None where the number of layers is not known."""
-    if setup.split is not None or setup.layers is None:
-        return setup.split
-    return even_split(setup.layers, setup.ranks * (setup.chunks or 1))
+def even_split(layers: int, stages: int) -> tuple[int, ...]:
+    """As even as can be; the first stages take what does not divide: 10 over 4 is 3, 3, 2, 2."""
+    least, over = divmod(layers, stages)
+    return (least + 1,) * over + (least,) * (stages - over)
 
 
 def ends_apart(layers: int, stages: int, first: int | None, last: int | None) -> tuple[int, ...] | None:

@@ -1,0 +1,126 @@
+"""All frameworks by name, whose configuration a file is, and which of its parts say a job."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+from ..config.config import Config
+from ..core.errors import Fault, InputError, nearest
+from .deepspeed import DEEPSPEED
+from .files import Block, read_file
+from .framework import Framework
+from .keys import Pairs, fields_known, keys_known, read_config
+from .megatron import MEGATRON
+from .nanotron import NANOTRON
+from .nemo import NEMO
+from .torch_pipelining import TORCH
+from .torchtitan import TORCHTITAN
+
+FRAMEWORKS = {one.name: one for one in (MEGATRON, TORCHTITAN, TORCH, DEEPSPEED, NEMO, NANOTRON)}
+# Fields by which a part of a file is known to say a job.
+_TELLING = frozenset(
+    (
+        *("tensor", "pipeline", "data", "sharded", "copies", "context", "expert", "layers", "heads", "experts"),
+        *("chunks", "chunk_layers", "split", "layout", "pattern", "micro_batch", "microbatches", "local_batch"),
+        *("global_batch", "schedule", "zero", "recompute"),
+    )
+)
+
+
+def framework_of(name: str) -> Framework:
+    """The framework of this name.
+
+    Raises:
+        InputError: no framework has it; the nearest names are given.
+    """
+    if name.lower() not in FRAMEWORKS:
+        raise nearest(name, FRAMEWORKS, "framework")
+    return FRAMEWORKS[name.lower()]
+
+
+def recognised(pairs: Pairs, where: str) -> Framework:
+    """The framework whose own keys a configuration has most of.
+
+    Raises:
+        InputError: none, or several alike.
+    """
+    counts = {name: keys_known(one, pairs) for name, one in FRAMEWORKS.items()}
+    most = max(counts.values(), default=0)
+    best = [name for name, count in counts.items() if count == most]
+    if not most and any(said.key == "layout" for said in pairs):
+        return MEGATRON  # nobody else writes stages as a string
+    if set(best) == {"megatron", "nemo"}:  # the same words, as flags and as fields
+        best = ["megatron" if any(said.key.startswith("--") for said in pairs) else "nemo"]
+    if not most or len(best) > 1:
+        rule = f"it could be {' or '.join(best)}" if most else "it has no key by which its framework could be told"
+        raise InputError(Fault(where, rule, f"give --framework {'|'.join(best if most else FRAMEWORKS)}"))
+    return FRAMEWORKS[best[0]]
+
+
+def jobs_in(blocks: Sequence[Block], framework: Framework | None = None) -> tuple[Block, ...]:
+    """The parts of a file that say a job: of a script its launch lines, of a program its configurations.
+
+    A part that says less than half of what another one says is no job of its own: a command that prepares data, or that
+    converts a checkpoint.
+
+    Args:
+        blocks: of one file.
+        framework: whose words count; None for any.
+    """
+    asked = [framework] if framework else list(FRAMEWORKS.values())
+    telling = [max(len(fields_known(one, block.pairs) & _TELLING) for one in asked) for block in blocks]
+    most = max(telling, default=0)
+    if not most:
+        return tuple(blocks[:1])
+    chosen: dict[tuple[tuple[str, str], ...], Block] = {}
+    for block, many in zip(blocks, telling, strict=True):
+        if many and (many * 2 >= most or not block.launched) and not block.name.startswith("_"):
+            chosen.setdefault(tuple((said.key, str(said.value)) for said in block.pairs), block)
+    return tuple(chosen.values()) or (blocks[telling.index(most)],)
+
+
+def configurations_of(path: Path, framework: Framework | None = None) -> tuple[Config, ...]:
+    """Every job that a launch configuration says, as it was said, each with its framework's name.
+
+    Args:
+        path: of a script, YAML, JSON, TOML or Python; ``file.py:function`` for one of several.
+        framework: whose it is; None to be recognised.
+
+    Raises:
+        InputError: what cannot be read, of no known framework, or has no key that is known.
+    """
+    found = []
+    for block in blocks_of(path, framework):
+        whose = framework or recognised(block.pairs, str(path))
+        if not fields_known(whose, block.pairs):
+            raise unknown_keys(path, whose)
+        found.append(read_config(whose, block.pairs, f"{path.name}:{block.name}" if block.name else path.name))
+    return tuple(found)
+
+
+def blocks_of(path: Path, framework: Framework | None = None) -> tuple[Block, ...]:
+    """The parts of a file that say a job; a part alone is named by nothing.
+
+    Raises:
+        InputError: the file cannot be read, or it has no part of the name that stands behind a colon.
+    """
+    name = ""
+    if not path.exists() and ":" in path.name:
+        path, name = path.with_name(path.name.rsplit(":", 1)[0]), path.name.rsplit(":", 1)[1]
+    if not path.is_file():
+        raise InputError(Fault(str(path), "no such file", "give a configuration or a launch script"))
+    blocks = read_file(path)
+    if name:
+        named = tuple(block for block in blocks if block.name == name)
+        if not named:
+            raise nearest(name, [block.name for block in blocks], f"{path.name}: part")
+        return named
+    jobs = jobs_in(blocks, framework)
+    return tuple(Block("", jobs[0].pairs) for _ in jobs) if len(jobs) == 1 else jobs
+
+
+def unknown_keys(where: Path | str, framework: Framework) -> InputError:
+    """The fault of a file that says nothing to a framework, which is therefore never legal."""
+    rule = f"no key of it is known to {framework.title}"
+    return InputError(Fault(str(where), rule, "give the configuration itself, or another --framework"))

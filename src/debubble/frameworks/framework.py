@@ -1,0 +1,227 @@
+"""A framework: its words for a configuration, its rules with their sources, what it takes by itself, and what it emits.
+
+``read`` turns pairs of key and value into what was said; ``filled`` adds what the framework takes by itself and what
+follows; ``broken`` asks every rule; ``layout`` is the layout, all known, that it amounts to.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field, replace
+
+from ..config.config import NUMBERS, Absent, Config, Open, StillOpen, Value
+from ..config.derive import layout_of
+from ..config.layout import Layout
+
+LARGEST = 10**12
+LARGEST_OF = {"pipeline": 100_000, "chunks": 1_000, "layers": 100_000}  # what is looked at stage by stage
+MAY_BE_NOTHING = (
+    *("first", "last", "next_layers", "embedding_layers", "loss_layers", "zero", "experts"),
+    "recompute_layers",
+)
+_FIELD = re.compile(r"<([A-Za-z_]\w*)>")
+
+
+@dataclass(frozen=True, slots=True)
+class Breach:
+    """A rule that a configuration breaks.
+
+    Args:
+        law: a short name of the rule; no two rules of a framework share one.
+        fields: of ``Config``, or own words: the first is to blame, a change of any one of them may mend it.
+        rule: what the framework asks, as a clause; ``<field>`` stands for the framework's own key of a field.
+        remedy: what to do, where it is not another number; likewise.
+        value: what is wrong, where it is not the value of the first field.
+    """
+
+    law: str
+    fields: tuple[str, ...]
+    rule: str
+    remedy: str = ""
+    value: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Rule:
+    """One thing that a framework refuses.
+
+    A rule reads fields of a filled configuration. Where it needs one that nobody said, it has nothing to refuse; where
+    it needs one that is open, it cannot tell, and that is reported.
+
+    Args:
+        breaches: what of it a filled configuration breaks.
+        source: file and function where the framework checks it, in the release that ``Framework.version`` names.
+    """
+
+    breaches: Callable[[Config], Iterator[Breach]]
+    source: str
+
+
+def rule(source: str) -> Callable[[Callable[[Config], Iterator[Breach]]], Rule]:
+    """A function as a rule, with the place where the framework itself checks it."""
+    return lambda breaches: Rule(breaches, source)
+
+
+def sizes(config: Config) -> Iterator[Breach]:
+    """Every size is 1 or more, and within reason: what nobody checks, since nothing could be worked out with it."""
+    opened = config.opened()
+    for name in NUMBERS:
+        if name in opened:
+            continue
+        value, least = getattr(config, name), 0 if name in MAY_BE_NOTHING else 1
+        most = LARGEST_OF.get(name, LARGEST)
+        if value is not None and not least <= value <= most:
+            yield Breach(f"size of {name}", (name,), f"it is a whole number from {least} to {most:,}")
+
+
+SIZES = Rule(sizes, "ours: with other numbers nothing can be worked out")
+
+
+@dataclass(frozen=True, slots=True)
+class Judged:
+    """What rules say of a configuration.
+
+    Args:
+        breaches: with the rule that each breaks.
+        undecided: what is open and kept a rule from an answer.
+    """
+
+    breaches: tuple[tuple[Breach, Rule], ...]
+    undecided: tuple[Open, ...]
+
+    @property
+    def faults(self) -> tuple[Breach, ...]:
+        """What is broken, without the rules."""
+        return tuple(breach for breach, _ in self.breaches)
+
+    @property
+    def laws(self) -> frozenset[str]:
+        """Names of what is broken."""
+        return frozenset(breach.law for breach, _ in self.breaches)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Framework:
+    """One framework.
+
+    Args:
+        name: as ``--framework`` knows it.
+        title: as people call it.
+        version: repository and commit, or release, from which the rules were read.
+        keys: the framework's own key for each field of ``Config`` that it has.
+        aliases: further keys that mean a field.
+        marks: further keys that are nobody else's, by which its configurations are recognised.
+        rules: everything that it refuses.
+        filled: a configuration with what the framework takes by itself, and what follows, filled in: degrees, chunks,
+            the layers of each stage, our name of the schedule, what replicas share out.
+        emit: the lines that a user pastes to launch a layout of a model.
+        schedules: names of ours that it can run.
+        dashed: whether its own words are flags, ``--like-this``, and not fields, ``like_this``.
+        habits: parts of a ``Layout`` that are always so with it.
+        in_pipelines: parts of a ``Layout`` that are so in a pipeline of 2 ranks or more.
+        zeros: what its replicas can share out (0 to 3) in a pipeline of so many ranks, its own choice first; None where
+            that is for the layout to say.
+        remark: what a plan should say of how it runs there, as a sentence; None where there is nothing to say.
+        names: its own name of each of our schedules, where it has names.
+        deals: the only splits of a model over so many stages that it can be told; None where it takes any.
+        lacks: what it cannot be told of a layout: ``context``, ``expert``, ``expert tensor`` (an expert on several
+            devices), ``some layers`` (of a stage recomputed), ``zero`` (more than the optimizer shared out),
+            ``bare ends`` (a stage of the head alone).
+    """
+
+    name: str
+    title: str
+    version: str
+    keys: Mapping[str, str]
+    aliases: Mapping[str, str] = field(default_factory=dict)
+    marks: frozenset[str] = frozenset()
+    rules: tuple[Rule, ...]
+    filled: Callable[[Config], Config]
+    emit: Callable[[Layout, Config], str]
+    schedules: tuple[str, ...]
+    dashed: bool = False
+    habits: Mapping[str, bool | float] = field(default_factory=dict)
+    in_pipelines: Mapping[str, bool] = field(default_factory=dict)
+    zeros: Callable[[int], tuple[int, ...]] | None = None
+    remark: Callable[[Layout], str] | None = None
+    names: Mapping[str, str] = field(default_factory=dict)
+    deals: Callable[[Config, int], tuple[tuple[int, ...], ...]] | None = None
+    lacks: frozenset[str] = frozenset()
+
+    def broken(self, config: Config) -> Judged:
+        """Every rule that a configuration, as it was said, breaks."""
+        beyond = tuple((breach, SIZES) for breach in sizes(config))
+        if beyond:
+            return Judged(beyond, ())
+        full = self.filled(config)
+        breaches: list[tuple[Breach, Rule]] = []
+        undecided: dict[Open, None] = {}
+        for one in self.rules:
+            try:
+                for breach in one.breaches(full):  # one by one: those before an unknown field count
+                    breaches.append((breach, one))
+            except StillOpen as error:
+                undecided |= dict.fromkeys(error.fields)
+            except Absent:
+                continue
+        return Judged(tuple(breaches), tuple(undecided))
+
+    def layout(self, config: Config, base: Layout | None = None) -> Layout:
+        """The layout that a configuration amounts to.
+
+        Args:
+            config: as it was said.
+            base: what no configuration says; None for the defaults of ``Layout``.
+
+        Raises:
+            Unknown: of degrees, batch and schedule, what is open or absent, all at once.
+        """
+        full = self.filled(config)
+        base = base or Layout()
+        own: dict[str, Value] = dict(self.habits)
+        if full.ranks > 1:
+            own |= self.in_pipelines
+        return layout_of(full, replace(base, **own))  # type: ignore[arg-type]  # names of fields and what they are
+
+    def with_schedule(self, config: Config, name: str) -> Config:
+        """The same configuration with a schedule by our name, where the framework asks for it by name."""
+        named = config.changed(schedule=self.names.get(name))
+        return named if self.filled(named).schedule == name else config
+
+    def key(self, name: str) -> str:
+        """The framework's own name of a field; ours where it has none."""
+        if name in self.keys:
+            return self.keys[name]
+        if name in Config.__dataclass_fields__:
+            return name.replace("_", " ")
+        return "--" + name.replace("_", "-") if self.dashed else name
+
+    def worded(self, text: str) -> str:
+        """A rule or remedy with the framework's own keys in place of ``<field>``."""
+        return _FIELD.sub(lambda match: self.key(match[1]), text)
+
+    def lacking(self, layout: Layout, model: Config) -> tuple[str, ...]:
+        """Each part of a layout that the framework has no words for, as a clause; empty where it can say all of it."""
+        clauses = []
+        if layout.pipeline > 1 and layout.schedule not in self.schedules:
+            clauses.append(f"{self.title} has no schedule {layout.schedule}")
+        for what in ("context", "expert"):
+            if what in self.lacks and getattr(layout, what) > 1:
+                clauses.append(f"{self.title} has no {what} parallelism in its pipelines")
+        if model.experts and layout.expert_shards > 1 and "expert tensor" in self.lacks:
+            clauses.append(f"{self.title} leaves each expert whole, on one device, not on {layout.expert_shards}")
+        if layout.recompute_layers is not None and "some layers" in self.lacks:
+            clauses.append(f"{self.title} recomputes every layer of a stage or none")
+        if self.zeros and layout.zero not in (able := self.zeros(layout.pipeline)):
+            what = " or ".join(f"ZeRO-{zero}" for zero in able)
+            clauses.append(f"{self.title} shares a model out as {what} does, not as ZeRO-{layout.zero}")
+        if layout.zero > 1 and "zero" in self.lacks:
+            clauses.append(f"{self.title} shares out the optimizer alone, not ZeRO-{layout.zero}")
+        split = layout.split(model.number("layers"))
+        if min(split) == 0 and "bare ends" in self.lacks:
+            clauses.append(f"{self.title} wants a layer on each stage")
+        if self.deals and split not in (own := self.deals(model, layout.stages)):
+            dealt = " or ".join(",".join(map(str, one)) for one in own) or "none that fills each stage"
+            clauses.append(f"{self.title} deals layers by itself ({dealt}), not {','.join(map(str, split))}")
+        return tuple(clauses)

@@ -1,0 +1,262 @@
+"""Keys: pairs of key and value, as files and command lines hold them, become a configuration in a framework's words."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from difflib import get_close_matches
+
+from ..config.config import NUMBERS, SWITCHES, YES, Config, Open, Value
+from ..core.errors import Fault, InputError
+from .framework import Framework
+
+
+@dataclass(frozen=True, slots=True)
+class Said:
+    """One key with its value.
+
+    Args:
+        key: as it stands there, tables joined by dots: ``--num-layers``, ``parallelism.pp``.
+        value: as it stands there; ``Unresolved`` where it names what is set elsewhere.
+        place: where, as in ``train.sh:12``.
+    """
+
+    key: str
+    value: object
+    place: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Unresolved:
+    """A value that is set outside of what was read, as it stands there."""
+
+    text: str
+
+
+Pairs = Sequence[Said]
+
+WORDS = ("split", "layout", "pattern", "rampup", "schedule", "recompute", "recompute_method", "precision", "engine")
+# Our own words for fields, and those that people use for every framework.
+OURS = {name: name for name in (*NUMBERS, *SWITCHES, *WORDS)}
+OURS |= {"ranks": "pipeline", "stage_layers": "split", "batch": "local_batch", "num_layers": "layers"}
+OURS |= {"model_layers": "layers", "vpp": "chunks", "pp": "pipeline", "tp": "tensor", "dp": "data", "cp": "context"}
+OURS |= {"ep": "expert", "etp": "expert_tensor", "mbs": "micro_batch", "gbs": "global_batch"}
+
+NODES = ("nnodes", "num_nodes", "trainer.num_nodes", "nodes", "n_nodes", "num_machines")
+PER_NODE = (
+    *("nproc_per_node", "gpus_per_node", "trainer.devices", "num_gpus_per_node", "ntasks_per_node"),
+    *("n_gpus_per_node", "num_gpus"),
+)
+# What says that a value is left open: a variable of a shell, an interpolation, a template, a word that must be set.
+_OPEN = re.compile(r"\$|\{\{.*\}\}|^\?\?\?$|^<[A-Za-z_ ]+>$")
+_LETTERS = {"embedding": "E", "decoder": "t", "loss": "L", "mtp": "m"}
+_CLOSE = 0.88  # a misspelt key, not another one
+
+
+def read_config(framework: Framework, pairs: Pairs, name: str = "job") -> Config:
+    """What pairs say to a framework; later ones win, and keys that no field stands for are its own words.
+
+    Raises:
+        InputError: values that are not what their key takes; all of them.
+    """
+    known = _known(framework)
+    values: dict[str, Value] = {}
+    own: dict[str, Value] = {}
+    opened: dict[str, Open] = {}
+    places: dict[str, str] = {}
+    faults: list[Fault] = []
+    for said in pairs:
+        field = _field(known, said.key)
+        target, key = (own, _own_word(framework, said)) if field is None else (values, field)
+        places[key] = said.place
+        if text := open_text(said.value):
+            target.pop(key, None)
+            opened[key] = Open(key, text, said.place)
+            continue
+        opened.pop(key, None)
+        try:
+            value = _plain_value(said) if field is None else _read(field, said.key, said.value)
+        except InputError as error:
+            faults += error.faults
+            continue
+        target[key] = value
+    if faults:
+        raise InputError(*faults)
+    config = Config(
+        name=name,
+        framework=framework.name,
+        own=own,
+        open=tuple(opened.values()),
+        places=places,
+        remarks=tuple(_misspelt(known, pairs)),
+    )
+    return _with_devices(config.changed(**{key: value for key, value in values.items() if value is not None}), pairs)
+
+
+def keys_known(framework: Framework, pairs: Pairs) -> int:
+    """How many keys are this framework's own: a sign of whose configuration it is."""
+    own = {_plain(key) for key in (*framework.keys.values(), *framework.aliases, *framework.marks)} - OURS.keys()
+    return sum(any(name in own for name in _suffixes(said.key)) for said in pairs)
+
+
+def fields_known(framework: Framework, pairs: Pairs) -> frozenset[str]:
+    """The fields that these pairs say."""
+    known = _known(framework)
+    return frozenset(field for said in pairs if (field := _field(known, said.key)) is not None)
+
+
+def open_text(value: object) -> str:
+    """What stands in place of a value that is left open; empty where there is a value."""
+    if isinstance(value, Unresolved):
+        return value.text
+    return value if isinstance(value, str) and _OPEN.search(value) else ""
+
+
+def _known(framework: Framework) -> dict[str, str]:
+    own = {_plain(key): field for field, key in framework.keys.items()}
+    words = dict(OURS)
+    if "split" not in framework.keys:
+        words.pop("split", None)  # Megatron-LM's --split shares out data
+    ends = {key.rsplit(".", 1)[-1]: field for key, field in own.items() if "_" in key.rsplit(".", 1)[-1]}
+    aliases = {_plain(key): field for key, field in framework.aliases.items() if field in Config.__dataclass_fields__}
+    return ends | words | aliases | own
+
+
+def _plain(key: str) -> str:
+    return key.lstrip("-+~").replace("-", "_").lower()
+
+
+def _suffixes(key: str) -> list[str]:
+    """The path of a key and its ends, longest first: a.b.c, b.c, c."""
+    parts = _plain(key).split(".")
+    return [".".join(parts[n:]) for n in range(len(parts))]
+
+
+def _field(known: Mapping[str, str], key: str) -> str | None:
+    for name in _suffixes(key):
+        if name in known and ("." not in key or name not in OURS or known[name] != OURS[name]):
+            return known[name]
+        if name in known and "_" in name:  # our own words count at the top alone, but for those that frameworks share
+            return known[name]
+    return None
+
+
+def _own_word(framework: Framework, said: Said) -> str:
+    """The name of a word that no field stands for; ``--no-x`` is x."""
+    name = _plain(said.key).rsplit(".", 1)[-1]
+    if name.startswith("no_") and said.value is True:
+        name = name.removeprefix("no_")
+    return framework.aliases.get(name, name)
+
+
+def _plain_value(said: Said) -> Value:
+    """The value of a framework's own word, as far as it is a number, a word or a list of them."""
+    if said.value is True and _plain(said.key).rsplit(".", 1)[-1].startswith("no_"):
+        return False
+    if isinstance(said.value, bool | int | float | str):
+        return said.value
+    if isinstance(said.value, list | tuple):
+        return tuple(part if isinstance(part, bool | int | float | str) else str(part) for part in said.value)
+    return None
+
+
+def _read(field: str, key: str, value: object) -> Value:
+    """The value of a field; None where it leaves it to the framework."""
+    if value in (-1, "-1") and field in ("data", "sharded", "global_batch"):
+        return None
+    if value is None or value in ("auto", "None", "null"):
+        return None
+    if field in SWITCHES:
+        return _switch(key, value)
+    if field in NUMBERS:
+        return _number(field, key, value)
+    if field in ("split", "rampup"):
+        return _numbers(key, value)
+    if field == "recompute":
+        return _recompute(value)
+    if field == "layout" and isinstance(value, list):
+        return _letters(key, value)
+    if isinstance(value, list | bool):
+        raise InputError(Fault(f"{key} = {value!r}"[:80], "it is a word", f"write it as in {key} 1f1b"))
+    return str(value)
+
+
+def _switch(key: str, value: object) -> bool:
+    """A switch alone is on; one with a value is what its value says."""
+    text = str(value).strip().lower()
+    if text not in (*YES, "false", "0", "off", "no"):
+        raise InputError(Fault(f"{key} = {text[:60]}", "it is on or off", f"write it as in {key} true"))
+    return text in YES
+
+
+def _recompute(value: object) -> str:
+    if isinstance(value, int) and not isinstance(value, bool):
+        return "full" if value else "none"
+    words = {"true": "full", "false": "none", "null": "none", "no": "none"}
+    return words.get(str(value).lower(), str(value))
+
+
+def _number(field: str, key: str, value: object) -> int:
+    if isinstance(value, bool) and field in ("embedding_layers", "loss_layers"):
+        return int(value)
+    text = str(value).strip().rstrip(",)")
+    if isinstance(value, bool) or not re.fullmatch(r"-?\d{1,15}(\.0)?", text):
+        raise InputError(Fault(f"{key} = {text[:60]}", "it is a whole number", f"write it as in {key} 4"))
+    return int(text.removesuffix(".0"))
+
+
+def _numbers(key: str, value: object) -> tuple[int, ...]:
+    if isinstance(value, list) and value and all(isinstance(part, list) for part in value):  # names of modules
+        return tuple(sum(bool(re.search(r"\blayers\.\d+", str(name))) for name in part) for part in value)
+    parts = value if isinstance(value, list) else re.split(r"[,\s]+", str(value).strip("[]() "))
+    if not all(re.fullmatch(r"\d{1,15}", str(part)) for part in parts):
+        raise InputError(Fault(f"{key} = {value}"[:80], "it is a list of whole numbers", "write it as in 8,8,7,7"))
+    return tuple(int(part) for part in parts)
+
+
+def _letters(key: str, rows: Iterable[object]) -> str:
+    """A layout given as a list of stages, as Megatron-Core takes it too."""
+    stages = []
+    for row in rows:
+        names = [str(name).lower().rsplit(".", 1)[-1] for name in (row if isinstance(row, list) else [row])]
+        if any(name not in _LETTERS for name in names):
+            rule = "a stage is a list of embedding, decoder, mtp and loss"
+            raise InputError(Fault(f"{key}: {row}"[:80], rule, "correct the stage"))
+        stages.append("".join(_LETTERS[name] for name in names))
+    return "|".join(stages)
+
+
+def _misspelt(known: Mapping[str, str], pairs: Pairs) -> Iterable[str]:
+    """Keys that no rule reads but look like one that is read."""
+    long = [name for name in known if len(name) > 8]
+    seen: dict[str, None] = {}
+    for said in pairs:
+        name = _plain(said.key).rsplit(".", 1)[-1]
+        if _field(known, said.key) is None and name not in seen:
+            seen[name] = None
+            close = get_close_matches(name, long, n=1, cutoff=_CLOSE)
+            if close:
+                yield f"{said.key} is not read by any rule: did you mean {close[0]}?"
+
+
+def _with_devices(config: Config, pairs: Pairs) -> Config:
+    """With nodes times devices of a node, where both are said; torchrun alone takes one node where none is said."""
+    if "gpus" in config.opened() or config.gpus is not None:
+        return config
+    said = {_plain(one.key): one for one in pairs}
+    nodes = next((said[name] for name in NODES if name in said), None)
+    each = next((said[name] for name in PER_NODE if name in said), None)
+    if nodes is None and "nproc_per_node" in said:
+        nodes = Said("nnodes", 1)
+    if nodes is None or each is None:
+        return config
+    counts = [str(one.value).split(":")[-1] for one in (nodes, each)]  # --nnodes 1:4 is elastic, up to 4
+    if not all(text.isdecimal() for text in counts):
+        texts = [f"{one.key.lstrip('-')} {open_text(one.value) or one.value}" for one in (nodes, each)]
+        place = nodes.place or each.place
+        return config.changed(open=(*config.open, Open("gpus", " x ".join(texts), place)))
+    gpus, per_node = int(counts[0]) * int(counts[1]), int(counts[1])
+    if not gpus:
+        return config
+    return config.changed(gpus=gpus, per_node=per_node, places={**config.places, "gpus": each.place})

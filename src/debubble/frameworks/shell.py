@@ -1,0 +1,460 @@
+"""Shell: what a launch script would run, with its variables filled in, without running anything.
+
+A condition that the script decides by itself takes its branch. Where it rests on the surroundings, every branch is
+looked at: a variable that they leave different is open, but for words that one branch adds, which are taken as given.
+"""
+
+from __future__ import annotations
+
+import ast
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from fnmatch import fnmatchcase
+from operator import add, eq, floordiv, ge, gt, le, lt, mod, mul, ne, sub
+
+from .shell_syntax import Branches, Chain, Function, Group, Loop, Node, Simple, Token, parse, tokens
+
+LONGEST = 200_000  # characters that a word may grow to
+MOST_COMMANDS = 2_000
+DEEPEST = 12  # functions inside each other, and variables that name variables
+MOST_ROUNDS = 32  # of a loop over words
+
+Variable = str | tuple[str, ...]
+_ASSIGNED = re.compile(r"([A-Za-z_]\w*)(\+?)=(.*)", re.DOTALL)
+_NAMED = re.compile(r"\$(?:\{(#?)([A-Za-z_]\w*|[\d@*#])(\[[@*\w]+\])?([^{}]*|.*)\}|([A-Za-z_]\w*|[\d@*#]))", re.DOTALL)
+_DEFAULT = re.compile(r":?([-=])(.*)|:(\d+)$", re.DOTALL)
+_SIGNS = {ast.Add: add, ast.Sub: sub, ast.Mult: mul, ast.FloorDiv: floordiv, ast.Div: floordiv, ast.Mod: mod}
+_TESTS = {"=": eq, "==": eq, "!=": ne, "-eq": eq, "-ne": ne, "-lt": lt, "-le": le, "-gt": gt, "-ge": ge}
+_GOES_WELL = ("cd", "mkdir", "echo", "printf", "source", ".", "module", "set", "ulimit", "sleep", "rm")
+_DECLARE = ("export", "declare", "local", "readonly", "typeset")
+# Words that launch nothing, whatever follows them.
+_PASSIVE = frozenset(
+    (
+        *("echo", "printf", "cat", "mkdir", "cd", "ls", "rm", "cp", "mv", "touch", "sleep", "wait", "exit", "return"),
+        *("break", "continue", "read", "shift", "trap", "ulimit", "module", "pip", "git", "wget", "curl", "tar"),
+        *("unset", "alias", "chmod", "chown", "which", "type", "date", "hostname", "nvidia-smi", "grep", "sed", "awk"),
+        *("kill", "pkill", "command", "let", "set", "source", ".", "!"),
+    )
+)
+_SBATCH = re.compile(r"^#SBATCH\s+(.*)$", re.MULTILINE)
+_SLURM = {
+    ("nodes", "N"): ("SLURM_NNODES", "SLURM_JOB_NUM_NODES"),
+    ("ntasks-per-node",): ("SLURM_NTASKS_PER_NODE",),
+    ("gpus-per-node",): ("SLURM_GPUS_PER_NODE", "SLURM_GPUS_ON_NODE"),
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Command:
+    """One command that would run; what stays open holds a dollar.
+
+    Args:
+        words: with quotes gone and variables filled in.
+        line: where it stands.
+    """
+
+    words: tuple[str, ...]
+    line: int
+
+
+@dataclass(frozen=True, slots=True)
+class Script:
+    """What a script would do.
+
+    Args:
+        commands: that may launch something.
+        documents: texts that it writes or hands to a command, with the line where each begins.
+        lists: variables that hold flags and that no command takes, with their lines.
+        header: the words of its ``#SBATCH`` lines.
+    """
+
+    commands: tuple[Command, ...]
+    documents: tuple[tuple[str, int], ...]
+    lists: tuple[Command, ...]
+    header: tuple[str, ...]
+
+
+def run(text: str) -> Script:
+    """Everything that a script would run."""
+    header = tuple(word for line in _SBATCH.findall(text) for word in line.split("#")[0].split())
+    shell = _Shell(_slurm(header))
+    shell.block(parse(text), ())
+    used = {word for command in shell.commands for word in command.words}
+    lists = tuple(
+        Command(words, shell.lines.get(name, 1))
+        for name, value in shell.variables.items()
+        if (words := tuple(value.split()) if isinstance(value, str) else value)
+        and any(word.startswith("--") for word in words)
+        and not used.issuperset(words)
+    )
+    return Script(tuple(shell.commands), tuple(shell.documents), lists, header)
+
+
+def _slurm(header: Sequence[str]) -> dict[str, Variable]:
+    """The variables that Slurm sets by the header of a script."""
+    said: dict[str, str] = {}
+    for n, word in enumerate(header):
+        key, equals, value = word.lstrip("-").partition("=")
+        said[key] = value if equals else header[n + 1] if n + 1 < len(header) else ""
+    if "gres" in said and said["gres"].startswith("gpu:"):
+        said["gpus-per-node"] = said["gres"].rsplit(":", 1)[-1]
+    found: dict[str, Variable] = {}
+    for names, variables in _SLURM.items():
+        for name in names:
+            if said.get(name, "").isdecimal():
+                found |= dict.fromkeys(variables, said[name])
+    return found
+
+
+class _Shell:
+    """The state of a shell while a script runs: the one thing here that changes."""
+
+    __slots__ = ("commands", "depth", "documents", "functions", "lines", "variables")
+
+    def __init__(self, variables: dict[str, Variable]) -> None:
+        self.variables = variables
+        self.commands: list[Command] = []
+        self.documents: list[tuple[str, int]] = []
+        self.functions: dict[str, tuple[Node, ...]] = {}
+        self.lines: dict[str, int] = {}  # where each variable was set last
+        self.depth = 0
+
+    def block(self, nodes: Sequence[Node], arguments: tuple[str, ...]) -> bool | None:
+        """Run commands in order; whether the last one went well, None where that cannot be told."""
+        went: bool | None = True
+        for node in nodes:
+            if len(self.commands) > MOST_COMMANDS:
+                return None
+            went = self.node(node, arguments)
+        return went
+
+    def node(self, node: Node, arguments: tuple[str, ...]) -> bool | None:
+        """Run one of them."""
+        if isinstance(node, Simple):
+            return self.simple(node, arguments)
+        if isinstance(node, Function):
+            self.functions[node.name] = node.body
+            return True
+        if isinstance(node, Group):
+            return self.block(node.body, arguments)
+        if isinstance(node, Chain):
+            return self.chain(node, arguments)
+        if isinstance(node, Branches):
+            return self.branches(node, arguments)
+        return self.loop(node, arguments)
+
+    def chain(self, node: Chain, arguments: tuple[str, ...]) -> bool | None:
+        """``a && b || c``; what may or may not run is looked at as a branch."""
+        went: bool | None = True
+        for sign, part in node.parts:
+            wanted = {"&&": True, "||": False}.get(sign)
+            if wanted is None or went is wanted:
+                went = self.node(part, arguments)
+            elif went is None:
+                self.either([(part,)], arguments)
+        return went
+
+    def branches(self, node: Branches, arguments: tuple[str, ...]) -> bool | None:
+        """The branch whose condition holds, or all that may be."""
+        may: list[Sequence[Node]] = []
+        for number, body in enumerate(node.bodies):
+            holds = self.holds(node, number, arguments)
+            if holds is False:
+                continue
+            may.append(body)
+            if holds:
+                break
+        else:
+            may.append(())
+        if len(may) == 1:
+            return self.block(may[0], arguments)
+        self.either([body for body in may if body], arguments)
+        return None
+
+    def holds(self, node: Branches, number: int, arguments: tuple[str, ...]) -> bool | None:
+        """Whether the condition of a branch holds; None where that cannot be told."""
+        if node.subject is not None:
+            words = self.expand(node.subject.text, arguments)
+            subject = " ".join(words)
+            patterns = [" ".join(self.expand(pattern, arguments)) for pattern in node.patterns[number]]
+            return None if "$" in subject else any(fnmatchcase(subject, pattern) for pattern in patterns)
+        if number >= len(node.conditions):
+            return True
+        return self.block(node.conditions[number], arguments)
+
+    def loop(self, node: Loop, arguments: tuple[str, ...]) -> bool | None:
+        """Each round of a loop over known words; of any other loop one."""
+        if not node.variable:
+            holds = self.block(node.condition, arguments)
+            if holds is not None and holds == node.negated:
+                return True
+            self.either([node.body], arguments)
+            return None
+        words = [word for token in node.words for word in self.expand(token.text, arguments)]
+        if not words or any("$" in word for word in words) or len(words) > MOST_ROUNDS:
+            self.variables.pop(node.variable, None)
+            return self.block(node.body, arguments)
+        for word in words:
+            self.variables[node.variable] = word
+            self.block(node.body, arguments)
+        return True
+
+    def either(self, bodies: Sequence[Sequence[Node]], arguments: tuple[str, ...]) -> None:
+        """Look at branches of which any, or none, may run."""
+        before = dict(self.variables)
+        after: list[dict[str, Variable]] = []
+        for body in bodies:
+            self.variables = dict(before)
+            self.block(body, arguments)
+            after.append(self.variables)
+        self.variables = dict(before)
+        for name in dict.fromkeys(name for each in after for name in each):
+            values = [each[name] for each in after if name in each]
+            if name in before:
+                values = [before[name], *(value for value in values if value != before[name])]
+            self.variables[name] = _agreed(name, list(dict.fromkeys(values)))
+
+    def simple(self, node: Simple, arguments: tuple[str, ...]) -> bool | None:
+        """One command: an assignment, a function, a test, or something that would run."""
+        for document in node.documents:
+            text = document.text if document.literal else self.filled(document.text, arguments)
+            self.documents.append((text, document.line))
+        rest = list(node.words)
+        while rest and self.assigned(rest[0], arguments):
+            rest.pop(0)
+        words = [word for token in rest for word in self.expand(token.text, arguments)]
+        if not words:
+            return True
+        first = words[0]
+        if first in _DECLARE:
+            for token in rest[1:]:
+                self.assigned(token, arguments)
+            return True
+        if first in self.functions and self.depth < DEEPEST:
+            self.depth += 1
+            went = self.block(self.functions[first], tuple(words[1:]))
+            self.depth -= 1
+            return went
+        if first in ("[", "[[", "test"):
+            return _tested(words[1:])
+        if first in ("true", "false", ":"):
+            return first != "false"
+        return self.launched(words, node.line, arguments)
+
+    def launched(self, words: list[str], line: int, arguments: tuple[str, ...]) -> bool | None:
+        """A command of another program; a text that a shell is to run is run here."""
+        if words[0] == "eval" and len(words) > 1:
+            return self.inner(" ".join(words[1:]), arguments)
+        if words[0] in _PASSIVE:
+            return True if words[0] in _GOES_WELL else None
+        for n, word in enumerate(words[:-1]):
+            if word in ("-c", "-lc") and any(shell in words[:n] for shell in ("bash", "sh", "/bin/bash", "/bin/sh")):
+                outer = Command(tuple(words[:n]), line)
+                before = len(self.commands)
+                self.inner(words[n + 1], arguments)
+                inner = self.commands[before:]
+                self.commands[before:] = [Command(outer.words + one.words, line) for one in inner]
+                return None
+        parts = [part for word in words for part in (word.split() if " --" in f" {word}" and " " in word else [word])]
+        self.commands.append(Command(tuple(parts), line))
+        return None
+
+    def inner(self, text: str, arguments: tuple[str, ...]) -> bool | None:
+        """Commands in a text."""
+        if self.depth >= DEEPEST:
+            return None
+        self.depth += 1
+        went = self.block(parse(text), arguments)
+        self.depth -= 1
+        return went
+
+    def assigned(self, token: Token, arguments: tuple[str, ...]) -> bool:
+        """Whether a word is an assignment; its variable is then set."""
+        match = _ASSIGNED.fullmatch(token.text)
+        if match is None:
+            return False
+        name, more, text = match[1], bool(match[2]), match[3]
+        self.lines[name] = token.line
+        if text.startswith("(") and text.endswith(")"):
+            new = tuple(word for each in _listed(text[1:-1]) for word in self.expand(each, arguments))
+            before = self.variables.get(name, ()) if more else ()
+            self.variables[name] = (*((before,) if isinstance(before, str) else before), *new)
+            return True
+        value = " ".join(self.expand(text, arguments, split=False))
+        held = self.variables.get(name, "") if more else ""
+        self.variables[name] = (held if isinstance(held, str) else " ".join(held)) + value
+        return True
+
+    def expand(self, text: str, arguments: tuple[str, ...], *, split: bool = True) -> list[str]:
+        """A word without its quotes, with variables filled in: none, one or several words."""
+        words: list[str] = []
+        grown, any_quote = "", False
+        for part, quote in _parts(text):
+            value = part if quote == "'" else self.filled(part, arguments)
+            any_quote = any_quote or bool(quote)
+            listed = self.elements(part, arguments) if quote == '"' else None
+            if listed is not None:
+                words += [grown + listed[0], *listed[1:]] if listed else []
+                grown = words.pop() if listed else grown
+                any_quote = bool(listed)
+            elif quote or not split or not re.search(r"\s", value):
+                grown += value
+            else:
+                pieces = value.split()
+                lead, tail = value[:1].isspace(), value[-1:].isspace()
+                words += [grown] if lead and grown else []
+                words += [("" if lead else grown) + pieces[0], *pieces[1:]] if pieces else []
+                grown = "" if tail or not pieces else words.pop()
+        return [*words, grown] if grown or any_quote else words
+
+    def elements(self, text: str, arguments: tuple[str, ...]) -> tuple[str, ...] | None:
+        """The words of ``"${LIST[@]}"`` and ``"$@"``; None where the text is something else."""
+        if text in ("$@", "${@}"):
+            return arguments
+        match = re.fullmatch(r"\$\{([A-Za-z_]\w*)\[@\]\}", text)
+        if match is None or match[1] not in self.variables:
+            return None
+        value = self.variables[match[1]]
+        return (value,) if isinstance(value, str) else value
+
+    def filled(self, text: str, arguments: tuple[str, ...]) -> str:
+        """With known variables and sums filled in; what is not known stays as it is."""
+        for _ in range(DEEPEST):
+            new = self._once(text, arguments)
+            if new == text or len(new) > LONGEST:
+                break
+            text = new
+        return text
+
+    def _once(self, text: str, arguments: tuple[str, ...]) -> str:
+        """One round: the innermost ``${..}`` first, then sums."""
+        plain = re.sub(r"\$\{[^{}]*\}|\$(?:[A-Za-z_]\w*|[\d@*#])", lambda m: self.value(m[0], arguments), text)
+        return re.sub(r"\$\(\(((?:[^()]|\([^()]*\))*)\)\)", lambda m: self.sum(m, arguments), plain)
+
+    def value(self, text: str, arguments: tuple[str, ...]) -> str:
+        """What ``$X`` or ``${X..}`` stands for; the text itself where that is not known."""
+        match = _NAMED.fullmatch(text)
+        if match is None:
+            return text
+        name, rest = match[2] or match[5], match[4] or ""
+        known = self.known(name, arguments)
+        if known is None or known == text:
+            default = _DEFAULT.fullmatch(rest)
+            if default is None:
+                return text
+            return default[2] if default[2] is not None else default[3]
+        if match[1]:
+            return text
+        if rest.startswith((":+", "+")):
+            return rest.lstrip(":+")
+        return text if rest[:1] in ("%", "/", ",", "^") or rest.startswith("#") else known
+
+    def known(self, name: str, arguments: tuple[str, ...]) -> str | None:
+        """The value of a variable or an argument."""
+        if name == "#":
+            return str(len(arguments))
+        if name in ("@", "*"):
+            return " ".join(arguments)
+        if name.isdecimal():
+            return arguments[int(name) - 1] if 0 < int(name) <= len(arguments) else None
+        value = self.variables.get(name)
+        return value if value is None or isinstance(value, str) else " ".join(value)
+
+    def sum(self, match: re.Match[str], arguments: tuple[str, ...]) -> str:
+        """The value of ``$((..))``, in which a variable needs no dollar."""
+        named = re.sub(r"(?<![$\w{])[A-Za-z_]\w*", lambda m: self.known(m[0], arguments) or m[0], match[1])
+        try:
+            return str(_evaluated(ast.parse(named.strip(), mode="eval").body))
+        except (SyntaxError, ValueError, ZeroDivisionError, RecursionError):
+            return match[0]
+
+
+def _agreed(name: str, values: list[Variable]) -> Variable:
+    """What branches leave of a variable: one value, the longest of those that add to it, or an open one."""
+    if len(values) == 1:
+        return values[0]
+    longest = max(values, key=len)
+    if all(longest[: len(value)] == value for value in values):
+        return longest
+    texts = " or ".join(value if isinstance(value, str) else " ".join(value) for value in values)
+    return f"${{{name}: {texts[:80]}}}"
+
+
+def _parts(text: str) -> list[tuple[str, str]]:
+    """A word cut where its quotes begin and end, each part with its quote."""
+    found: list[tuple[str, str]] = []
+    at, plain = 0, ""
+    while at < len(text):
+        char = text[at]
+        if char in "'\"":
+            found += [(plain, "")] if plain else []
+            end = at + 1
+            while end < len(text) and text[end] != char:
+                end += 2 if char == '"' and text[end] == "\\" else 1
+            inner = text[at + 1 : end]
+            found.append((re.sub(r'\\([\\"$`\n])', r"\1", inner) if char == '"' else inner, char))
+            at, plain = end + 1, ""
+        elif char == "\\":
+            plain += text[at + 1 : at + 2].replace("\n", "")
+            at += 2
+        elif char == "$" and text[at + 1 : at + 2] in ("(", "{"):
+            end = _closed(text, at + 1)
+            plain += text[at:end]
+            at = end
+        else:
+            plain += char
+            at += 1
+    return [*found, (plain, "")] if plain else found
+
+
+def _closed(text: str, start: int) -> int:
+    """Behind the bracket that closes the one at ``start``."""
+    depth = 0
+    for at in range(start, len(text)):
+        depth += (text[at] in "({") - (text[at] in ")}")
+        if depth == 0:
+            return at + 1
+    return len(text)
+
+
+def _listed(text: str) -> list[str]:
+    """The words of a list in brackets."""
+    return [token.text for token in tokens(text) if token.form == "word"]
+
+
+def _tested(words: list[str]) -> bool | None:
+    """Whether a test holds; None where it rests on the surroundings."""
+    words = [word for word in words if word not in ("]", "]]")]
+    if words[:1] == ["!"]:
+        inner = _tested(words[1:])
+        return None if inner is None else not inner
+    for sign, wanted in (("||", True), ("-o", True), ("&&", False), ("-a", False)):
+        if sign in words:
+            at = words.index(sign)
+            sides = (_tested(words[:at]), _tested(words[at + 1 :]))
+            if wanted in sides:
+                return wanted
+            return None if None in sides else not wanted
+    if len(words) == 2 and words[0] in ("-n", "-z"):
+        if re.fullmatch(r"\$\{?\d+\}?", words[1]):  # the script is taken to run without arguments
+            return words[0] == "-z"
+        return None if "$" in words[1] else (words[1] == "") == (words[0] == "-z")
+    if words in (["-n"], ["-z"]):
+        return words == ["-z"]
+    if len(words) != 3 or words[1] not in _TESTS or any("$" in word or "`" in word for word in words):
+        return None
+    left, sign, right = words
+    if sign.startswith("-"):
+        return _TESTS[sign](int(left), int(right)) if left.isdecimal() and right.isdecimal() else None
+    return fnmatchcase(left, right) if sign in ("=", "==") else not fnmatchcase(left, right)
+
+
+def _evaluated(node: ast.expr) -> int:
+    if isinstance(node, ast.Constant) and isinstance(node.value, int) and abs(node.value) < 10**12:
+        return node.value
+    if isinstance(node, ast.BinOp) and type(node.op) in _SIGNS:
+        found: int = _SIGNS[type(node.op)](_evaluated(node.left), _evaluated(node.right))
+        if abs(found) < 10**12:
+            return found
+    raise ValueError("not a sum of whole numbers")
