@@ -32,6 +32,6 @@ def names(where: str, *, files: bool = False) -> Completer:
 
 
 SCHEDULE = names("debubble.schedules.auto.searched:ENTRIES", files=True)
-FRAMEWORK = names("debubble.frameworks.backends:BACKENDS")
+FRAMEWORK = names("debubble.frameworks.catalog:FRAMEWORKS")
 MODEL = names("debubble.estimate.read_model:known_models", files=True)
 GPU = names("debubble.estimate.hardware:known_hardware", files=True)

@@ -25,11 +25,13 @@ class Open:
         field: of ``Config``, or a framework's own word.
         text: what was said instead of a value, as in ``${PP}``.
         place: where, as in ``train.sh:12``; empty where that is not known.
+        rests_on: what it follows from and is open itself; empty where it was said.
     """
 
     field: str
     text: str
     place: str = ""
+    rests_on: tuple[Open, ...] = ()
 
     @property
     def fault(self) -> Fault:
@@ -194,7 +196,7 @@ class Config:
 
         def __getattr__(self, name: str) -> Any:
             if name in _ALL:
-                raise StillOpen(*(one for one in self.open if one.field == name))
+                raise StillOpen(*(root for one in self.open if one.field == name for root in one.rests_on or (one,)))
             raise AttributeError(name)
 
     def __eq__(self, other: object) -> bool:
@@ -264,7 +266,7 @@ class Config:
         Raises:
             Unknown: some are open or absent.
         """
-        opened = [one for one in self.open if one.field in names]
+        opened = dict.fromkeys(root for one in self.open if one.field in names for root in one.rests_on or (one,))
         missing = [name for name in names if name not in self.opened() and getattr(self, name) is None]
         if opened and missing:
             raise Unknown(*StillOpen(*opened).faults, *Absent(self.name, *missing).faults)
@@ -301,7 +303,7 @@ class Config:
             return self.filled(**{name: work(self)})
         except StillOpen as error:
             texts = ", ".join(f"{one.field} = {one.text}" for one in error.fields)
-            return self.changed(open=(*self.open, Open(name, texts, error.fields[0].place)))
+            return self.changed(open=(*self.open, Open(name, texts, error.fields[0].place, error.fields)))
         except Absent:
             return self
 

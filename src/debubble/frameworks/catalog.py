@@ -51,7 +51,8 @@ def recognised(pairs: Pairs, where: str) -> Framework:
     if not most and any(said.key == "layout" for said in pairs):
         return MEGATRON  # nobody else writes stages as a string
     if set(best) == {"megatron", "nemo"}:  # the same words, as flags and as fields
-        best = ["megatron" if any(said.key.startswith("--") for said in pairs) else "nemo"]
+        flags = any(said.key.startswith("--") and keys_known(MEGATRON, [said]) for said in pairs)
+        best = ["megatron" if flags else "nemo"]
     if not most or len(best) > 1:
         rule = f"it could be {' or '.join(best)}" if most else "it has no key by which its framework could be told"
         raise InputError(Fault(where, rule, f"give --framework {'|'.join(best if most else FRAMEWORKS)}"))
