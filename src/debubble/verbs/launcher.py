@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from ..diagnosis.remedies import Launcher
-from ..frameworks.backends import backend_of
+from ..frameworks.catalog import framework_of
 
 
 def launcher_of(framework: str | None) -> Launcher | None:
@@ -14,5 +14,5 @@ def launcher_of(framework: str | None) -> Launcher | None:
     """
     if framework is None:
         return None
-    backend = backend_of(framework)
-    return Launcher(backend.title, frozenset(backend.schedules))
+    runs = framework_of(framework)
+    return Launcher(runs.title, frozenset(runs.schedules))
