@@ -20,7 +20,7 @@ from ..core.errors import Fault, InputError
 from ..estimate.hardware import GIGA, Cluster, cluster_of, read_hardware
 from ..estimate.model import Experts, Model, transformer
 from ..estimate.read_model import read_model
-from ..frameworks.backends import BACKENDS
+from ..frameworks.catalog import FRAMEWORKS
 from .cells import Cells, Unusable, read_cells
 
 MOST_FAULTS = 20
@@ -335,7 +335,7 @@ def _need(cells: Cells, *names: str) -> None:
 
 def _habits(cells: Cells, ranks: int) -> dict[str, Any]:
     """What the framework does by itself."""
-    backend = BACKENDS.get(cells.word("framework"))
+    backend = FRAMEWORKS.get(cells.word("framework"))
     if backend is None:
         return {}
     return {**backend.habits, **(backend.in_pipelines if ranks > 1 else {})}
