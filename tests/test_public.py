@@ -20,16 +20,17 @@ import debubble
 
 def test_public_names_are_sorted_and_all_there():
     assert debubble.__all__ == sorted(debubble.__all__)
-    assert set(debubble.__all__) == set(debubble._HOME)
-    for name in debubble.__all__:
+    assert set(debubble.__all__) == {*debubble._HOME, "__version__"}
+    for name in debubble._HOME:
         assert getattr(debubble, name).__module__.startswith("debubble.")
 
 
 def test_a_type_checker_sees_the_same_names():
-    tree = ast.parse(Path(debubble.__file__).read_text())
-    guard = next(node for node in tree.body if isinstance(node, ast.If))
-    typed = {(node.module, alias.name) for node in guard.body for alias in node.names}
-    assert typed == {(module, name) for name, module in debubble._HOME.items()}
+    tree = ast.parse(Path(debubble.__file__).with_suffix(".pyi").read_text())
+    imports = [node for node in tree.body if isinstance(node, ast.ImportFrom)]
+    typed = {(node.module, alias.name, alias.asname) for node in imports for alias in node.names}
+    homes = {(module, name, name) for name, module in debubble._HOME.items()}
+    assert typed == homes | {("core.version", "__version__", "__version__")}
 
 
 def test_importing_the_package_loads_nothing_heavy():
@@ -60,7 +61,7 @@ def test_help_of_a_verb_tells_every_keyword():
 
 
 def test_nothing_public_returns_or_holds_what_is_not_public():
-    for name in debubble.__all__:
+    for name in debubble._HOME:
         public = getattr(debubble, name)
         told = [each.type for each in fields(public) if "hidden" not in each.metadata] if is_dataclass(public) else []
         methods = [each.fget for each in vars(public).values() if isinstance(each, property)] if told else []

@@ -21,218 +21,21 @@ Names are loaded when they are first used, so that the command line starts at on
 
 from __future__ import annotations
 
+import re
 from importlib import import_module
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 from .core.notebook_hook import MAKERS as _MAKERS
 from .core.results import RENDERERS as _RENDERERS
 from .core.version import __version__ as __version__
 
-if TYPE_CHECKING:
-    from .core.account import Account, account
-    from .core.bounds import lower_bound
-    from .core.costs import Costs, Rates, costs_of
-    from .core.errors import Deadlock, DebubbleError, Fault, IllegalSchedule, InputError, Refusal, Violation
-    from .core.exchange import Exchange, exchange
-    from .core.finding import Finding, Span
-    from .core.laws import violations
-    from .core.lower import lower
-    from .core.memory import Release, peak_activations
-    from .core.observation import Link, Observation, Window
-    from .core.op import Kind, Op
-    from .core.program import Program, Sends
-    from .core.rank_time import RankTime
-    from .core.results import Result
-    from .core.schedule import Schedule, Shape, from_rows
-    from .core.simulate import simulate
-    from .core.timeline import Timeline
-    from .diagnosis.causes import CauseCost
-    from .diagnosis.diagnosis import Change, Diagnosis, FindingCost, Receives, ReplicaWindow, ReplicaWork, SpanTime
-    from .diagnosis.executed import Executed
-    from .diagnosis.gates import Gate
-    from .diagnosis.part_of_run import PartOfRun
-    from .diagnosis.simulated import Show
-    from .diagnosis.sliders import Sliders
-    from .planning.factor_values import FactorValue
-    from .planning.layer_profile import LayerProfile, PassTimes
-    from .planning.validate import LeftOut, SetScore, TakenAsUsual, Validation
-    from .runner.annotate import annotate
-    from .schedules.catalog import build
-    from .schedules.listing import Catalog, CatalogRow, catalog
-    from .verbs.diagnose import diagnose
-    from .verbs.profile import profile
-    from .verbs.read import read
-    from .verbs.run import run
-    from .verbs.show import show
-    from .verbs.validate import validate
+# Every public name and the file it lives in, from the stub beside this file: one list for all who ask.
+_PUBLIC = re.compile(r"^from \.([\w.]+) import (\w+) as \2$", re.MULTILINE)
+_HOME = {name: module for module, name in _PUBLIC.findall(Path(__file__).with_suffix(".pyi").read_text())}
+del _HOME["__version__"]  # it is here already
 
-# Where each public name lives; the imports above say the same to type checkers (a test holds the two together).
-_HOMES = {
-    "core.account": (
-        "Account",
-        "account",
-    ),
-    "core.bounds": ("lower_bound",),
-    "core.costs": (
-        "Costs",
-        "Rates",
-        "costs_of",
-    ),
-    "core.errors": (
-        "Deadlock",
-        "DebubbleError",
-        "Fault",
-        "IllegalSchedule",
-        "InputError",
-        "Refusal",
-        "Violation",
-    ),
-    "core.exchange": (
-        "Exchange",
-        "exchange",
-    ),
-    "core.finding": (
-        "Finding",
-        "Span",
-    ),
-    "core.laws": ("violations",),
-    "core.lower": ("lower",),
-    "core.memory": (
-        "Release",
-        "peak_activations",
-    ),
-    "core.observation": (
-        "Link",
-        "Observation",
-        "Window",
-    ),
-    "core.op": (
-        "Kind",
-        "Op",
-    ),
-    "core.program": (
-        "Program",
-        "Sends",
-    ),
-    "core.rank_time": ("RankTime",),
-    "core.results": ("Result",),
-    "core.schedule": (
-        "Schedule",
-        "Shape",
-        "from_rows",
-    ),
-    "core.simulate": ("simulate",),
-    "core.timeline": ("Timeline",),
-    "diagnosis.causes": ("CauseCost",),
-    "diagnosis.diagnosis": (
-        "Change",
-        "Diagnosis",
-        "FindingCost",
-        "Receives",
-        "ReplicaWindow",
-        "ReplicaWork",
-        "SpanTime",
-    ),
-    "diagnosis.executed": ("Executed",),
-    "diagnosis.gates": ("Gate",),
-    "diagnosis.part_of_run": ("PartOfRun",),
-    "diagnosis.simulated": ("Show",),
-    "diagnosis.sliders": ("Sliders",),
-    "planning.factor_values": ("FactorValue",),
-    "planning.layer_profile": (
-        "LayerProfile",
-        "PassTimes",
-    ),
-    "planning.validate": (
-        "LeftOut",
-        "SetScore",
-        "TakenAsUsual",
-        "Validation",
-    ),
-    "runner.annotate": ("annotate",),
-    "schedules.catalog": ("build",),
-    "schedules.listing": (
-        "Catalog",
-        "CatalogRow",
-        "catalog",
-    ),
-    "verbs.diagnose": ("diagnose",),
-    "verbs.profile": ("profile",),
-    "verbs.read": ("read",),
-    "verbs.run": ("run",),
-    "verbs.show": ("show",),
-    "verbs.validate": ("validate",),
-}
-_HOME = {name: module for module, names in _HOMES.items() for name in names}
-
-__all__ = [
-    "Account",
-    "Catalog",
-    "CatalogRow",
-    "CauseCost",
-    "Change",
-    "Costs",
-    "Deadlock",
-    "DebubbleError",
-    "Diagnosis",
-    "Exchange",
-    "Executed",
-    "FactorValue",
-    "Fault",
-    "Finding",
-    "FindingCost",
-    "Gate",
-    "IllegalSchedule",
-    "InputError",
-    "Kind",
-    "LayerProfile",
-    "LeftOut",
-    "Link",
-    "Observation",
-    "Op",
-    "PartOfRun",
-    "PassTimes",
-    "Program",
-    "RankTime",
-    "Rates",
-    "Receives",
-    "Refusal",
-    "Release",
-    "ReplicaWindow",
-    "ReplicaWork",
-    "Result",
-    "Schedule",
-    "Sends",
-    "SetScore",
-    "Shape",
-    "Show",
-    "Sliders",
-    "Span",
-    "SpanTime",
-    "TakenAsUsual",
-    "Timeline",
-    "Validation",
-    "Violation",
-    "Window",
-    "account",
-    "annotate",
-    "build",
-    "catalog",
-    "costs_of",
-    "diagnose",
-    "exchange",
-    "from_rows",
-    "lower",
-    "lower_bound",
-    "peak_activations",
-    "profile",
-    "read",
-    "run",
-    "show",
-    "simulate",
-    "validate",
-    "violations",
-]
+__all__ = sorted(["__version__", *_HOME])
 
 
 def __getattr__(name: str) -> Any:
@@ -244,7 +47,7 @@ def __getattr__(name: str) -> Any:
 
 
 def __dir__() -> list[str]:
-    return sorted([*__all__, "__doc__", "__file__", "__name__", "__path__", "__version__"])
+    return sorted([*__all__, "__doc__", "__file__", "__name__", "__path__"])
 
 
 # How nouns look in a notebook, and results anywhere; nothing of it is imported before one is shown.

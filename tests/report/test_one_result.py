@@ -14,6 +14,7 @@ from debubble.report.text import text
 from figures import figures, missing
 
 RECORDINGS = Path(__file__).resolve().parents[2] / "examples" / "four-to-eight" / "recordings"
+JOBS = RECORDINGS.parent
 FOUR, EIGHT = RECORDINGS / "four", RECORDINGS / "eight"
 RESULTS = {
     "show 1f1b": lambda: debubble.show("1f1b", ranks=4, microbatches=8),
@@ -21,6 +22,9 @@ RESULTS = {
     "show of microseconds": lambda: debubble.show("zb-v", ranks=4, microbatches=8, forward="7us", backward="13us"),
     "diagnose": lambda: debubble.diagnose(EIGHT),
     "diagnose one replica": lambda: debubble.diagnose(FOUR, gate="30%", expect="gpipe"),
+    "why of jobs": lambda: debubble.why(JOBS / "four.toml", JOBS / "eight.toml"),
+    "why of recordings": lambda: debubble.why(FOUR, EIGHT),
+    "why of three": lambda: debubble.why(JOBS / "four.toml", EIGHT, FOUR),
     "show without work": lambda: debubble.show("gpipe", ranks=2, microbatches=2, forward=0, backward=0),
 }
 
@@ -53,3 +57,21 @@ def test_a_figure_that_stands_nowhere_is_seen():
         ("33.1", "ms"),
         ("5", "GB"),
     }
+
+
+STEPS = "gbs,sec,gb\n64,2.0,30\n128,3.6,31\n256,6.9,31\n512,13.2,31\n512,40,31\n"
+
+
+def test_every_figure_of_a_fit_stands_everywhere(tmp_path):
+    (tmp_path / "steps.csv").write_text(STEPS)
+    sizes = {"ranks": 4, "data": 2, "micro_batch": 2}
+    fit = debubble.fit(tmp_path / "steps.csv", **sizes, forecast=[1024], capacity="80GB")
+    said = without_pictures(fit)
+    assert "row 5 set aside" in said
+    assert "batch 1024: forecast" in said
+    assert not missing(said, fit.document())
+    for other in (fit.markdown(), json.dumps(page_of(fit), ensure_ascii=False)):
+        assert not {digits for digits, _ in figures(said) if digits not in other}
+    beside = debubble.why(tmp_path / "steps.csv", tmp_path / "steps.csv", **sizes)
+    assert beside.fits[0].slot_ms == fit.slot_ms
+    assert beside.windows == ()  # a log is not drawn: nobody has seen its slots

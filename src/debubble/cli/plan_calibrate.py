@@ -116,7 +116,7 @@ def _of_table(path: Path, model: Model, cluster: Cluster, base: Layout) -> tuple
 def _is_log(path: Path) -> bool:
     from ..readers.steplog import is_log
     from ..readers.stream import first_bytes
-    from .log_head import HEAD
+    from ..verbs.log_head import HEAD
 
     return path.suffix.lower() != ".csv" and is_log(first_bytes(path, HEAD))
 
@@ -128,7 +128,7 @@ def _of_log(path: Path, model: Model, cluster: Cluster, base: Layout) -> Run:
     from ..frameworks.megatron import MEGATRON
     from ..planning.runs import Run
     from ..readers.steplog import read_steps
-    from .log_head import config_of_log
+    from ..verbs.log_head import config_of_log
     from .plan_launched import refuse_other_model
 
     steps, head = read_steps(path).seconds, config_of_log(path)

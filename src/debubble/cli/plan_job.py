@@ -17,7 +17,7 @@ def filled(said: dict[str, Any], path: str) -> dict[str, Any]:
     Raises:
         InputError: the file cannot be read, or its runs have different batches.
     """
-    from .launched_job import jobs_of_file
+    from ..verbs.launched_job import jobs_of_file
 
     jobs = jobs_of_file(Path(path))
     job = jobs[0]

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from ..config.config import Config
 from ..core.observation import Observation
 from .remedies import Launcher
-from .why import Comparison, why
+from .why import Compared, why
 
 FEWEST = 2  # runs with a stated memory
 
@@ -33,12 +33,12 @@ class Frontier:
     implied_idle_share: float
 
 
-def series(runs: Sequence[Config | Observation], launcher: Launcher | None = None) -> list[Comparison]:
+def series(runs: Sequence[Config | Observation], launcher: Launcher | None = None) -> list[Compared]:
     """Each run after the first against the first; remedies of the last."""
     return [why(runs[0], run, changes=run is runs[-1], launcher=launcher) for run in runs[1:]]
 
 
-def frontier(comparisons: Sequence[Comparison]) -> Frontier | None:
+def frontier(comparisons: Sequence[Compared]) -> Frontier | None:
     """The frontier of runs on as many devices; None where fewer than two state throughput and memory.
 
     Args:

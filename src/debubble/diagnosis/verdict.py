@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from ..core.units import percent
 from .compared_run import ComparedRun
 from .throughput import MICROBATCHES, STEPS
-from .why import Comparison
+from .why import Compared
 
 NOTICEABLE = 0.03  # factors nearer to 1 than this are not worth a sentence
 UNREALISED = 0.1  # share of a possible gain below which something must be wrong
@@ -33,7 +33,7 @@ PARTS = {
 }
 
 
-def verdict(c: Comparison) -> list[str]:
+def verdict(c: Compared) -> list[str]:
     """The comparison in sentences, the answer first."""
     return [
         *_headline(c),
@@ -48,7 +48,7 @@ def verdict(c: Comparison) -> list[str]:
     ]
 
 
-def checks(c: Comparison) -> list[str]:
+def checks(c: Compared) -> list[str]:
     """What may have cost work in a busy second, the likeliest first; empty where nothing is left over."""
     bounds = c.left_over
     if bounds is None or bounds[1] / c.recompute_ratio > 1 - NOTICEABLE:
@@ -63,7 +63,7 @@ def times(value: float) -> str:
     return f"{value:.2f}" if value < 10 else f"{value:.3g}"
 
 
-def _headline(c: Comparison) -> Iterator[str]:
+def _headline(c: Compared) -> Iterator[str]:
     if c.ratio is None:
         yield "Neither throughput was stated, so only what the schedules themselves would do can be compared."
         return
@@ -78,7 +78,7 @@ def _headline(c: Comparison) -> Iterator[str]:
         yield f"Its steps take {times(step_b / step_a)} times as long because they hold more: it is not slower."
 
 
-def _overstated(c: Comparison) -> Iterator[str]:
+def _overstated(c: Compared) -> Iterator[str]:
     runs = [run for run in (c.a, c.b) if run.overstated]
     if not runs:
         return
@@ -97,7 +97,7 @@ def _stated(run: ComparedRun) -> str:
     return f"{run.name} {percent(run.busy.value)}, at most {percent(run.own.busy[1])} ({run.own.evidence})"
 
 
-def _bubble(c: Comparison) -> Iterator[str]:
+def _bubble(c: Compared) -> Iterator[str]:
     if c.explains is None:
         return
     low, high = c.explains
@@ -112,13 +112,13 @@ def _bubble(c: Comparison) -> Iterator[str]:
     yield from _realised(c)
 
 
-def _own_evidence(c: Comparison) -> str:
+def _own_evidence(c: Compared) -> str:
     """Of the two schedules' own idle time: simulated where either was."""
     kinds = {run.own.evidence for run in (c.a, c.b) if run.own is not None}
     return "exact" if kinds == {"exact"} else "simulated"
 
 
-def _realised(c: Comparison) -> Iterator[str]:
+def _realised(c: Compared) -> Iterator[str]:
     """On as many GPUs: how much of what removing the bubble can bring was seen."""
     realised, ceiling = c.realised_share, c.a.ceiling_barrier_ratio
     if realised is None or ceiling is None or c.ratio is None or c.explains is None:
@@ -131,7 +131,7 @@ def _realised(c: Comparison) -> Iterator[str]:
         yield "Next to nothing of it came: look whether the backward was split at all, and what was timed."
 
 
-def _bounded_bubble(c: Comparison, low: float) -> Iterator[str]:
+def _bounded_bubble(c: Compared, low: float) -> Iterator[str]:
     """Micro-batches are not known: the most that the bubble can explain is what the fewest of them cost."""
     worst = c.b if c.b.own is not None and not c.b.own.known else c.a
     fewest = worst.own.fewest if worst.own is not None else 1
@@ -148,7 +148,7 @@ def _bounded_bubble(c: Comparison, low: float) -> Iterator[str]:
         yield f"The bubble can explain at most a factor of {times(low)} (at {fewest} {each})."
 
 
-def _recomputation(c: Comparison) -> Iterator[str]:
+def _recomputation(c: Compared) -> Iterator[str]:
     if c.recompute_ratio == 1 or c.ratio is None:
         return
     more = c.b if c.recompute_ratio < 1 else c.a
@@ -159,7 +159,7 @@ def _recomputation(c: Comparison) -> Iterator[str]:
     )
 
 
-def _left_over(c: Comparison) -> Iterator[str]:
+def _left_over(c: Compared) -> Iterator[str]:
     bounds = c.left_over
     if bounds is None:
         return
@@ -191,7 +191,7 @@ def _less(factor: float) -> str:
     return f"{100 * (1 - factor):.0f} % less"
 
 
-def _batch(c: Comparison) -> Iterator[str]:
+def _batch(c: Compared) -> Iterator[str]:
     """A global batch that changed with the layout."""
     sizes = [_batch_of(run) for run in (c.a, c.b)]
     if None in sizes:
@@ -212,12 +212,12 @@ def _batch_of(run: ComparedRun) -> tuple[int, str] | None:
     return job.microbatches * job.data, "micro-batches"
 
 
-def _tie(c: Comparison) -> Iterator[str]:
+def _tie(c: Compared) -> Iterator[str]:
     if c.tie_hop_ns is not None:
         yield f"Above {c.tie_hop_ns / 1e6:.3g} ms a hop, {c.b.name} is slower than {c.a.name} (simulated)."
 
 
-def _ceiling(c: Comparison) -> Iterator[str]:
+def _ceiling(c: Compared) -> Iterator[str]:
     ceiling, barrier = c.b.ceiling_ratio, c.b.ceiling_barrier_ratio
     if ceiling is None or barrier is None or ceiling < 1 + NOTICEABLE:
         return

@@ -41,7 +41,7 @@ class Ask:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Comparison:
+class Compared:
     """Two runs, b against a.
 
     Args:
@@ -108,7 +108,7 @@ class Comparison:
 
 def why(
     first: Config | Observation, second: Config | Observation, *, changes: bool = True, launcher: Launcher | None = None
-) -> Comparison:
+) -> Compared:
     """Compare two runs.
 
     Args:
@@ -128,7 +128,7 @@ def why(
     if ratio is None and explains is None:
         raise InputError(*(Fault(f"{ask.side}: {ask.key} is missing", ask.reason, f"state {ask.key}") for ask in asks))
     factors, evidence = _factors(a, b, gpus, ratio)
-    return Comparison(
+    return Compared(
         a=a,
         b=b,
         unit=unit,

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from string import ascii_lowercase
 from typing import TYPE_CHECKING
 
+from ..core.units import counted
 from .figures import Unit
 from .sections import Column, Table
 
@@ -68,7 +69,7 @@ def changes_section(changes: Sequence[Change], resim: str, *, detail: bool) -> T
     ]
     notes = [*legend(letter), *([LIMITS] if any(change.bound for change in shown) else [])]
     if len(shown) < len(changes):
-        notes.append(f"{len(changes) - len(shown)} more changes in --json")
+        notes.append(f"{counted(len(changes) - len(shown), 'more change')} in --json")
     most = max((change.speedup for change in shown), default=1.0)
     return Table(
         title="What would help",

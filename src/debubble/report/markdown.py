@@ -41,6 +41,8 @@ def _section(section: Section) -> str:
             return _titled(section.title, _table(headers, rows), escaped(note))
         case Sentences():
             return _titled(section.title, _listed(section.lines))
+        case Picture(of_page=True):
+            return ""
         case Picture():
             return _titled(section.title, _code(timeline_text(section.timeline, WIDTH)))
         case Paste():
@@ -56,7 +58,7 @@ def _typed(section: Table) -> str:
         return ""
     left = [n for n, column in enumerate(section.columns) if column.left]
     body = _table([column.title for column in section.columns], section.cells(), left)
-    return _titled(section.name or section.title, body, _listed(section.notes))
+    return _titled("" if section.untitled else section.name or section.title, body, _listed(section.notes))
 
 
 def _parts(section: Parts) -> str:

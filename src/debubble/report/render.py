@@ -15,10 +15,13 @@ from .text import text as lines
 # The class of a result -> the file of this room whose ``report(result, detail=..)`` makes its sections.
 REPORTS = {
     "Catalog": "catalog",
+    "Comparison": "why",
     "Diagnosis": "diagnose",
     "Executed": "executed",
+    "Fit": "fit",
     "LayerProfile": "layer_profile",
     "PartOfRun": "part_of_run",
+    "Series": "why_series",
     "Show": "show",
     "Validation": "validate",
 }

@@ -97,6 +97,7 @@ class Table:
         notes: sentences below it.
         name: of this table, if several follow each other under one title.
         folds: columns at which a row goes on in the next line of a terminal, if it is wider than that.
+        untitled: whether a terminal leaves the title out: what is before it says what it is.
     """
 
     title: str
@@ -108,6 +109,7 @@ class Table:
     notes: Sequence[str] = ()
     name: str = ""
     folds: Sequence[int] = ()
+    untitled: bool = False
 
     def cells(self) -> list[list[str]]:
         """Its rows as text."""
@@ -196,6 +198,7 @@ class Picture:
         account: of it.
         ranks: of it.
         caption: below it in a figure; empty for the title.
+        of_page: whether only pages and figures show it.
     """
 
     title: str
@@ -204,6 +207,7 @@ class Picture:
     account: Account
     ranks: Sequence[RankTime]
     caption: str = ""
+    of_page: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -35,6 +35,8 @@ def text(report: Report, width: int = 80, *, utf8: bool = True, colour: bool = F
     lines = ["\n".join(head)] if head else []
     before: Section | None = None
     for section in report.sections:
+        if isinstance(section, Picture) and section.of_page:
+            continue
         shown = _picture(section, width, utf8, colour) if isinstance(section, Picture) else _text(section, width, utf8)
         if shown:
             lines += [*([] if _close(before, section) else [""]), shown]
@@ -134,7 +136,7 @@ def _table(section: Table, width: int) -> str:
         body = _folded([headers, *rows], section.folds)
     elif over > 0 and long:
         body = table(headers if any(headers) else [], _broken(rows, long[0], over), left=left, columns=room)
-    title = wrapped(section.name or section.title, width)
+    title = [] if section.untitled else wrapped(section.name or section.title, width)
     return "\n".join([*title, indent(body, MARGIN), *_listed(section.notes, width)])
 
 

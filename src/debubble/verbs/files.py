@@ -9,6 +9,7 @@ from pathlib import Path
 from ..core.atomic import replacing
 from ..core.errors import Fault, InputError
 from ..core.results import Result
+from ..diagnosis.comparison import Comparison
 from ..drawing.plot import plot
 from ..drawing.svg import figure
 from ..export import perfetto
@@ -36,6 +37,8 @@ def write(result: Result, *, kind: str, path: str | PathLike[str]) -> None:
     pictures = report_of(result).pictures
     if not pictures:
         rule = "there is no timeline to draw"
+        if isinstance(result, Comparison):
+            rule = "neither run has a timeline to draw"
         raise InputError(Fault(f"--{kind}", rule, "state pipeline and microbatches, or give a recording"))
     if kind == "perfetto":
         perfetto.write(pictures[0].timeline, Path(path))

@@ -25,7 +25,7 @@ from ..runner.task import Task
 from .arguments import PACES, Duration, duration, together
 from .arguments import pace as as_pace
 from .schedule_argument import Named, Sizes, schedule_of
-from .telling import tell
+from .telling import Listener, heard_by, tell
 
 if TYPE_CHECKING:  # these import torch
     from ..runner.worker import Outcome, Step
@@ -190,11 +190,8 @@ def _on_device(task: Task, wanted: str) -> Task:
 
 def _trained(task: Task, expected: Show) -> Executed | None:
     """Run the task, and diagnose its recording; None in a process that does not speak for all."""
-    line = partial(step_line, expected=f"{100 * expected.idle_share:.0f} % {expected.evidence}")
-
-    def say(step: Step) -> None:
-        tell(line(step))
-
+    share = f"{100 * expected.idle_share:.0f} % {expected.evidence}"
+    say = partial(_say_step, expected=share, listener=heard_by())  # the process that speaks may be another one
     if _joins():
         from ..runner.worker import work
 
@@ -204,6 +201,11 @@ def _trained(task: Task, expected: Show) -> Executed | None:
             tell(f"replaces the recording in {task.out}")
         outcome = start(task, say)
     return None if outcome is None else executed(task, outcome)
+
+
+def _say_step(step: Step, expected: str, listener: Listener | None) -> None:
+    if listener is not None:
+        listener(step_line(step, expected))
 
 
 def step_line(step: Step, expected: str) -> str:

@@ -6,18 +6,25 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
 
-_LISTENER: ContextVar[Callable[[str], None] | None] = ContextVar("debubble_listener", default=None)
+Listener = Callable[[str], None]
+
+_LISTENER: ContextVar[Listener | None] = ContextVar("debubble_listener", default=None)
 
 
 def tell(sentence: str) -> None:
     """Say a sentence to whoever listens."""
-    listener = _LISTENER.get()
+    listener = heard_by()
     if listener is not None:
         listener(sentence)
 
 
+def heard_by() -> Listener | None:
+    """Who listens, to be handed to another process; None for nobody."""
+    return _LISTENER.get()
+
+
 @contextmanager
-def listening(listener: Callable[[str], None]) -> Iterator[None]:
+def listening(listener: Listener) -> Iterator[None]:
     """Hear what verbs say while a block runs."""
     token = _LISTENER.set(listener)
     try:

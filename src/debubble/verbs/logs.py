@@ -3,19 +3,21 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING
 
-from .fit_document import Asked, Fitted
+import numpy as np
 
-if TYPE_CHECKING:
-    from ..config.config import Config
-    from ..readers.steplog import StepLog
-    from ..reconstruct.positions import Said
+from ..config.config import Config
+from ..config.derive import settled
+from ..diagnosis.fit_result import Fit
+from ..readers.steplog import StepLog, read_steps
+from ..reconstruct.positions import Said
+from .fit import Asked, fitted
+from .log_head import config_of_log
 
 SLOW = 1.5  # steps longer than this times the median are no measurement of a job
 
 
-def job_of_log(path: Path, said: Said, micro_batch: int | None) -> tuple[Config, Fitted | None]:
+def job_of_log(path: Path, said: Said, micro_batch: int | None) -> tuple[Config, Fit | None]:
     """A job whose step and batch are those of most steps in a log; with sizes, also the fit of all its settings.
 
     Args:
@@ -26,17 +28,11 @@ def job_of_log(path: Path, said: Said, micro_batch: int | None) -> tuple[Config,
     Raises:
         InputError: no step time stands in it, or the sizes do not fit its batches.
     """
-    from ..readers.steplog import read_steps
-    from .log_head import config_of_log
-
     log, head = read_steps(path), config_of_log(path)
     job = _job(log, _sizes(head, said, micro_batch))
     if job.pipeline is None or job.microbatches is None:
         return job, None
-    from .fit import fitted
-
-    asked = Asked(job.pipeline, job.data, job.micro_batch, constant=False, forecast=(), capacity=None)
-    return job, fitted(log, asked)
+    return job, fitted(log, Asked(job.pipeline, job.data, job.micro_batch))
 
 
 def _sizes(head: Config, said: Said, micro_batch: int | None) -> Config:
@@ -46,10 +42,6 @@ def _sizes(head: Config, said: Said, micro_batch: int | None) -> Config:
 
 def _job(log: StepLog, sizes: Config) -> Config:
     """With the batch and the step of the setting that most steps have."""
-    import numpy as np
-
-    from ..config.derive import settled
-
     timed = np.flatnonzero(np.isfinite(log.seconds))
     setting = np.nan_to_num(np.stack([log.batch, log.microbatches])[:, timed], nan=-1.0)
     settings, index, count = np.unique(setting, axis=1, return_inverse=True, return_counts=True)

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING
 
+from ..config.config import Config
+from ..config.derive import settled
 from ..core.errors import Fault, InputError
-
-if TYPE_CHECKING:
-    from ..config.config import Config
+from ..frameworks.catalog import FRAMEWORKS, configurations_of
+from ..readers.job_toml import is_job, read_jobs
 
 LAUNCHERS = frozenset({".sh", ".bash", ".slurm", ".sbatch", ".py", ".yaml", ".yml"})  # no trace, log or table ends so
 
@@ -19,15 +19,10 @@ def jobs_of_file(path: Path) -> tuple[Config, ...]:
     Raises:
         InputError: what cannot be read, of no known framework, or contradicts itself; all of it.
     """
-    from ..readers.job_toml import is_job, read_jobs
-
     plain = path if path.exists() else path.with_name(path.name.rsplit(":", 1)[0])
     if not plain.is_file():
         raise InputError(Fault(str(path), "no such file", "give a job TOML, a launch script, a recording or traces"))
     if plain.suffix.lower() not in LAUNCHERS and is_job(plain):
         return read_jobs(plain)
-    from ..config.derive import settled
-    from ..frameworks.catalog import FRAMEWORKS, configurations_of
-
     found = configurations_of(path)
     return tuple(settled(FRAMEWORKS[config.framework or "megatron"].filled(config)) for config in found)

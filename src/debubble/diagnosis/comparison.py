@@ -1,0 +1,441 @@
+"""A comparison of runs as scripts and reports have it: factors, both sides, what the bubble explains, ways out."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import ClassVar
+
+from ..core.account import Account, account
+from ..core.lower import lower
+from ..core.memory import peak_activations
+from ..core.rank_time import MILLISECOND, RankTime, rank_times
+from ..core.results import HIDDEN, SPARSE, Result
+from ..core.simulate import simulate
+from ..core.timeline import Timeline
+from .causes import CauseCost, cause_costs
+from .compared_run import ComparedRun
+from .diagnosis import Change, change_of, measured_sliders
+from .fit_result import Fit
+from .gates import Gate
+from .replay import WhatIf
+from .series import frontier
+from .sliders import Sliders
+from .throughput import Figure
+from .verdict import checks, verdict
+from .why import Bounds, Compared
+
+
+@dataclass(frozen=True, slots=True)
+class Stated:
+    """A figure and where it comes from."""
+
+    value: float
+    evidence: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Side:
+    """One of the runs that are compared.
+
+    Args:
+        name: what reports call it.
+        gpus: of the whole run.
+        pipeline: ranks.
+        data: data-parallel replicas.
+        microbatches: per pipeline and step.
+        schedule: by name.
+        idle_share: of the schedule itself; None if only bounds are known.
+        bubble_ratio: the same as idle over busy.
+        most_busy: the most that a rank can be busy.
+        idle_share_bounds: least and most; so too ``bubble_ratio_bounds`` and ``most_busy_bounds``.
+        evidence: of these.
+        busy: share of GPU time with F, I, W, B work, stated or measured.
+        busy_evidence: which of both.
+        overstated: whether that is more than its schedule can reach.
+        window_share: share of a step that is pipeline window; None if it was not measured.
+        makespan_ms: its pipeline window.
+        outside_ms: what a step holds beside it.
+        peak_activations: most micro-batches in flight on a rank.
+        throughput: by unit.
+        ceiling_ratio: throughput without any idle time over throughput as it is.
+        ceiling_barrier_ratio: that of the best order that ends in a barrier.
+        causes: why its window is as long as it is.
+        remarks: what was left out or repaired.
+    """
+
+    name: str
+    gpus: int | None
+    pipeline: int | None
+    data: int | None
+    microbatches: int | None
+    schedule: str | None
+    idle_share: float | None
+    bubble_ratio: float | None
+    most_busy: float | None
+    idle_share_bounds: Bounds | None
+    bubble_ratio_bounds: Bounds | None
+    most_busy_bounds: Bounds | None
+    evidence: str | None
+    busy: float | None
+    busy_evidence: str | None
+    overstated: bool
+    window_share: float | None
+    makespan_ms: float | None
+    outside_ms: float | None
+    peak_activations: float | None
+    throughput: Mapping[str, Stated]
+    ceiling_ratio: float | None
+    ceiling_barrier_ratio: float | None
+    causes: tuple[CauseCost, ...]
+    remarks: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CauseDifference:
+    """A cause in both windows."""
+
+    cause: str
+    a_ms: float
+    b_ms: float
+    a_share: float
+    b_share: float
+    difference_ms: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WayOut:
+    """A change of b at the global batch that it has.
+
+    Args:
+        change: what to change, a clause.
+        predicted_ratio: throughput with it over without.
+        against_a_ratio: over that of a; None if no throughput was stated.
+        microbatches: per pipeline and step.
+        peak_activations: on the worst rank, in its own micro-batches.
+        idle_share: of its window.
+        activations_ratio: memory of activations, with over without.
+        assumes: what it takes for granted, a clause each.
+        evidence: always ``simulated``.
+    """
+
+    change: str
+    predicted_ratio: float
+    against_a_ratio: float | None
+    microbatches: int
+    peak_activations: float
+    idle_share: float
+    activations_ratio: float
+    assumes: tuple[str, ...]
+    evidence: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Missing:
+    """A key of a job file that would tell more, and what."""
+
+    side: str
+    key: str
+    reason: str
+
+
+@dataclass(frozen=True, slots=True, eq=False, repr=False, kw_only=True)
+class Comparison(Result):
+    """Two runs, b against a.
+
+    Args:
+        throughput_ratio: of b over a; None if it was stated of neither.
+        unit: in which.
+        evidence: of the ratio.
+        factors: whose product is the ratio: some of gpus, window, busy, work_rate.
+        schedule_factors: the same with the busy shares of the schedules themselves; empty if none are stated.
+        busy_evidence: of the factor ``busy``.
+        a: what is compared with.
+        b: the run in question.
+        bubble_explains_ratio: what would have happened had only the schedules' own idle time changed; None if only
+            bounds are known.
+        bubble_explains_bounds: least and most of it.
+        left_over_ratio: the rest.
+        left_over_bounds: least and most of it.
+        left_over_parts: as a product, if both were measured or simulated.
+        recompute_ratio: what a recomputation explains.
+        realised_share: gain of b over a as a share of what removing the bubble of a can bring.
+        ceiling_ratio: of b.
+        ceiling_barrier_ratio: of b.
+        tie_hop_ms: the hop at which both are equally fast.
+        verdict: the comparison in sentences, the answer first.
+        check: what may have cost work in a busy second, the likeliest first.
+        next: changes of b that can be launched, the best first.
+        causes: why each window takes as long as it does, side by side; empty if one has no timeline.
+        missing: what would tell more.
+        fits: of the logs among the runs.
+        gate: what a script asked for, and whether it passes.
+    """
+
+    schema: ClassVar[str] = "why/1"
+
+    throughput_ratio: float | None
+    unit: str | None
+    evidence: str | None
+    factors: Mapping[str, float]
+    schedule_factors: Mapping[str, float]
+    busy_evidence: str | None
+    a: Side
+    b: Side
+    bubble_explains_ratio: float | None
+    bubble_explains_bounds: Bounds | None
+    left_over_ratio: float | None
+    left_over_bounds: Bounds | None
+    left_over_parts: Mapping[str, float]
+    recompute_ratio: float
+    realised_share: float | None
+    ceiling_ratio: float | None
+    ceiling_barrier_ratio: float | None
+    tie_hop_ms: float | None
+    verdict: tuple[str, ...]
+    check: tuple[str, ...]
+    next: tuple[WayOut, ...]
+    causes: tuple[CauseDifference, ...]
+    missing: tuple[Missing, ...]
+    fits: tuple[Fit, ...] | None = field(default=None, metadata=SPARSE)
+    gate: Gate | None = field(default=None, metadata=SPARSE)
+    compared: Compared = field(metadata=HIDDEN)
+
+    @property
+    def status(self) -> int:
+        """Exit status: that of the gate."""
+        return 0 if self.gate is None else self.gate.status
+
+    @property
+    def changes(self) -> tuple[Change, ...]:
+        """The ways out as changes with their step times."""
+        return tuple(map(change_of, self.compared.next))
+
+    @property
+    def windows(self) -> tuple[ComparedWindow, ...]:
+        """What can be drawn of both runs; a log of steps has no ops to be drawn."""
+        found = (window_of(self.compared.a, of_b=False), window_of(self.compared.b, of_b=True))
+        return tuple(window for window in found if window is not None)
+
+    @property
+    def sliders(self) -> Sliders | None:
+        """Where the sliders of its page start, if b has a timeline that simulation meets."""
+        run, windows = self.compared.b, self.windows
+        if not windows or not windows[-1].of_b or run.causes is None or not run.causes.trusted:
+            return None
+        return measured_sliders(windows[-1].timeline, run.causes.resim_ratio, len(windows) - 1)
+
+
+@dataclass(frozen=True, slots=True, eq=False, repr=False, kw_only=True)
+class Series(Result):
+    """Runs of a series, each against the first.
+
+    Args:
+        base: the name of the first.
+        runs: the others.
+        frontier: those that no other beats in both throughput and memory; None if fewer than two state their memory.
+        fits: of the logs among the runs.
+        gate: what a script asked for, and whether all of them pass.
+    """
+
+    schema: ClassVar[str] = "why-series/1"
+
+    base: str
+    runs: tuple[Comparison, ...]
+    frontier: RunFrontier | None
+    fits: tuple[Fit, ...] | None = field(default=None, metadata=SPARSE)
+    gate: Gate | None = field(default=None, metadata=SPARSE)
+
+    @property
+    def status(self) -> int:
+        """Exit status: that of the gate."""
+        return 0 if self.gate is None else self.gate.status
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunFrontier:
+    """Runs of a series by throughput and memory (see ``series.Frontier``)."""
+
+    pareto: tuple[str, ...]
+    best_per_byte: str
+    fastest: str
+    first: str
+    implied_idle_share: float
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class ComparedWindow:
+    """A window that can be drawn.
+
+    Args:
+        name: of the run.
+        of_b: whether it is the run in question.
+        measured: whether it was measured op by op.
+        timeline: measured, or simulated.
+        account: of it.
+        per_rank: of it.
+        causes: of it; empty if ranks are missing.
+        stated: whether its durations are the run's own; if not, they are those that ``show`` takes.
+    """
+
+    name: str
+    of_b: bool
+    measured: bool
+    timeline: Timeline
+    account: Account
+    per_rank: tuple[RankTime, ...]
+    causes: tuple[CauseCost, ...]
+    stated: bool
+
+
+def window_of(run: ComparedRun, *, of_b: bool) -> ComparedWindow | None:
+    """What can be drawn of a run; None if its order is not known, or if it is a log, whose slots nobody has seen."""
+    timeline = run.timeline
+    if timeline is None:
+        if run.replay is None or run.job.evidence == "measured":
+            return None
+        timeline = simulate(lower(run.replay.schedule), run.replay.costs)
+    spent = account(timeline)
+    return ComparedWindow(
+        name=run.name,
+        of_b=of_b,
+        measured=run.measured,
+        timeline=timeline,
+        account=spent,
+        per_rank=rank_times(spent, peak_activations(timeline.program.schedule)),
+        causes=() if run.causes is None else cause_costs(run.causes, "measured" if run.measured else "simulated"),
+        stated=run.measured or run.job.forward is not None,
+    )
+
+
+def comparison_of(c: Compared, fits: Sequence[Fit] = (), passes: Gate | None = None) -> Comparison:
+    """Two runs under the keys of their JSON."""
+    ratio = None if c.ratio is None else c.ratio.value
+    explains, left = c.explains, c.left_over
+    return Comparison(
+        throughput_ratio=ratio,
+        unit=c.unit,
+        evidence=None if c.ratio is None else c.ratio.evidence,
+        factors=c.factors,
+        schedule_factors=_of_schedules(c),
+        busy_evidence=c.busy_evidence or None,
+        a=_side(c.a),
+        b=_side(c.b),
+        bubble_explains_ratio=_known(explains),
+        bubble_explains_bounds=explains,
+        left_over_ratio=_known(left),
+        left_over_bounds=left,
+        left_over_parts=c.left_over_parts,
+        recompute_ratio=c.recompute_ratio,
+        realised_share=c.realised_share,
+        ceiling_ratio=c.b.ceiling_ratio,
+        ceiling_barrier_ratio=c.b.ceiling_barrier_ratio,
+        tie_hop_ms=None if c.tie_hop_ns is None else c.tie_hop_ns / MILLISECOND,
+        verdict=tuple(verdict(c)),
+        check=tuple(checks(c)),
+        next=tuple(_way_out(answer, ratio) for answer in c.next),
+        causes=_causes(c),
+        missing=tuple(Missing(side=ask.side, key=ask.key, reason=ask.reason) for ask in c.asks),
+        fits=tuple(fits) or None,
+        gate=passes,
+        compared=c,
+    )
+
+
+def series_of(several: Sequence[Compared], fits: Sequence[Fit] = (), passes: Gate | None = None) -> Series:
+    """A series under the keys of its JSON."""
+    found = frontier(several)
+    return Series(
+        base=several[0].a.name,
+        runs=tuple(map(comparison_of, several)),
+        frontier=None
+        if found is None
+        else RunFrontier(
+            pareto=found.pareto,
+            best_per_byte=found.best_per_byte,
+            fastest=found.fastest,
+            first=found.first,
+            implied_idle_share=found.implied_idle_share,
+        ),
+        fits=tuple(fits) or None,
+        gate=passes,
+    )
+
+
+def _known(bounds: Bounds | None) -> float | None:
+    return bounds[0] if bounds is not None and bounds[0] == bounds[1] else None
+
+
+def _of_schedules(c: Compared) -> dict[str, float]:
+    """The factors with the busy shares of the schedules themselves, beside stated utilisations."""
+    own = _known(c.explains)
+    if c.busy_evidence != "stated" or own is None or c.ratio is None:
+        return {}
+    gpus = c.factors.get("gpus", 1.0)
+    all_factors = {"gpus": gpus, "busy": own / gpus, "work_rate": c.ratio.value / own}
+    return {name: all_factors[name] for name in c.factors}
+
+
+def _side(run: ComparedRun) -> Side:
+    own, job = run.own, run.job
+    known = own is not None and own.known
+    speeds: dict[str, Figure] = {**run.predicted, **run.speeds}
+    return Side(
+        name=run.name,
+        gpus=run.gpus,
+        pipeline=job.pipeline,
+        data=job.data,
+        microbatches=job.microbatches,
+        schedule=job.schedule,
+        idle_share=own.most if own is not None and known else None,
+        bubble_ratio=own.bubble_ratio if own is not None and known else None,
+        most_busy=own.busy[1] if own is not None and known else None,
+        idle_share_bounds=None if own is None else (own.least, own.most),
+        bubble_ratio_bounds=None if own is None else (own.bubble_ratio if known else 0.0, own.bubble_ratio),
+        most_busy_bounds=None if own is None else own.busy,
+        evidence=None if own is None else own.evidence,
+        busy=None if run.busy is None else run.busy.value,
+        busy_evidence=None if run.busy is None else run.busy.evidence,
+        overstated=run.overstated,
+        window_share=run.window_share,
+        makespan_ms=None if run.causes is None else run.causes.window / MILLISECOND,
+        outside_ms=run.outside_ns / MILLISECOND if run.measured else None,
+        peak_activations=run.peak_activations,
+        throughput={unit: Stated(each.value, each.evidence) for unit, each in speeds.items()},
+        ceiling_ratio=run.ceiling_ratio,
+        ceiling_barrier_ratio=run.ceiling_barrier_ratio,
+        causes=() if run.causes is None else cause_costs(run.causes, "measured" if run.measured else "simulated"),
+        remarks=tuple(run.remarks),
+    )
+
+
+def _way_out(answer: WhatIf, against: float | None) -> WayOut:
+    return WayOut(
+        change=answer.change,
+        predicted_ratio=answer.speedup,
+        against_a_ratio=None if against is None else against * answer.speedup,
+        microbatches=answer.microbatches,
+        peak_activations=answer.peak_activations,
+        idle_share=answer.idle_share,
+        activations_ratio=answer.activations_ratio,
+        assumes=answer.assumes,
+        evidence=answer.evidence,
+    )
+
+
+def _causes(c: Compared) -> tuple[CauseDifference, ...]:
+    """Why each window takes as long as it does, side by side; empty if one of them has no timeline."""
+    if c.a.causes is None or c.b.causes is None:
+        return ()
+    windows = c.a.causes.window or 1, c.b.causes.window or 1
+    return tuple(
+        CauseDifference(
+            cause=name,
+            a_ms=here / MILLISECOND,
+            b_ms=there / MILLISECOND,
+            a_share=here / windows[0],
+            b_share=there / windows[1],
+            difference_ms=(there - here) / MILLISECOND,
+        )
+        for (name, here), (_, there) in zip(c.a.causes, c.b.causes, strict=True)
+    )

@@ -1,0 +1,115 @@
+"""``why``: the throughput of two or more runs, factored, with what the bubble explains and what it does not."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import overload
+
+from ..core.errors import Fault, InputError
+from ..core.units import percent
+from ..diagnosis.comparison import Comparison, Series, comparison_of, series_of
+from ..diagnosis.gates import Gate
+from ..diagnosis.series import series
+from ..diagnosis.why import Compared
+from .arguments import share
+from .launcher import launcher_of
+from .read import Steps, ask_of
+from .sources import Source, read_runs
+
+
+@overload
+def why(
+    a: Source,
+    b: Source,
+    /,
+    *,
+    ranks: int | None = None,
+    data: int | None = None,
+    chunks: int | None = None,
+    steps: Steps | None = None,
+    columns: str | Mapping[str, str] | None = None,
+    ray: bool = False,
+    micro_batch: int | None = None,
+    gate: str | float | None = None,
+    framework: str | None = None,
+) -> Comparison: ...
+@overload
+def why(
+    *runs: Source,
+    ranks: int | None = None,
+    data: int | None = None,
+    chunks: int | None = None,
+    steps: Steps | None = None,
+    columns: str | Mapping[str, str] | None = None,
+    ray: bool = False,
+    micro_batch: int | None = None,
+    gate: str | float | None = None,
+    framework: str | None = None,
+) -> Comparison | Series: ...
+def why(
+    *runs: Source,
+    ranks: int | None = None,
+    data: int | None = None,
+    chunks: int | None = None,
+    steps: Steps | None = None,
+    columns: str | Mapping[str, str] | None = None,
+    ray: bool = False,
+    micro_batch: int | None = None,
+    gate: str | float | None = None,
+    framework: str | None = None,
+) -> Comparison | Series:
+    """Say why run b is slower (or faster) than run a, and what to change.
+
+        >>> debubble.why("four.toml", "eight.toml").bubble_explains_ratio
+
+    Args:
+        runs: two or more, each an observation, a job TOML, a launch script or configuration, a recording, traces, or a
+            log of steps; one TOML with ``[[run]]`` tables is a series.
+        ranks: positions in the pipeline, if traces and logs do not tell.
+        data: data-parallel replicas, likewise.
+        chunks: stages on a rank, likewise.
+        steps: the first and the last to use, as in ``10:20``.
+        columns: what a table's columns are called, ours to theirs.
+        ray: read the ranks of Kineto and Chrome traces as Ray tasks.
+        micro_batch: samples in one micro-batch, which logs do not tell.
+        gate: the gate fails if b is slower by more than this, as in ``3%``.
+        framework: who will run what is advised.
+
+    Returns:
+        The comparison; a series if there are more than two runs.
+
+    Raises:
+        InputError: a run that cannot be, fewer than two, or too little to say anything: every key that is missing.
+    """
+    limit = None if gate is None else share(gate, "gate")
+    launcher = launcher_of(framework)
+    asked = ask_of(ranks=ranks, data=data, chunks=chunks, steps=steps, columns=columns, ray=ray)
+    read = read_runs(runs, asked, micro_batch)
+    if len(read) < 2:
+        rule = "one run alone is neither slower nor faster"
+        raise InputError(Fault(" ".join(map(str, runs)), rule, "give a second one, or a series of [[run]] tables"))
+    compared = series([run.what for run in read], launcher)
+    passes = None if limit is None else _gate(compared, limit)
+    fits = [run.fit for run in read if run.fit is not None]
+    if len(compared) == 1:
+        return comparison_of(compared[0], fits, passes)
+    return series_of(compared, fits, passes)
+
+
+def _gate(compared: Sequence[Compared], limit: float) -> Gate:
+    """Whether no run is slower than the first by more than a limit.
+
+    Raises:
+        InputError: there is no throughput to hold against it.
+    """
+    blind = [each.b.name for each in compared if each.ratio is None]
+    if blind:
+        rule = "there is no throughput to hold against it"
+        raise InputError(Fault(f"gate, {', '.join(blind)}", rule, "state measured.tokens_per_second of both runs"))
+    slower = {each.b.name: 1 - each.ratio.value for each in compared if each.ratio is not None}
+    reasons = [
+        f"{name} is slower by {percent(lost)}, more than {percent(limit)}."
+        for name, lost in slower.items()
+        if lost > limit
+    ]
+    return Gate(limit_share=limit, idle_share=None, passed=not reasons, reasons=tuple(reasons))
