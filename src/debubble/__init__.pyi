@@ -1,6 +1,5 @@
 """Every public name and where it lives: type checkers and editors read this file, and so does ``__init__.py``."""
 
-from .core.version import __version__ as __version__
 from .core.account import Account as Account
 from .core.account import account as account
 from .core.bounds import lower_bound as lower_bound
@@ -36,6 +35,7 @@ from .core.schedule import Shape as Shape
 from .core.schedule import from_rows as from_rows
 from .core.simulate import simulate as simulate
 from .core.timeline import Timeline as Timeline
+from .core.version import __version__ as __version__
 from .diagnosis.causes import CauseCost as CauseCost
 from .diagnosis.comparison import CauseDifference as CauseDifference
 from .diagnosis.comparison import ComparedWindow as ComparedWindow
