@@ -7,16 +7,18 @@ from __future__ import annotations
 
 import time
 
+from debubble.config.config import Config
 from debubble.config.layout import Layout
+from debubble.config.question import Question
 from debubble.estimate.hardware import cluster_of, read_hardware
 from debubble.estimate.read_model import read_model
 from debubble.planning.screen import screen
 from debubble.planning.search import search
-from debubble.planning.space import Choice, space
+from debubble.planning.space import space
 
 MODEL = read_model("llama3-70b")
 CLUSTER = cluster_of(read_hardware("h100"), 1024)
-CHOICE = Choice(1024, 1024, base=Layout(sequence=8192))
+CHOICE = Question(Config(gpus=1024, global_batch=1024), base=Layout(sequence=8192))
 
 
 def screened() -> int:

@@ -7,7 +7,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from debubble.config.config import Config
 from debubble.config.layout import Layout
+from debubble.config.question import Question
 from debubble.core.errors import InputError
 from debubble.estimate.constants import GENERIC, Factor
 from debubble.estimate.hardware import cluster_of, read_hardware
@@ -19,12 +21,12 @@ from debubble.planning.judge import judge
 from debubble.planning.rejected import LEGAL
 from debubble.planning.runs import Planned, read_runs
 from debubble.planning.search import search
-from debubble.planning.space import Choice, space
+from debubble.planning.space import space
 from debubble.planning.verdict import about, expected_regret, more_devices, scaled
 
 MODEL, H100 = read_model("llama3-8b"), read_hardware("h100")
 EIGHT = cluster_of(H100, 8)
-SMALL = Choice(8, 32, tensor=(1, 2), micro_batch=(1, 2), base=Layout(sequence=8192))
+SMALL = Question(Config(gpus=8, global_batch=32), {"tensor": (1, 2), "micro_batch": (1, 2)}, base=Layout(sequence=8192))
 
 
 @pytest.fixture(scope="module")
@@ -63,7 +65,7 @@ def test_no_two_plans_are_twins(found):
 
 
 def test_a_model_that_is_too_large_leaves_no_plan_and_says_what_it_needs():
-    none = search(read_model("llama3-405b"), EIGHT, Choice(8, 8))
+    none = search(read_model("llama3-405b"), EIGHT, Question(Config(gpus=8, global_batch=8)))
     assert none.plans == ()
     assert none.closest > H100.memory
     assert none.rejected[0].cause == "memory"
@@ -89,7 +91,7 @@ def test_a_first_that_nearly_fills_its_device_names_one_with_room(found):
 
 
 def test_the_founding_question_more_devices_at_the_same_batch():
-    by_gpus = {n: search(MODEL, cluster_of(H100, n), replace(SMALL, gpus=n), simulated=20) for n in (4, 8, 16)}
+    by_gpus = {n: search(MODEL, cluster_of(H100, n), replace(SMALL, config=SMALL.config.changed(gpus=n)), simulated=20) for n in (4, 8, 16)}
     rows = scaled(by_gpus, price=2.0)
     assert rows[0].speedup == rows[0].efficiency == 1
     for row in rows:
@@ -99,7 +101,9 @@ def test_the_founding_question_more_devices_at_the_same_batch():
 
 def test_devices_that_cannot_hold_the_model_are_said_beside_those_that_can():
     big = read_model("llama3-70b")
-    by_gpus = {n: search(big, cluster_of(H100, n), Choice(n, 64), simulated=5) for n in (8, 64)}
+    by_gpus = {
+        n: search(big, cluster_of(H100, n), Question(Config(gpus=n, global_batch=64)), simulated=5) for n in (8, 64)
+    }
     rows = scaled(by_gpus, None)
     assert rows[0].plan is None
     assert rows[1].speedup == 1
@@ -172,7 +176,9 @@ def test_broken_calibrations_say_each_fault(tmp_path, name, text, faults):
     ("model", "gpus", "batch"), [("llama3-8b", 8, 32), ("llama3-70b", 64, 64), ("gpt3-175b", 16, 16)]
 )
 def test_what_was_ruled_out_and_what_is_ranked_sum_to_the_legal_layouts(model, gpus, batch):
-    one = search(read_model(model), cluster_of(H100, gpus), Choice(gpus, batch), simulated=60)
+    one = search(
+        read_model(model), cluster_of(H100, gpus), Question(Config(gpus=gpus, global_batch=batch)), simulated=60
+    )
     out = [each for each in one.rejected if each.cause in LEGAL]
     assert len(one.plans) + sum(each.count for each in out) == one.legal
     assert all(each.count > 0 for each in out)

@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 
 from debubble.config.config import Config
 from debubble.config.layout import Layout, even_split
+from debubble.config.question import Question
 from debubble.core.errors import InputError
 from debubble.core.schedule import Shape
 from debubble.estimate.hardware import cluster_of, read_hardware
@@ -16,15 +17,20 @@ from debubble.estimate.read_model import read_model
 from debubble.frameworks.catalog import FRAMEWORKS
 from debubble.frameworks.torch_pipelining import SCHEDULES
 from debubble.planning.launch import chunks_of, sizes_of, unlaunchable, unsuited
-from debubble.planning.space import Choice, space
+from debubble.planning.space import space
 from debubble.planning.splits import candidate_splits, head_in_layers, lighter_end, lighter_start
 from debubble.schedules.catalog import CATALOG, build
 
 H100 = read_hardware("h100")
 
 
-def layouts_of(model: str, gpus: int, batch: int, **choice) -> list[Layout]:
-    found = space(read_model(model), cluster_of(H100, gpus), Choice(gpus, batch, **choice))
+def asked_of(gpus: int, batch: int, *, schedules=(), framework=None, base=None, **tries) -> Question:
+    fixed = Config(gpus=gpus, global_batch=batch, framework=framework)
+    return Question(fixed, tries, schedules, base or Layout())
+
+
+def layouts_of(model: str, gpus: int, batch: int, **asked) -> list[Layout]:
+    found = space(read_model(model), cluster_of(H100, gpus), asked_of(gpus, batch, **asked))
     return [found.layout(row) for row in range(len(found))]
 
 
@@ -90,7 +96,9 @@ def test_what_is_fixed_stays_fixed():
 
 def test_each_family_lists_recomputation_from_none_to_all():
     found = space(
-        read_model("llama3-8b"), cluster_of(H100, 8), Choice(8, 16, tensor=(1,), pipeline=(2,), micro_batch=(1,))
+        read_model("llama3-8b"),
+        cluster_of(H100, 8),
+        Question(Config(gpus=8, global_batch=16), {"tensor": (1,), "pipeline": (2,), "micro_batch": (1,)}),
     )
     rows = [found.layout(row) for row in range(len(found)) if found.family[row] == 0]
     assert [(r.recompute, r.recompute_layers) for r in rows] == [
@@ -103,14 +111,18 @@ def test_each_family_lists_recomputation_from_none_to_all():
 
 
 def test_what_falls_out_is_counted_by_reason():
-    found = space(read_model("llama3-8b"), cluster_of(H100, 24), Choice(24, 24))
+    found = space(read_model("llama3-8b"), cluster_of(H100, 24), Question(Config(gpus=24, global_batch=24)))
     reasons = {one.reason for one in found.rejected}
     assert "tensor 3 does not share 32 heads without rest" in reasons
     assert any("interleaved takes micro-batches in groups" in reason for reason in reasons)
 
 
 def test_a_batch_that_does_not_divide_names_the_nearest_that_does():
-    found = space(read_model("llama3-8b"), cluster_of(H100, 16), Choice(16, 30, tensor=(1,), pipeline=(1,)))
+    found = space(
+        read_model("llama3-8b"),
+        cluster_of(H100, 16),
+        Question(Config(gpus=16, global_batch=30), {"tensor": (1,), "pipeline": (1,)}),
+    )
     assert len(found) == 0
     assert found.rejected[0].reason == "a global batch of 30 does not divide over 16 replicas; nearest 16 or 32"
 
@@ -146,7 +158,9 @@ def test_experts_of_60_spread_over_every_divisor_that_the_devices_share():
     model = read_model("qwen3-30b-a3b")
     sixty = replace(model.last_kind, feed_forward=replace(model.experts, count=60))
     model = replace(model, kinds=(sixty,))
-    found = space(model, cluster_of(H100, 48), Choice(48, 48, tensor=(1,), pipeline=(1,)))
+    found = space(
+        model, cluster_of(H100, 48), Question(Config(gpus=48, global_batch=48), {"tensor": (1,), "pipeline": (1,)})
+    )
     assert {found.layout(row).expert for row in range(len(found))} == {1, 2, 3, 4, 6, 12}
 
 
@@ -159,9 +173,9 @@ def test_experts_lie_on_the_tensor_group_or_whole_on_each_device():
 
 
 def test_what_torchtitan_is_given_leaves_each_expert_whole():
-    found = layouts_of("mixtral-8x7b", 16, 32, tensor=(4,), backend=FRAMEWORKS["torchtitan"])
+    found = layouts_of("mixtral-8x7b", 16, 32, tensor=(4,), framework="torchtitan")
     assert {layout.expert_shards for layout in found} == {1}
-    asked = Choice(16, 32, tensor=(4,), expert_tensor=(4,), backend=FRAMEWORKS["torchtitan"])
+    asked = Question(Config(gpus=16, global_batch=32, framework="torchtitan"), {"tensor": (4,), "expert_tensor": (4,)})
     refused = space(read_model("mixtral-8x7b"), cluster_of(H100, 16), asked)
     assert (len(refused), refused.rejected[0].reason) == (0, "torchtitan leaves each expert whole, on one device")
 
@@ -190,7 +204,7 @@ def test_a_shape_suits_a_schedule_exactly_where_its_builder_takes_it(name):
 def test_every_layout_of_a_search_for_a_framework_is_one_that_it_can_be_told(name):
     backend, model = FRAMEWORKS[name], read_model("mixtral-8x7b")
     base = Layout(sequence=8192)
-    for layout in layouts_of("mixtral-8x7b", 16, 24, schedules=backend.schedules, backend=backend, base=base):
+    for layout in layouts_of("mixtral-8x7b", 16, 24, schedules=backend.schedules, framework=backend.name, base=base):
         assert backend.lacking(layout, sizes_of(model, 8192)) == ()
         assert not unlaunchable(name, layout.schedule, layout.pipeline, layout.microbatches, layout.chunks, zero=1)
 
@@ -201,7 +215,7 @@ def test_every_layout_of_a_search_for_a_framework_is_one_that_it_can_be_told(nam
         ({"data": (3,)}, "3 replicas do not divide 16 GPUs; nearest 2 or 4"),
         ({"tensor": (3,)}, "tensor 3 does not divide 16 GPUs; nearest 2 or 4"),
         ({"tensor": (1,), "context": (1,), "pipeline": (32,)}, "pipeline 32 does not divide the 16 GPUs"),
-        ({"context": (2,), "backend": FRAMEWORKS["deepspeed"]}, "DeepSpeed has no context parallelism"),
+        ({"context": (2,), "framework": "deepspeed"}, "DeepSpeed has no context parallelism"),
         (
             {"pipeline": (8,), "data": (2,), "tensor": (2,)},
             "tensor 2 x context 1 x pipeline 8 leaves 1 replicas, not 2",
@@ -209,7 +223,7 @@ def test_every_layout_of_a_search_for_a_framework_is_one_that_it_can_be_told(nam
     ],
 )
 def test_what_cannot_be_is_said_with_its_neighbours(choice, words):
-    found = space(read_model("llama3-8b"), cluster_of(H100, 16), Choice(16, 16, **choice))
+    found = space(read_model("llama3-8b"), cluster_of(H100, 16), asked_of(16, 16, **choice))
     assert len(found) == 0
     assert any(words in one.reason for one in found.rejected), found.rejected
 
@@ -228,7 +242,7 @@ def test_a_lighter_start_holds_the_same_stages_and_none_in_between_is_smaller_th
 
 
 def test_experts_that_do_not_spread_name_the_neighbours_that_do():
-    one = Choice(16, 16, tensor=(1,), pipeline=(1,), expert=(3,))
+    one = Question(Config(gpus=16, global_batch=16), {"tensor": (1,), "pipeline": (1,), "expert": (3,)})
     found = space(read_model("mixtral-8x7b"), cluster_of(H100, 16), one)
     assert [each.reason for each in found.rejected] == [
         "expert 3 does not divide data x context 16 and 8 experts; nearest 2 or 4"
@@ -236,7 +250,9 @@ def test_experts_that_do_not_spread_name_the_neighbours_that_do():
 
 
 def test_experts_on_fewer_devices_than_a_tensor_group_name_the_devices_that_they_share():
-    one = Choice(16, 16, tensor=(4,), pipeline=(1,), expert=(3,), expert_tensor=(2, 3))
+    one = Question(
+        Config(gpus=16, global_batch=16), {"tensor": (4,), "pipeline": (1,), "expert": (3,), "expert_tensor": (2, 3)}
+    )
     found = space(read_model("mixtral-8x7b"), cluster_of(H100, 16), one)
     assert [each.reason for each in found.rejected] == [
         "expert 3 does not divide tensor x data x context / expert tensor 2 = 8 and 8 experts; nearest 2 or 4",

@@ -11,7 +11,8 @@ from .plan_growth import mean_idle, sizes_of_growth
 from .report import emit, layout_row
 
 if TYPE_CHECKING:
-    from ..planning.arithmetic import Bubbled, Growth, Wish
+    from ..config.question import Question
+    from ..planning.arithmetic import Bubbled, Growth
     from ..planning.placement import Placed
     from ..planning.rejected import Rejected
 
@@ -27,16 +28,16 @@ def plan_batch(said: dict[str, Any], *, as_json: bool) -> int:
     from ..planning.arithmetic import batch_table
 
     unused(said, *_OF_MODELS, "split", why="it needs --model and --gpu")
-    wishes = [_wish(said, gpus) for gpus in said["gpus"] or (None,)]
+    questions = [_question(said, gpus) for gpus in said["gpus"] or (None,)]
     if said["rampup"] is not None:
-        return _plan_growth(said, wishes[0], as_json=as_json)
+        return _plan_growth(said, questions[0], as_json=as_json)
     found: list[Bubbled] = []
     refused: list[Rejected] = []
-    for wish in wishes:
-        some, others = batch_table(wish)
+    for question in questions:
+        some, others = batch_table(question)
         found += some
         refused += others
-    if not wishes[0].pipeline:
+    if not said["pipeline"]:
         found.sort(key=lambda one: (one.layout.gpus, one.layout.global_batch, one.idle_share))
     orders = _orders(said, found)
     if as_json:
@@ -46,24 +47,24 @@ def plan_batch(said: dict[str, Any], *, as_json: bool) -> int:
     return 0 if found else 1
 
 
-def _wish(said: dict[str, Any], gpus: int | None) -> Wish:
-    from ..planning.arithmetic import Wish
+def _question(said: dict[str, Any], gpus: int | None) -> Question:
+    """What the options fix, and the values that they list; a micro-batch is one sample where nothing is said."""
+    from ..config.config import Config
+    from ..config.question import Question
 
     for name in ("tensor", "context"):
         if said[name] is not None and len(said[name]) > 1:
             raise InputError(Fault(f"{name} = {said[name]}", "without a model one value will do", "give one"))
-    return Wish(
+    fixed = Config(
         gpus=gpus,
         tensor=(said["tensor"] or (1,))[0],
         context=(said["context"] or (1,))[0],
-        pipeline=said["pipeline"] or (),
         data=said["data"],
-        chunks=said["chunks"] or (1,),
-        micro_batch=said["micro_batch"] or (1,),
-        global_batch=said["global_batch"] or (),
-        microbatches=said["microbatches"] or (),
         schedule=said["schedule"],
     )
+    lists = ("pipeline", "global_batch", "microbatches")
+    tries = {"chunks": said["chunks"] or (1,), "micro_batch": said["micro_batch"] or (1,)}
+    return Question(fixed, tries | {name: said[name] for name in lists if said[name]})
 
 
 def candidate(one: Bubbled) -> dict[str, Any]:
@@ -205,9 +206,9 @@ def _orders(said: dict[str, Any], found: list[Bubbled]) -> list[Placed]:
     return orders(sizes, layout.gpus // said["nodes"])
 
 
-def _plan_growth(said: dict[str, Any], wish: Wish, *, as_json: bool) -> int:
+def _plan_growth(said: dict[str, Any], question: Question, *, as_json: bool) -> int:
     needed(said, "global_batch", "pipeline")
-    rows = sizes_of_growth(said, wish)
+    rows = sizes_of_growth(said, question)
     if as_json:
         emit(_growth_document(rows))
     else:

@@ -10,7 +10,8 @@ from ..drawing.tables import duration, table
 
 if TYPE_CHECKING:
     from ..config.layout import Plan
-    from ..planning.arithmetic import Growth, Wish
+    from ..config.question import Question
+    from ..planning.arithmetic import Growth
 
 SECOND = 1e9  # nanoseconds
 
@@ -23,7 +24,7 @@ class Grown:
     plan: Plan | None = None
 
 
-def sizes_of_growth(said: dict[str, Any], wish: Wish) -> list[Growth]:
+def sizes_of_growth(said: dict[str, Any], question: Question) -> list[Growth]:
     """The sizes that ``--rampup`` asks for, up to the one global batch.
 
     Raises:
@@ -36,7 +37,7 @@ def sizes_of_growth(said: dict[str, Any], wish: Wish) -> list[Growth]:
         raise InputError(
             Fault(f"rampup = {value}", "it is start,increment,samples up to one global batch", "give three")
         )
-    return growth_table(wish, *said["rampup"])
+    return growth_table(question, *said["rampup"])
 
 
 def mean_idle(rows: list[Growth]) -> float | None:

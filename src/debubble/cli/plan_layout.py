@@ -15,12 +15,12 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from ..config.layout import Layout
+    from ..config.question import Question
     from ..estimate.constants import Calibration
     from ..estimate.hardware import Cluster, Hardware
     from ..estimate.model import Model
     from ..frameworks.framework import Framework
     from ..planning.search import Found
-    from ..planning.space import Choice
     from .plan_growth import Grown
     from .plan_text import Planned
 
@@ -57,7 +57,7 @@ def plan_layout(said: dict[str, Any], *, as_json: bool, pictures: dict[str, Path
     for gpus, cluster in clusters.items():
         if len(clusters) > 1:
             warn(f"planning {gpus} GPUs ..")
-        found[gpus] = search(model, cluster, _choice(said, gpus, backend), calibration)
+        found[gpus] = search(model, cluster, _question(said, gpus, backend), calibration)
     if not any(one.plans for one in found.values()):
         raise Refusal(_nothing(found, clusters, _cures(said, backend)))
     asked = Planned(model, clusters, found, calibration, backend, said["price"], said["top"] or TOP)
@@ -76,23 +76,14 @@ def plan_layout(said: dict[str, Any], *, as_json: bool, pictures: dict[str, Path
 
 def _grown(asked: Planned, said: dict[str, Any]) -> list[Grown]:
     """The best layout at each size of a batch that grows."""
-    from ..planning.arithmetic import Wish
+    from ..config.config import Config
+    from ..config.question import Question
     from ..planning.judge import judge_all
     from .plan_growth import Grown, sizes_of_growth
 
     best = asked.best.plans[0].layout
-    wish = Wish(
-        gpus=best.gpus,
-        tensor=best.tensor,
-        context=best.context,
-        pipeline=(best.pipeline,),
-        data=best.data,
-        chunks=(best.chunks,),
-        micro_batch=(best.micro_batch,),
-        global_batch=(best.global_batch,),
-        schedule=best.schedule,
-    )
-    rows = sizes_of_growth(said, wish)
+    fixed = ("gpus", "tensor", "context", "pipeline", "data", "chunks", "micro_batch", "global_batch", "schedule")
+    rows = sizes_of_growth(said, Question(Config().changed(**{name: getattr(best, name) for name in fixed})))
     if len(rows) > MOST_SIZES:
         value = f"rampup = {','.join(map(str, said['rampup']))}"
         raise InputError(Fault(value, f"each of the {len(rows)} sizes is simulated", f"give at most {MOST_SIZES}"))
@@ -168,8 +159,11 @@ def _launched(said: dict[str, Any], backend: Framework | None) -> Layout:
     return replace(base, **habits)  # type: ignore[arg-type]  # names of fields that are on or off
 
 
-def _choice(said: dict[str, Any], gpus: int, backend: Framework | None) -> Choice:
-    from ..planning.space import USUAL, Choice
+def _question(said: dict[str, Any], gpus: int, backend: Framework | None) -> Question:
+    """What the options fix, and the values that they list."""
+    from ..config.config import Config
+    from ..config.question import Question
+    from ..planning.space import USUAL
     from ..schedules.catalog import CATALOG
 
     names = tuple(said["schedule"].split(",")) if said["schedule"] else None
@@ -184,16 +178,15 @@ def _choice(said: dict[str, Any], gpus: int, backend: Framework | None) -> Choic
     lists = ("tensor", "pipeline", "context", "expert", "expert_tensor", "chunks", "micro_batch")
     if len(said["global_batch"]) > 1:
         raise InputError(Fault("global-batch", "with a model one value will do", "give one"))
-    return Choice(
+    fixed = Config(
         gpus=gpus,
         global_batch=said["global_batch"][0],
-        schedules=names or able,
-        backend=backend,
-        data=(said["data"],) if said["data"] else (),
-        base=_launched(said, backend),
-        zero=(said["zero"],) if said["zero"] is not None else (),
-        **{name: said[name] or () for name in lists},
+        data=said["data"],
+        zero=said["zero"],
+        framework=backend.name if backend else None,
     )
+    tries = {name: said[name] for name in lists if said[name]}
+    return Question(fixed, tries, names or able, _launched(said, backend))
 
 
 def _calibration(said: dict[str, Any], model: Model, cluster: Cluster) -> Calibration | None:

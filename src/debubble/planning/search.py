@@ -9,14 +9,16 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..config.layout import Layouts, Plan
+from ..config.question import Question
 from ..estimate.constants import GENERIC, Calibration
 from ..estimate.hardware import Cluster
 from ..estimate.model import Model
+from ..frameworks.catalog import framework_of
 from ..frameworks.framework import Framework
 from .judge import judge_all
 from .rejected import Rejected
 from .screen import Screened, screen
-from .space import Choice, Space, space
+from .space import Space, space
 
 SIMULATED = 200
 NEAR = 1.1  # the screen's bytes over the device's, up to which a layout is judged exactly before it is ruled out
@@ -50,7 +52,7 @@ class Found:
 def search(
     model: Model,
     cluster: Cluster,
-    choice: Choice,
+    question: Question,
     calibration: Calibration | None = None,
     *,
     simulated: int = SIMULATED,
@@ -60,19 +62,20 @@ def search(
     Args:
         model: what is trained.
         cluster: on what.
-        choice: what is fixed and what may be chosen.
+        question: what is fixed and what may be chosen.
         calibration: of the cost model; None for the generic one.
         simulated: how many layouts to simulate.
 
     Raises:
         InputError: nothing can be enumerated (see ``space``).
     """
-    legal = space(model, cluster, choice)
+    framework = framework_of(question.config.framework) if question.config.framework else None
+    legal = space(model, cluster, question)
     seen = _screened(model, cluster, legal, calibration)
     memory = cluster.device.memory
     chosen = promising(legal, seen, memory, simulated)
     judged = judge_all(model, cluster, [legal.layout(row) for row in chosen], calibration)
-    judged = [_remarked(plan, choice.backend) for plan in judged]
+    judged = [_remarked(plan, framework) for plan in judged]
     fitting = sorted((plan for plan in judged if plan.fits), key=lambda plan: (plan.step, plan.layout.context))
     plans = without_twins(fitting)
     refused = [*legal.rejected, *_ruled_out(seen, chosen, memory, (len(judged), len(fitting), len(plans)))]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field, fields, replace
+from dataclasses import dataclass, fields, replace
 from itertools import product
 from math import gcd
 
@@ -12,9 +12,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..config.layout import RECOMPUTE, SCHEDULES, Layout, Layouts, columns
+from ..config.question import Question
 from ..core.errors import Fault, InputError
 from ..estimate.hardware import Cluster
 from ..estimate.model import Model
+from ..frameworks.catalog import framework_of
 from ..frameworks.framework import Framework
 from .launch import LOOPED, chunks_of, sizes_of, unlaunchable, unsuited
 from .rejected import Rejected
@@ -28,37 +30,6 @@ LARGEST_MICRO_BATCH = 8
 SHORTEST_SLICE = 4096  # tokens of a sequence on one device of a context group, unless the user asks for less
 MOST_LAYOUTS = 400_000
 MOST_OPS = 400_000  # of a schedule that is simulated
-
-
-@dataclass(frozen=True, slots=True)
-class Choice:
-    """What is fixed and what may be chosen; an empty tuple leaves all usual values to the search.
-
-    Args:
-        gpus: devices of the whole job.
-        global_batch: samples of all replicas in a step.
-        tensor: to try; likewise ``pipeline``, ``data``, ``context``, ``expert``, ``expert_tensor``, ``chunks``,
-            ``micro_batch``.
-        zero: what replicas share out, to try, where the framework decides by itself: else that of ``base``.
-        schedules: names of the catalog.
-        backend: the framework that is to launch it; None for any.
-        base: everything else of a layout: sequence, precision, ZeRO, what is overlapped.
-    """
-
-    gpus: int
-    global_batch: int
-    tensor: tuple[int, ...] = ()
-    pipeline: tuple[int, ...] = ()
-    data: tuple[int, ...] = ()
-    context: tuple[int, ...] = ()
-    expert: tuple[int, ...] = ()
-    expert_tensor: tuple[int, ...] = ()
-    chunks: tuple[int, ...] = ()
-    micro_batch: tuple[int, ...] = ()
-    zero: tuple[int, ...] = ()
-    schedules: tuple[str, ...] = USUAL
-    backend: Framework | None = None
-    base: Layout = field(default_factory=Layout)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -109,26 +80,26 @@ _VARIED = (*_DEGREES, "zero", "chunks", "micro_batch", "microbatches", *_WORDS)
 Row = tuple[float, ...]
 
 
-def space(model: Model, cluster: Cluster, choice: Choice) -> Space:
+def space(model: Model, cluster: Cluster, question: Question) -> Space:
     """Enumerate.
 
     Raises:
         InputError: a schedule that does not exist, or more layouts than a search can look at.
     """
-    builder = _Builder(model, cluster, choice, Counter(), {})
+    builder = _Builder(model, cluster, question, Counter(), {})
     rows = list(_bounded(builder.rows()))
     table = np.array(rows, np.float64).reshape(len(rows), len(_VARIED) + 2)
-    one = columns([choice.base], model.layers)
+    one = columns([question.base], model.layers)
     splits = tuple(split for split, _ in builder.splits)
     number = table[:, -1].astype(np.int64)
     ends = np.array([_ends(split, ranks) for split, ranks in builder.splits], np.float64).reshape(-1, 3)
     filled = {f.name: np.full(len(rows), getattr(one, f.name)[0]) for f in fields(Layouts)}
     filled |= {name: table[:, column] for column, name in enumerate(_VARIED)}
-    piped = dict(choice.backend.in_pipelines) if choice.backend else {}
+    piped = dict(builder.framework.in_pipelines) if builder.framework else {}
     filled |= {name: np.where(filled["pipeline"] > 1, value, filled[name]) for name, value in piped.items()}
     filled |= {name: ends[number, column] for column, name in enumerate(("first", "most", "last"))}
     rejected = tuple(Rejected(cause, reason, {}, count) for (cause, reason), count in builder.refused.items())
-    return Space(Layouts(**filled), table[:, -2].astype(np.int64), number, splits, choice.base, piped, rejected)
+    return Space(Layouts(**filled), table[:, -2].astype(np.int64), number, splits, question.base, piped, rejected)
 
 
 def _ends(split: tuple[int, ...], ranks: int) -> tuple[float, float, float]:
@@ -156,9 +127,25 @@ def _bounded(rows: Iterator[Row]) -> Iterator[Row]:
 class _Builder:
     model: Model
     cluster: Cluster
-    choice: Choice
+    question: Question
     refused: Counter[tuple[str, str]]
     splits: dict[tuple[tuple[int, ...], int], int]
+
+    @property
+    def gpus(self) -> int:
+        """Devices of the whole job."""
+        return self.question.config.number("gpus")
+
+    @property
+    def batch(self) -> int:
+        """Samples of all replicas in a step."""
+        return self.question.config.number("global_batch")
+
+    @property
+    def framework(self) -> Framework | None:
+        """What is to launch it; None for any."""
+        name = self.question.config.framework
+        return None if name is None else framework_of(name)
 
     def rows(self) -> Iterator[Row]:
         """All rows, family after family."""
@@ -174,19 +161,19 @@ class _Builder:
     def _degrees(self) -> Iterator[tuple[int, ...]]:
         """``_DEGREES``, what replicas share out, micro-batch, micro-batches."""
         for t, c, p in self._replicas():
-            d = self.choice.gpus // (t * c * p)
+            d = self.gpus // (t * c * p)
             for (e, shards), zero in product(self._experts(t, c * d), tuple(self._zeros(p))):
                 for b in self._sizes(d):
-                    yield t, p, d, c, e, shards, zero, b, self.choice.global_batch // (d * b)
+                    yield t, p, d, c, e, shards, zero, b, self.batch // (d * b)
 
     def _zeros(self, ranks: int) -> Iterator[int]:
         """What replicas share out: as the framework does by itself, or of that what was asked for."""
-        backend = self.choice.backend
+        backend = self.framework
         if backend is None or backend.zeros is None:
-            yield self.choice.base.zero
+            yield self.question.base.zero
             return
         able = backend.zeros(ranks)
-        for zero in self.choice.zero or able[:1]:
+        for zero in self.question.values("zero") or able[:1]:
             if zero in able:
                 yield zero
             else:
@@ -195,11 +182,11 @@ class _Builder:
 
     def _replicas(self) -> Iterator[tuple[int, int, int]]:
         """Tensor, context and pipeline, where they leave the replicas that were asked for."""
-        gpus = self.choice.gpus
-        data = [d for d in self.choice.data if gpus % d == 0]
-        for d in set(self.choice.data).difference(data):
+        gpus = self.gpus
+        data = [d for d in self.question.values("data") if gpus % d == 0]
+        for d in set(self.question.values("data")).difference(data):
             self._refuse("devices", f"{d} replicas do not divide {gpus} GPUs; {_nearest(gpus, d)}")
-        if self.choice.data and not data:
+        if self.question.values("data") and not data:
             return
         for t, c, p in self._replica():
             d = gpus // (t * c * p)
@@ -212,8 +199,8 @@ class _Builder:
     def _replica(self) -> Iterator[tuple[int, int, int]]:
         """Tensor, context and pipeline of one replica, however many there are."""
         for t in self._tensors():
-            for c in self._contexts(self.choice.gpus // t):
-                for p in self._ranks(self.choice.gpus // (t * c)):
+            for c in self._contexts(self.gpus // t):
+                for p in self._ranks(self.gpus // (t * c)):
                     yield t, c, p
 
     def _refuse(self, cause: str, reason: str) -> None:
@@ -221,16 +208,16 @@ class _Builder:
 
     def _lacks(self, what: str) -> bool:
         """Whether the framework that is to launch it cannot be told this of a layout."""
-        backend = self.choice.backend
+        backend = self.framework
         if backend is None or what not in backend.lacks:
             return False
-        if what in ("context", "expert") and getattr(self.choice, what):
+        if what in ("context", "expert") and self.question.values(what):
             self._refuse("framework", f"{backend.title} has no {what} parallelism in its pipelines")
         return True
 
     def _tensors(self) -> Iterator[int]:
-        model, gpus = self.model, self.choice.gpus
-        for t in self.choice.tensor or _divisors(gpus, self.cluster.gpus_per_node):
+        model, gpus = self.model, self.gpus
+        for t in self.question.values("tensor") or _divisors(gpus, self.cluster.gpus_per_node):
             if gpus % t:
                 self._refuse("devices", f"tensor {t} does not divide {gpus} GPUs; {_nearest(gpus, t)}")
             elif model.heads % t:
@@ -241,9 +228,9 @@ class _Builder:
                 yield t
 
     def _contexts(self, rest: int) -> Iterator[int]:
-        sequence = self.choice.base.sequence
+        sequence = self.question.base.sequence
         longest = max(sequence // SHORTEST_SLICE, 1)
-        for c in self.choice.context or _powers(min(rest, longest)):
+        for c in self.question.values("context") or _powers(min(rest, longest)):
             if c > 1 and self._lacks("context"):
                 continue
             if rest % c:
@@ -255,7 +242,7 @@ class _Builder:
                 yield c
 
     def _ranks(self, rest: int) -> Iterator[int]:
-        for p in self.choice.pipeline or _divisors(rest, MOST_RANKS):
+        for p in self.question.values("pipeline") or _divisors(rest, MOST_RANKS):
             if rest % p:
                 near = _nearest(rest, p)
                 self._refuse(
@@ -274,7 +261,7 @@ class _Builder:
             return
         for shards in self._shards(tensor, tensor * replicas):
             group = tensor * replicas // shards
-            for n in self.choice.expert or _divisors(gcd(group, e.count), e.count):
+            for n in self.question.values("expert") or _divisors(gcd(group, e.count), e.count):
                 if n > 1 and self._lacks("expert"):
                     continue
                 if group % n or e.count % n:
@@ -286,10 +273,10 @@ class _Builder:
 
     def _shards(self, tensor: int, devices: int) -> Iterator[int]:
         """Devices that share each expert: the tensor group, or each device has its experts whole."""
-        backend = self.choice.backend
+        backend = self.framework
         lacks = backend.lacks if backend else frozenset()
         usual = (tensor,) if "expert" in lacks else (1,) if "expert tensor" in lacks else dict.fromkeys((tensor, 1))
-        for n in self.choice.expert_tensor or usual:
+        for n in self.question.values("expert_tensor") or usual:
             if backend and n > 1 and "expert tensor" in lacks:
                 self._refuse("framework", f"{backend.title} leaves each expert whole, on one device")
             elif devices % n:
@@ -299,13 +286,13 @@ class _Builder:
                 yield n
 
     def _sizes(self, data: int) -> Iterator[int]:
-        batch = self.choice.global_batch
+        batch = self.batch
         if batch % data:
             near = sorted({batch // data * data, (batch // data + 1) * data} - {0})
             nearest = " or ".join(map(str, near))
             self._refuse("batch", f"a global batch of {batch} does not divide over {data} replicas; nearest {nearest}")
             return
-        for b in self.choice.micro_batch or _divisors(batch // data, LARGEST_MICRO_BATCH):
+        for b in self.question.values("micro_batch") or _divisors(batch // data, LARGEST_MICRO_BATCH):
             if batch % (data * b):
                 self._refuse("batch", f"micro-batches of {b} do not fill the {batch // data} samples of a replica")
             else:
@@ -314,10 +301,10 @@ class _Builder:
     def _pipelines(self, p: int, m: int) -> Iterator[tuple[str, int, tuple[int, ...]]]:
         """Schedule, chunks and split of layers for so many ranks and micro-batches."""
         if p == 1:
-            if not self.choice.chunks or 1 in self.choice.chunks:
+            if not self.question.values("chunks") or 1 in self.question.values("chunks"):
                 yield "1f1b", 1, (self.model.layers,)
             return
-        for name in self.choice.schedules:
+        for name in self.question.schedules or USUAL:
             for v in self._chunks(name, p):
                 if self._suits(name, p, m, v):
                     yield from ((name, v, split) for split in self._splits(p, v))
@@ -325,43 +312,43 @@ class _Builder:
     def _suits(self, name: str, p: int, m: int, v: int) -> bool:
         """Whether a schedule takes this shape; if not, why is counted."""
         reason = unsuited(name, p, m, v) if 2 * p * v * m <= MOST_OPS else f"more than {MOST_OPS:,} ops in a step"
-        if not reason and self.choice.backend:
-            reason = unlaunchable(self.choice.backend.name, name, p, m, v, zero=self.choice.base.zero)
+        if not reason and self.framework:
+            reason = unlaunchable(self.framework.name, name, p, m, v, zero=self.question.base.zero)
         if reason:
             self._refuse("schedule", reason)
         return not reason
 
     def _chunks(self, name: str, p: int) -> Iterator[int]:
-        wanted = self.choice.chunks
+        wanted = self.question.values("chunks")
         if name in LOOPED and not wanted:  # few chunks even where stages come out unequal
             wanted = tuple(
                 v for v in range(2, MOST_CHUNKS + 1) if v <= UNEVEN_CHUNKS or self.model.layers % (p * v) == 0
             )
         least = 2 if name in LOOPED else 1
         for v in chunks_of(name, wanted):
-            if v > self.model.layers // p and self.choice.chunks:
+            if v > self.model.layers // p and self.question.values("chunks"):
                 self._refuse("layers", f"{self.model.layers} layers cannot fill {p} x {v} stages")
             elif least <= v <= self.model.layers // p:
                 yield v
 
     def _splits(self, ranks: int, chunks: int) -> Iterator[tuple[int, ...]]:
         """The candidates, as far as the framework has words for them; its own alone where it deals layers by itself."""
-        backend = self.choice.backend
+        backend = self.framework
         if backend and backend.deals:
             stages = ranks * chunks
-            found = backend.deals(sizes_of(self.model, self.choice.base.sequence), stages)
+            found = backend.deals(sizes_of(self.model, self.question.base.sequence), stages)
             if not found:
                 self._refuse("layers", f"{backend.title} would leave some of {stages} stages without a layer")
             yield from found
             return
         bare = not self._lacks("bare ends")
-        found = candidate_splits(self.model, ranks, chunks, self.choice.base.sequence)
+        found = candidate_splits(self.model, ranks, chunks, self.question.base.sequence)
         yield from (split for split in found if bare or min(split))
 
     def _recompute(self, split: tuple[int, ...]) -> Iterator[tuple[int, float]]:
         """Mode and layers of each stage, the least first."""
         yield 0, np.inf
-        if not self.choice.base.fused_attention:
+        if not self.question.base.fused_attention:
             yield 1, np.inf
         most = 0 if self._lacks("some layers") else max(split)
         for layers in sorted({-(-most * quarter // 4) for quarter in (1, 2, 3)} - {most}):
