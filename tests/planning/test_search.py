@@ -91,7 +91,8 @@ def test_a_first_that_nearly_fills_its_device_names_one_with_room(found):
 
 
 def test_the_founding_question_more_devices_at_the_same_batch():
-    by_gpus = {n: search(MODEL, cluster_of(H100, n), replace(SMALL, config=SMALL.config.changed(gpus=n)), simulated=20) for n in (4, 8, 16)}
+    asked = {n: replace(SMALL, config=SMALL.config.changed(gpus=n)) for n in (4, 8, 16)}
+    by_gpus = {n: search(MODEL, cluster_of(H100, n), one, simulated=20) for n, one in asked.items()}
     rows = scaled(by_gpus, price=2.0)
     assert rows[0].speedup == rows[0].efficiency == 1
     for row in rows:
