@@ -9,7 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from debubble.core.errors import InputError
-from debubble.readers.steplog import BACKWARD, FORWARD, is_log, is_step_table, read_steps
+from debubble.core.step_log import BACKWARD, FORWARD
+from debubble.readers.steplog import is_log, is_step_table, read_steps
 
 MEGATRON = (
     " [2024-03-01 10:00:00] iteration       {n}/     500 | consumed samples:        {s} | "
@@ -129,3 +130,188 @@ def test_logs_are_told_from_other_text():
     assert is_log(MEGATRON.format(n=1, s=1, ms=5, b=1).encode())
     assert is_log(DEEPSPEED.format(n=1, s=1, rate=8).encode())
     assert not is_log(b'{"traceEvents": []}')
+
+
+# What frameworks write, one line each as in their sources or documentation; made up in their figures.
+TITAN = (
+    "[rank{r}]:[titan] 2025-06-16 16:24:{t:06.3f} - root - INFO - step: {n:2d}  loss:  8.1880  grad_norm:  3.6855  "
+    "memory:  4.88GiB(6.16%)  tps: 13,785  tflops: 314.71  mfu: 13.99%"
+)
+NANOTRON = (
+    "10/17/2025 16:31:56 [INFO|DP=0|PP=0|TP=0]: iteration: {n} / 378950 | consumed_tokens: 85.8G | "
+    "elapsed_time_per_iteration_ms: 11.5K | tokens_per_sec: 22.8K | tokens_per_sec_per_gpu: 11.4K | "
+    "global_batch_size: 64 | lm_loss: 2.38 | lr: 1e-05 | model_tflops_per_gpu: 38.3 | hardware_tflops_per_gpu: 39"
+)
+NEMO = (
+    "Epoch 0: :  {n}%|###   | {n}/100 [01:{n}<43:12, v_num=, reduced_train_loss=11.00, global_step={g:.3f}, "
+    "consumed_samples={s:.1f}, train_step_timing in s=26.70]"
+)
+BRIDGE = (
+    " Step Time : 9.09s GPU utilization: 663.5MODEL_TFLOP/s/GPU\n"
+    " [2025-12-22 15:18:33] iteration       {n}/      50 | consumed samples:        25600 | elapsed time per iteration "
+    "(ms): 9089.0 | learning rate: 3.0E-05 | global batch size:   512 | lm loss: 8.1E+00 | grad norm: 0.042 |"
+)
+PRIMUS = (
+    "[\x1b[32m20251202 06:56:28\x1b[0m][\x1b[36mrank-7/8\x1b[0m][INFO ] [--------trainer.py:2560] : iteration {n}/ "
+    "5000 | consumed samples: 564224 | elapsed time per iteration (ms): 13100.0/13240.9 | hip mem usage/free/total/"
+    "usage_ratio: 153.81GB/102.17GB/255.98GB/60.09% | throughput per GPU (TFLOP/s/GPU): 579.4/573.6 | tokens per GPU "
+    "(tokens/s/GPU): 10005.5/9903.7 | global batch size: 128 | lm loss: 4.14E-03 |"
+)
+NEOX = (
+    " samples/sec: 10.372 | iteration {n:8d}/  320000 | elapsed time per iteration (ms): 12341.4 | learning rate: "
+    "9.3E-06 | approx flops per GPU: 130.2TFLOPS | lm_loss: 1.09E+01 | number of skipped iterations: 0 |"
+)
+MEGATRON_DEEPSPEED = (
+    "[2024-06-21 10:50:42][INFO][training:1609] -  iteration=       {n}/  317892 | consumed_samples=  {s} | "
+    "elapsed_time_per_iteration_ms=108893.2 | learning_rate=1.9e-08 | global_batch_size=  768 | lm loss=11.13 |"
+)
+MAXTEXT = (
+    "completed step: {n}, seconds: 3.254, TFLOP/s/device: 170.113, Tokens/s/device: 2517.6, total_weights: 65536, "
+    "loss: 9.817"
+)
+VERL = "step:{n} - global_seqlen/min:12345.0 - actor/pg_loss:0.01 - timing_s/step:61.7 - perf/throughput:1533.2"
+
+
+def read(wrote, line, *, first=2, **more):
+    rows = [line.format(n=n, g=n, s=128 * n, r=0, t=20 + n * 0.3, **more) for n in range(first, first + 4)]
+    return read_steps(wrote("\n".join(["starting up", *rows, ""])))
+
+
+@pytest.mark.parametrize(
+    ("line", "seconds", "batch", "tflops"),
+    [
+        (TITAN, 0.3, math.nan, 314.71),
+        (NANOTRON, 11.5, 64, 38.3),
+        (NEMO, 26.7, 128, math.nan),
+        (BRIDGE, 9.089, 512, 663.5),
+        (PRIMUS, 13.1, 128, 579.4),
+        (NEOX, 12.3414, 128, 130.2),
+        (MEGATRON_DEEPSPEED, 108.8932, 768, math.nan),
+        (MAXTEXT, 3.254, math.nan, 170.113),
+        (VERL, 61.7, math.nan, math.nan),
+    ],
+    ids=["torchtitan", "nanotron", "NeMo", "Bridge", "Primus", "GPT-NeoX", "Megatron-DeepSpeed", "MaxText", "verl"],
+)
+def test_each_framework_says_how_long_a_step_took(wrote, line, seconds, batch, tflops):
+    log = read(wrote, line)
+    assert log.seconds.tolist() == pytest.approx([seconds] * len(log.seconds), rel=1e-3)
+    assert log.step.tolist() == list(range(6 - len(log.seconds), 6))  # torchtitan's first line only starts its clock
+    assert [log.batch[0], log.tflops[0]] == pytest.approx([batch, tflops], nan_ok=True)
+    assert is_log(
+        line.format(n=1, g=0, s=1, r=0, t=1.0).encode() + b"\n" + line.format(n=2, g=1, s=2, r=0, t=2.0).encode()
+    )
+
+
+def test_figures_of_a_gpu_are_read_in_seconds_bytes_and_shares(wrote):
+    log = read(wrote, TITAN)
+    assert (log.memory[0], log.mfu[0], log.tokens_per_gpu[0]) == pytest.approx((4.88 * 2**30, 0.1399, 13785))
+    assert read(wrote, PRIMUS).tokens_per_gpu[0] == 10005.5
+    assert read(wrote, NANOTRON).tokens_per_second[0] == 22800
+
+
+@pytest.mark.parametrize(
+    "label",
+    ["0: ", "node01: ", "[1,0]<stdout>:", "pod-0 | ", "(TrainWorker pid=33, ip=10.0.0.1) ", "\x1b[36m[rank3]:\x1b[0m ",
+     "2025-06-16T16:24:23.123Z stdout F ", "[default0]:", "worker-3: ", "12:00:01 0: ", "ain_fp8_mx/0 "],
+)  # fmt: skip
+@pytest.mark.parametrize("line", [MEGATRON.replace("{s}", "9").replace("{b}", "8"), NEMO, MAXTEXT, DEEPSPEED])
+def test_any_launchers_label_is_stripped(wrote, label, line):
+    known = {"ms": 2500, "s": 512.0, "rate": 8, "g": 1.0}
+    rows = [label + line.format(n=n, **(known | {"g": float(n), "s": 128.0 * n})) for n in (2, 3, 4, 5)]
+    log = read_steps(wrote("\n".join(rows)))
+    assert log.step.tolist() == [2, 3, 4, 5]
+    assert not [remark for remark in log.remarks if "processes" in remark]
+
+
+def test_labels_do_not_cost_timers(wrote):
+    text = "\n".join(f"0: {line}" for line in [MEGATRON.format(n=1, s=1, ms=2500, b=8), *RANGES.splitlines()])
+    assert read_steps(wrote(text)).timer(FORWARD).high == pytest.approx(0.7)
+
+
+def test_processes_that_report_the_same_steps_count_once(wrote):
+    rows = [TITAN.format(n=n, r=r, t=20 + n * 0.3 + r / 1000) for n in range(1, 6) for r in range(8)]
+    log = read_steps(wrote("\n".join(rows)))
+    assert log.step.tolist() == [2, 3, 4, 5]
+    assert "35 lines of 7 more processes report the same steps" in log.remarks
+
+
+def test_a_progress_bar_that_went_back_to_the_start_of_its_line_is_read_state_by_state(wrote):
+    """2.5 s a step, shown once a step in whole seconds: eight steps together make 20 s, nine the first above it."""
+    states = [
+        f" {n}%|##   | {n}/200 [{2.5 * n // 60:02.0f}:{2.5 * n % 60:02.0f}<08:00,  2.50s/it]" for n in range(1, 41)
+    ]
+    log = read_steps(wrote("\r".join(states)))
+    assert log.seconds.tolist() == pytest.approx([2.5] * len(log.seconds), rel=0.05)
+    assert log.remarks == ("step times are differences of its progress bar's clock, of 20 s or more",)
+
+
+def test_a_trainers_last_word_is_the_mean_of_its_run(wrote):
+    text = "{'loss': 1.14, 'epoch': 0.29}\n{'train_runtime': 225.8, 'train_samples_per_second': 3.543, "
+    log = read_steps(wrote(text + "'train_steps_per_second': 0.886, 'train_loss': 1.2, 'epoch': 0.32}\n"))
+    assert log.seconds.tolist() == pytest.approx([1 / 0.886], rel=1e-3)
+    assert log.step.tolist() == [200]
+
+
+def test_swifts_log_tells_steps_by_the_time_that_went_by(wrote):
+    line = (
+        "{{'loss': 1.4, 'global_step/max_steps': '{n}/94', 'elapsed_time': '{m}m {s}s', 'train_speed(iter/s)': 0.52}}"
+    )
+    log = read_steps(wrote("\n".join(line.format(n=10 * n, m=n // 3, s=n % 3 * 20) for n in range(1, 8))))
+    assert log.seconds.tolist() == pytest.approx([2.0] * len(log.seconds))
+
+
+def test_deepspeeds_breakdowns_without_a_step_count(wrote):
+    whole = (
+        "rank=0 time (ms) | train_batch: {} | batch_input: 78.66 | forward: 2844.74 | backward: 8724.91 | step: 29300"
+    )
+    log = read_steps(wrote("\n".join(whole.format(ms) for ms in (87510.72, 87000.0))))
+    assert log.seconds.tolist() == pytest.approx([87.51072, 87.0])
+    parts = (
+        "[2024-06-21 10:50:42,168] [INFO] [logging.py:96:log_dist] [Rank 0] time (ms) | fwd: 3865.91 | bwd: 11249.43 "
+    )
+    log = read_steps(wrote("\n".join(2 * [parts + "| bwd_inner: 10520.18 | bwd_allreduce: 729.08 | step: 888.44"])))
+    assert log.seconds.tolist() == pytest.approx([16.00378] * 2)
+
+
+def test_deepspeeds_timer_lines_tell_steps_by_their_timestamps(wrote):
+    line = (
+        "[2023-10-31 08:58:{t:06.3f}] [INFO] [timer.py:260:stop] epoch=0/micro_step={n}/global_step={n}, "
+        "RunningAvgSamplesPerSec=58.7, CurrSamplesPerSec=61.35, MemAllocated=6.01GB, MaxMemAllocated=19.52GB"
+    )
+    log = read_steps(wrote("\n".join(line.format(n=10 * n, t=4.5 * n).replace(".", ",", 1) for n in range(1, 9))))
+    assert log.seconds.tolist() == pytest.approx([0.45] * 7)
+    assert log.batch.tolist() == [28] * 7  # 61.35 samples a second
+    assert log.memory[0] == 19.52e9
+
+
+def test_what_was_not_read_of_a_log_is_said(wrote):
+    rows = [MEGATRON.format(n=10, s=1, ms=5, b=1), *(f"step: {n} loss: 3.1" for n in range(10))]
+    assert "11 lines number a step, 1 of them tell its time" in read_steps(wrote("\n".join(rows))).remarks
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["global_step: 10\nlr: 1\n", "def step(n):\n    seconds = 3\n", '{"step": 1, "rank": 0}\n', "rank,step,op\n0,0,F\n",
+     "model:\n  steps: 100\n  micro_batch_size: 4\n", "2024-01-01 00:00:00 hello\n" * 9],
+)  # fmt: skip
+def test_other_text_is_no_log(text):
+    assert not is_log(text.encode())
+
+
+@given(st.text(alphabet="step iteration:=|[]{}()<>0123456789.,-%/\r\x1b'\"", max_size=300))
+def test_no_line_is_a_traceback(text):
+    is_log(text.encode())
+
+
+def test_a_line_of_a_million_characters_is_read_in_time(wrote):
+    text = (
+        "step: "
+        + "a:1 " * 250_000
+        + "\n"
+        + "[" * 500_000
+        + "\n"
+        + "x" * 1_000_000
+        + "\n"
+        + MEGATRON.format(n=1, s=1, ms=5, b=1)
+    )
+    assert read_steps(wrote(text)).seconds.tolist() == [0.005]

@@ -23,9 +23,11 @@ from .progress import working
 @option("--capacity", type=SIZE, help="Memory of a device, as in 80GB: says which settings fit.")
 @output_options()
 def fit(file: str, output: Output, **given: Any) -> int:
-    """Fit step times of FILE: a log of Megatron-LM or DeepSpeed, or a CSV of batch or microbatches, and seconds.
+    """Fit step times of FILE: a training log, or a CSV of batch or microbatches, and seconds.
 
-    step = fixed + (m + p - 1) x slot. A column gb (peak memory) is fitted to the micro-batches in flight. A log of
+    step = fixed + (m + p - 1) x slot. Phases, trends and lone slow steps are said first, and no number is given where
+    no line holds. A column gb (peak memory) is fitted to the micro-batches in flight. Logs of Megatron-LM, DeepSpeed,
+    nanotron, torchtitan, NeMo, GPT-NeoX, Primus, Hugging Face's Trainer and others are told by their content; one of
     Megatron-LM that begins with its arguments needs no options.
 
     \b

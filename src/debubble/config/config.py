@@ -101,7 +101,8 @@ class Config:
         transfer: one hop between ranks, nanoseconds.
         stage_scale: a factor for each stage.
         utilisation: busy share of the GPUs as it was seen, 0 to 1; likewise ``tokens_per_second`` and
-            ``samples_per_second`` of the whole run, ``tflops_per_gpu`` of the model, ``mfu`` (0 to 1), ``step`` in
+            ``samples_per_second`` of the whole run, ``tokens_per_second_per_gpu``, ``tflops_per_gpu`` of the model,
+            ``mfu`` (0 to 1), ``step`` in
             nanoseconds, ``peak_memory`` of a device in bytes.
         evidence: of these figures: ``stated`` by the user, or ``measured`` where the run's own log says it.
         own: the framework's own words that no field stands for, by their names.
@@ -173,6 +174,7 @@ class Config:
 
     utilisation: float | None = None
     tokens_per_second: float | None = None
+    tokens_per_second_per_gpu: float | None = None
     samples_per_second: float | None = None
     tflops_per_gpu: float | None = None
     mfu: float | None = None
@@ -364,7 +366,16 @@ SAYABLE = tuple(name for name in _ALL if name not in _ABOUT)
 NUMBERS = tuple(one.name for one in fields(Config) if one.type == "int | None" and one.name != "peak_memory")
 OF_THE_MODEL = ("layers", "heads", "kv_heads", "experts", "hidden", "ffn", "vocab", "next_layers", "sequence")
 SWITCHES = tuple(one.name for one in fields(Config) if one.type == "bool | None")
-FIGURES = ("utilisation", "tokens_per_second", "samples_per_second", "tflops_per_gpu", "mfu", "step", "peak_memory")
+FIGURES = (
+    "utilisation",
+    "tokens_per_second",
+    "tokens_per_second_per_gpu",
+    "samples_per_second",
+    "tflops_per_gpu",
+    "mfu",
+    "step",
+    "peak_memory",
+)
 
 
 def _whole(amount: int, of: int) -> int | None:

@@ -84,6 +84,7 @@ KINDS: dict[str, Kind] = {
     "utilisation": _share(0.61),
     "tokens_per_second": _speed(82000),
     "samples_per_second": _speed(20),
+    "tokens_per_second_per_gpu": _speed(4000),
     "tflops_per_gpu": _speed(170),
     "mfu": _share(0.43),
     "step": Kind("duration", "1.2s"),

@@ -16,7 +16,7 @@ from ..core.timeline import Timeline
 from .causes import CauseCost, cause_costs
 from .compared_run import ComparedRun
 from .diagnosis import Change, change_of, measured_sliders
-from .fit_result import Fit
+from .fit import Fit
 from .gates import Gate
 from .replay import WhatIf
 from .series import frontier

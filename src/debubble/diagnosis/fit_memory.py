@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -33,6 +34,27 @@ class MemoryFit:
     def bytes(self, in_flight: int) -> float | None:
         """The peak with so many in flight; None where the rows do not tell."""
         return None if self.each is None else self.base + in_flight * self.each
+
+
+@dataclass(frozen=True, slots=True)
+class MemoryForecast:
+    """The peak memory of a number of micro-batches; ``fits`` is None if nobody said how much there is."""
+
+    microbatches: float
+    in_flight: int
+    peak_bytes: float | None
+    fits: bool | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FittedMemory:
+    """Peak memory as base + in flight x each; ``bytes_per_in_flight`` is None if all rows have equally many."""
+
+    in_flight: tuple[int, ...]
+    base_bytes: float
+    bytes_per_in_flight: float | None
+    grows_beyond_in_flight: bool
+    forecast: tuple[MemoryForecast, ...]
 
 
 def in_flight(microbatches: NDArray[np.float64], ranks: int, rank: int = 0) -> NDArray[np.int64]:
@@ -78,4 +100,28 @@ def _verdict(each: float | None, *, grows: bool, ranks: int) -> str:
         return "all rows have equally many micro-batches in flight: what each takes cannot be told"
     return (
         f"1F1B in-flight growth until m = p = {ranks}, not a leak: {each / 1e9:.2f} GB for each micro-batch in flight"
+    )
+
+
+def growth(memory: MemoryFit, ranks: int, asked: Sequence[float], capacity: int | None) -> FittedMemory:
+    """A fit with forecasts, as results hold it.
+
+    Args:
+        memory: the fit.
+        ranks: positions in the pipeline.
+        asked: numbers of micro-batches to foretell.
+        capacity: bytes of a device; None if nobody said.
+    """
+    held = in_flight(np.array(asked, np.float64), ranks)
+    forecast = []
+    for m, flying in zip(asked, held.tolist(), strict=True):
+        peak = memory.bytes(flying)
+        fits = None if capacity is None or peak is None else peak <= capacity
+        forecast.append(MemoryForecast(m, flying, peak, fits))
+    return FittedMemory(
+        in_flight=tuple(memory.in_flight.tolist()),
+        base_bytes=memory.base,
+        bytes_per_in_flight=memory.each,
+        grows_beyond_in_flight=memory.grows,
+        forecast=tuple(forecast),
     )

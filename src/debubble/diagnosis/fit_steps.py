@@ -21,6 +21,9 @@ from ..core.errors import Fault, InputError
 
 GROWS, CONSTANT, ONE_POINT = "batch grows with micro-batches", "constant batch cut finer", "no fixed time"
 _SLOW = 1.5  # a step that took more than this times the median of its own setting is no measurement of it
+_CHECKED = 0.1  # share of a step that a line may miss a setting by, or a forecast from smaller settings
+_FLAT = 0.02  # share of a step that all micro-batches together must change it by for a slope to be one
+_BELOW_ZERO = 0.05  # share of a step by which a time that cannot be negative may be so by noise
 _FEW = 4  # points from which on one that lies far from the line of the others is called an outlier
 _OFF = 0.1  # share of its own time that such a point must lie off the line
 
@@ -152,6 +155,48 @@ def holdouts(fit: StepFit) -> list[tuple[float, float, float]]:
     return found
 
 
+def doubts(fit: StepFit) -> list[str]:
+    """Why no number of a fit can be believed, a clause each; empty for a plausible one."""
+    times, found = fit.times, []
+    usual = float(np.median(times.seconds))
+    settings = np.unique(times.microbatches)
+    if len(settings) == 1:
+        return []
+    if len(settings) == len(times.seconds) == 2:
+        found.append("two rows have a line through both whatever they are, and nothing checks it")
+    change = fit.slot * float(settings[-1] - settings[0])
+    if change < -_BELOW_ZERO * usual:
+        found.append(f"steps take less the more micro-batches they have: {fit.slot:.3g} s for each further one")
+    elif abs(change) < _FLAT * usual:
+        found.append("steps take as long whatever the number of micro-batches")
+    if fit.intercept < -_BELOW_ZERO * usual:
+        found.append(f"a step without any micro-batch would take {fit.intercept:.3g} s")
+    elif fit.fixed < -_BELOW_ZERO * usual:
+        found.append(
+            f"{fit.intercept:.3g} s do not scale, less than a whole bubble of {fit.bubble:.3g} s: the batch may be "
+            "constant, the schedule interleaved, or p smaller"
+        )
+    found += _misses(fit, settings)
+    return found
+
+
+def _misses(fit: StepFit, settings: NDArray[np.float64]) -> list[str]:
+    """Settings that the line misses, and those that smaller ones foretell badly."""
+    found = []
+    off = {}
+    for m in settings.tolist():
+        median = float(np.median(fit.times.seconds[fit.times.microbatches == m]))
+        off[m] = fit.seconds(m) / median - 1
+    worst = max(off, key=lambda m: abs(off[m]))
+    if abs(off[worst]) > _CHECKED:
+        found.append(f"the line misses {worst:g} micro-batches by {100 * off[worst]:+.0f} %")
+    foretold = [(m, said / was - 1) for m, said, was in holdouts(fit)[1:]]  # two settings alone foretell little
+    far = max(foretold, key=lambda each: abs(each[1]), default=(0.0, 0.0))
+    if abs(far[1]) > _CHECKED:
+        found.append(f"smaller settings foretell {far[0]:g} micro-batches {100 * far[1]:+.0f} % off")
+    return found
+
+
 def gains(fit: StepFit) -> list[tuple[float, float, float]]:
     """For a constant batch: micro-batches, and the gain over the fewest by the bubble alone, and as measured."""
     settings = np.unique(fit.times.microbatches)
@@ -235,15 +280,15 @@ def _one_point(times: StepTimes, ranks: int, outliers: tuple[Outlier, ...]) -> S
 def sentences(fit: StepFit) -> list[str]:
     """The verdict in plain words."""
     said = [f"{outlier_count(fit.outliers)} set aside"] if fit.outliers else []
-    if fit.model == CONSTANT:
+    if unlikely := doubts(fit):
+        said += [f"no fit holds: {unlikely[0]}", *unlikely[1:]]
+    elif fit.model == CONSTANT:
         said.append(_constant_verdict(fit))
     elif fit.model == ONE_POINT:
         said.append(f"if nothing in a step is fixed, {fit.intercept:.3g} s of it are bubble: the most it can be")
     else:
-        parts = f"{fit.bubble:.1f} bubble, {fit.fixed:.1f} fixed"
+        parts = f"{fit.bubble:.1f} bubble, {max(0.0, fit.fixed):.1f} fixed"
         said.append(f"{fit.intercept:.1f} s per step do not scale with batch: {parts}")
-        if fit.fixed < -0.05 * fit.intercept:
-            said.append("less than a whole bubble: the batch may be constant, the schedule interleaved, or p smaller")
     return said
 
 
@@ -253,8 +298,6 @@ def outlier_count(outliers: Sequence[Outlier]) -> str:
 
 
 def _constant_verdict(fit: StepFit) -> str:
-    if fit.slot <= 0:
-        return "cutting finer costs nothing here: use more micro-batches"
     worst = max(gains(fit), key=lambda gain: gain[1] - gain[2])
     if worst[2] < 1:
         return (

@@ -11,10 +11,11 @@ SECOND = 1e9  # nanoseconds
 
 # Units in which two runs can be compared, the most telling first.
 TOKENS, SAMPLES = "tokens per second", "samples per second"
+TOKENS_OF_A_GPU = "tokens per second of a GPU"
 TFLOPS, MFU = "model TFLOP/s", "model FLOP utilisation"
 MICROBATCHES, STEPS = "micro-batches per second", "steps per second"
-UNITS = (TOKENS, SAMPLES, TFLOPS, MFU, MICROBATCHES, STEPS)
-PER_GPU = (TFLOPS, MFU)
+UNITS = (TOKENS, SAMPLES, TOKENS_OF_A_GPU, TFLOPS, MFU, MICROBATCHES, STEPS)
+PER_GPU = (TOKENS_OF_A_GPU, TFLOPS, MFU)
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,19 +44,24 @@ def speeds_of_step(job: Config, step_ns: float, evidence: str, tokens: float | N
 
 
 def _stated(job: Config) -> Iterator[tuple[str, float]]:
-    seen = job
-    if seen.step:
-        yield from _of_step(job, seen.step / SECOND, None)
-    samples = seen.samples_per_second
-    if samples is None and seen.tokens_per_second is not None and job.sequence is not None:
-        samples = seen.tokens_per_second / job.sequence
+    if job.step:
+        yield from _of_step(job, job.step / SECOND, None)
+    samples = job.samples_per_second
+    if samples is None and job.tokens_per_second is not None and job.sequence is not None:
+        samples = job.tokens_per_second / job.sequence
     if samples is not None:
         yield SAMPLES, samples
         if job.micro_batch is not None:
             yield MICROBATCHES, samples / job.micro_batch
         if job.sequence is not None:
             yield TOKENS, samples * job.sequence
-    for unit, value in ((TOKENS, seen.tokens_per_second), (TFLOPS, seen.tflops_per_gpu), (MFU, seen.mfu)):
+    as_said = (
+        (TOKENS, job.tokens_per_second),
+        (TOKENS_OF_A_GPU, job.tokens_per_second_per_gpu),
+        (TFLOPS, job.tflops_per_gpu),
+        (MFU, job.mfu),
+    )
+    for unit, value in as_said:
         if value is not None:
             yield unit, value
 

@@ -1,109 +1,65 @@
-"""Step times from logs of Megatron-LM and DeepSpeed, or from a CSV of settings and seconds; timers where they stand.
+"""Step times from a training log, whichever framework wrote it, or from a CSV of settings and seconds.
 
-Timers are sums over the micro-batches of a step without any order: enough for an imbalance and for a bound of the
-idle share, not for a timeline.
+A log says how long a step took in one of several ways; the first of these that it has is taken, and said:
+
+    a figure of the step itself          elapsed time per iteration, train_step_timing, step time ..
+    a timer of the whole step            DeepSpeed's train_batch
+    timestamps of lines that number steps
+    the parts of a step as timers        DeepSpeed's fwd + bwd + step
+    a progress bar's clock               whole seconds, so several steps together
+    the time of the whole run            Hugging Face's train_runtime
 """
 
 from __future__ import annotations
 
 import math
 import re
-from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 from numpy.typing import NDArray
 
 from ..core.errors import Fault, InputError
+from ..core.step_log import StepLog
+from . import log_lines as line_of
+from .log_lines import StepLine, plain, step_line
+from .log_timers import STEP_TIMER, TimerLines, is_of_timers
 from .places import place
+from .step_table import MOST_ROWS, header_of, read_table
 from .text_lines import lines
 
-_MOST_ROWS = 10_000_000
-_MOST_TIMERS = 10_000  # of one name and rank each
-_MOST_REMARKS = 50
-_NUMBER = r"([-+]?(?:\d+\.?\d*|\.\d+)(?:[eE][-+]?\d+)?)"
-
-# Megatron-LM: | elapsed time per iteration (ms): 35770.1 | .. global batch size: 512 |
-_ELAPSED = re.compile(rf"elapsed time per iteration \((ms|s)\):\s*{_NUMBER}")
-_ITERATION = re.compile(r"iteration\s+(\d+)\s*/")
-_BATCH = re.compile(r"global batch size:\s*(\d+)")
-_ARGUMENTS = re.compile(r"using world size: \d+|-{4,} arguments -{4,}")  # long before its first step
-# DeepSpeed's pipeline engine: steps: 10 loss: 3.1416 iter time (s): 3.210 samples/sec: 39.875
-_DEEPSPEED = re.compile(rf"steps: (\d+) loss: .*? iter time \(s\): {_NUMBER} samples/sec: {_NUMBER}")
-# Timers. Megatron-LM names are padded with dots; older ones and DeepSpeed's stand in one line behind "time (ms)".
-_LINE_OF_TIMERS = re.compile(r"time \(ms\) \|(.*)")
-_ONE_TIMER = re.compile(rf"([\w.\- ]+?):\s*{_NUMBER}")
-_HEADING = re.compile(r"(?:\(min, max\) |max )?times? across ranks \(ms\):")
-_RANGE = re.compile(rf"^\s*([\w\-]+)\s*\.*:\s*\({_NUMBER}, {_NUMBER}\)")
-_MAXIMUM = re.compile(rf"^\s*([\w\-]+)\s*\.*:\s*{_NUMBER}\s*$")
-_NAME = re.compile(r"^\s*([\w\-]+)\s*\.*:\s*$")
-_RANK_OF_LINE = re.compile(r"[Rr]ank[ =](\d+)")
-_RANK = re.compile(rf"^\s*rank\s+(\d+):\s*{_NUMBER}")
-
-_SECONDS = {"seconds": 1.0, "second": 1.0, "sec": 1.0, "s": 1.0, "ms": 1e-3, "milliseconds": 1e-3}
-_COLUMNS = {
-    "batch": {"batch", "gbs", "global_batch", "global_batch_size", "batch_size", "samples"},
-    "microbatches": {"microbatches", "micro_batches", "m", "gas", "chunks", "num_microbatches"},
-    "memory": {"gb", "peak_gb", "memory_gb"},
-    "step": {"step", "iteration"},
-}
-FORWARD = ("forward-compute", "fwd_microstep", "forward_microstep", "forward", "fwd", "pipe_fwd")
-BACKWARD = ("backward-compute", "bwd_microstep", "backward_microstep", "backward", "bwd", "pipe_bwd")
-
-
-@dataclass(frozen=True, slots=True)
-class Timer:
-    """A timer of a log: seconds a step, over ranks, the median of its lines.
-
-    Args:
-        name: as in the log.
-        low: on the rank with least, where the log says; else equal to ``high``.
-        high: on the rank with most.
-    """
-
-    name: str
-    low: float
-    high: float
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class StepLog:
-    """Step times of a log or table, as columns; NaN where a row does not say.
-
-    Args:
-        source: the path.
-        seconds: of each step (or of a mean of steps), float64[rows].
-        batch: samples of all replicas in a step, float64[rows].
-        microbatches: per pipeline and step, float64[rows].
-        memory: peak bytes, float64[rows]; infinite where the run died of it.
-        timers: what timers the log holds.
-        remarks: what was left out.
-    """
-
-    source: str
-    seconds: NDArray[np.float64]
-    batch: NDArray[np.float64]
-    microbatches: NDArray[np.float64]
-    memory: NDArray[np.float64]
-    timers: tuple[Timer, ...] = ()
-    remarks: tuple[str, ...] = ()
-
-    def timer(self, names: Iterable[str]) -> Timer | None:
-        """The first timer of one of these names."""
-        by_name = {timer.name: timer for timer in self.timers}
-        return next((by_name[name] for name in names if name in by_name), None)
+_ARGUMENTS = re.compile(r"using world size: \d+|-{4,} arguments -{4,}")  # Megatron-LM, long before its first step
+_CLEAR_SPAN = 20.0  # seconds of a clock of whole seconds, from which a step time is known to 5 %
+_SAME_STEPS = 0.5  # share of the steps of two processes that must be the same for one of them to be set aside
+_MOST_HEAD_LINES = 400  # that tell whether a file is a log
 
 
 def is_log(head: bytes) -> bool:
-    """Whether a file that begins like this is a log of steps, of a kind that is known."""
+    """Whether a file that begins like this is a log of steps."""
     text = head.decode("utf-8", "replace")
-    return any(pattern.search(text) for pattern in (_ELAPSED, _DEEPSPEED, _LINE_OF_TIMERS, _HEADING, _ARGUMENTS))
+    if _ARGUMENTS.search(text):
+        return True
+    stamped = 0
+    for line in plain(text.split("\n")[:_MOST_HEAD_LINES]):
+        if is_of_timers(line):
+            return True
+        found = step_line(line)
+        if found is None:
+            continue
+        figures = found.figures
+        if line_of.RUNTIME in figures or (line_of.SECONDS in figures and len(figures) > 1):
+            return True
+        if line_of.STEP in figures and (found.elapsed is not None or (found.stamp is not None and len(figures) > 1)):
+            stamped += 1
+    return stamped > 1
 
 
 def is_step_table(head: bytes) -> bool:
     """Whether a file begins with the header of a CSV of settings and step times (or peak memory)."""
-    return _header(head.decode("utf-8-sig", "replace").split("\n")[0]) is not None
+    return header_of(head.decode("utf-8-sig", "replace").split("\n")[0]) is not None
 
 
 def read_steps(path: Path | str) -> StepLog:
@@ -118,14 +74,14 @@ def read_steps(path: Path | str) -> StepLog:
     try:
         text = lines(path, remarks)
         first = next(text, "")
-        header = _header(first)
-        found = _table(header, text, path, remarks) if header else _log(_again(first, text), path)
+        header = header_of(first)
+        found = read_table(header, text, path, remarks) if header else _log(_again(first, text), path, remarks)
     except OSError as error:
         raise InputError(Fault(str(path), f"it cannot be read: {error.strerror or error}", "give a log")) from error
     if not len(found.seconds):
         why = "".join(f"; {remark}" for remark in remarks)
         rule = f"no step time stands in it{why}"
-        remedy = "give a log of Megatron-LM or DeepSpeed, or a CSV with the columns batch or microbatches, and seconds"
+        remedy = "give a log of a training run, or a CSV with the columns batch or microbatches, and seconds"
         raise InputError(Fault(str(path), rule, remedy))
     return found
 
@@ -135,93 +91,146 @@ def _again(first: str, rest: Iterator[str]) -> Iterator[str]:
     yield from rest
 
 
-def _log(text: Iterable[str], path: Path) -> StepLog:
-    rows: list[tuple[float, float]] = []
-    timings: dict[tuple[str, str], list[float]] = {}
-    name, listed = "", False  # listed: below a heading, as long as its lines last
-    for line in text:
-        if (step := _step_of(line)) and len(rows) < _MOST_ROWS:
-            rows.append(step)
-        if _HEADING.search(line):
-            name, listed = "", True
+def _log(text: Iterable[str], path: Path, remarks: list[str]) -> StepLog:
+    timers, rows = TimerLines(), list[StepLine]()
+    for line in plain(text):
+        if timers.take(line):
             continue
-        found = _timings(line, name) if listed or "time (ms)" in line else []
-        if listed and not found:
-            heads = _NAME.match(line)
-            name, listed = (heads[1], True) if heads else ("", False)
-        for timer, who, milliseconds in found:
-            if (timer, who) in timings or len(timings) < _MOST_TIMERS:
-                timings.setdefault((timer, who), []).append(milliseconds / 1e3)
-    columns = np.array(rows, np.float64).reshape(-1, 2)
-    blank = np.full(len(rows), np.nan)
-    return StepLog(str(path), columns[:, 0], columns[:, 1], blank, blank, tuple(_timers(timings)))
+        found = step_line(line)
+        if found is not None and len(rows) < MOST_ROWS:
+            rows.append(found)
+    rows = _of_one_process(rows, remarks)
+    steps, way = _steps(rows, timers)
+    if way:
+        remarks.append(f"step times are {way}")
+    numbered = sum(line_of.STEP in row.figures for row in rows)
+    if steps and not way and numbered > 2 * len(steps):
+        remarks.append(f"{numbered} lines number a step, {len(steps)} of them tell its time")
+    return replace(_columns(steps, path), timers=tuple(timers.timers()), remarks=tuple(remarks))
 
 
-def _step_of(line: str) -> tuple[float, float] | None:
-    """Seconds and batch (NaN where it is not said) of the step that a line reports, or None."""
-    if elapsed := _ELAPSED.search(line):
-        batch = _BATCH.search(line)
-        return float(elapsed[2]) * _SECONDS[elapsed[1]], float(batch[1]) if batch else math.nan
-    if steps := _DEEPSPEED.search(line):
-        seconds = float(steps[2])
-        return seconds, float(round(seconds * float(steps[3])))
-    return None
+def _steps(rows: list[StepLine], timers: TimerLines) -> tuple[list[dict[str, float]], str]:
+    """The figures of each step by the first way that yields any, and what that way is."""
+    for way, rows_of in _WAYS:
+        if steps := rows_of(rows, timers):
+            return steps, way
+    return [], ""
 
 
-def _timings(line: str, name: str) -> list[tuple[str, str, float]]:
-    """Timer, rank (or ``min``, ``max``) and milliseconds of all timings in one line."""
-    if listed := _LINE_OF_TIMERS.search(line):
-        rank = _RANK_OF_LINE.search(line)
-        return [(n.strip(), rank[1] if rank else "", float(value)) for n, value in _ONE_TIMER.findall(listed[1])]
-    if pair := _RANGE.match(line):
-        return [(pair[1], "min", float(pair[2])), (pair[1], "max", float(pair[3]))]
-    if rank := _RANK.match(line):
-        return [(name, rank[1], float(rank[2]))] if name else []
-    if most := _MAXIMUM.match(line):
-        return [(most[1], "max", float(most[2]))]
+def _of_one_process(rows: list[StepLine], remarks: list[str]) -> list[StepLine]:
+    """Without the lines of processes that report the same steps as the one with most lines."""
+    count = Counter(row.label for row in rows if line_of.STEP in row.figures)
+    if len(count) < 2:
+        return rows
+    main = count.most_common(1)[0][0]
+    steps = {row.figures[line_of.STEP] for row in rows if row.label == main and line_of.STEP in row.figures}
+    same = Counter(row.label for row in rows if row.figures.get(line_of.STEP) in steps)
+    echoes = {label for label in count if label != main and same[label] > _SAME_STEPS * count[label]}
+    kept = [row for row in rows if row.label not in echoes]
+    if len(kept) < len(rows):
+        remarks.append(f"{len(rows) - len(kept)} lines of {len(echoes)} more processes report the same steps")
+    return kept
+
+
+def _said(rows: list[StepLine], timers: TimerLines) -> list[dict[str, float]]:  # noqa: ARG001 - one shape for all ways
+    """Lines that say how long their step took; figures of lines in between belong to the next of them."""
+    found: list[dict[str, float]] = []
+    numbered = any(line_of.STEP in row.figures and line_of.SECONDS in row.figures for row in rows)
+    pending: dict[str, float] = {}
+    for row in rows:
+        whole = line_of.SECONDS in row.figures and (line_of.STEP in row.figures or not numbered)
+        if whole:
+            found.append(pending | row.figures)
+            pending = {}
+        elif line_of.STEP not in row.figures:
+            pending |= {name: value for name, value in row.figures.items() if name != line_of.SECONDS}
+    return found
+
+
+def _timed(rows: list[StepLine], timers: TimerLines) -> list[dict[str, float]]:  # noqa: ARG001
+    if any(name == STEP_TIMER for name, _ in timers.timings):
+        return [{line_of.SECONDS: seconds} for seconds in timers.steps()]
     return []
 
 
-def _timers(timings: dict[tuple[str, str], list[float]]) -> Iterator[Timer]:
-    """The median of each rank's timings, then the least and the most over ranks."""
-    for name in dict.fromkeys(timer for timer, _ in timings):
-        medians = [float(np.median(seconds)) for (timer, _), seconds in timings.items() if timer == name]
-        yield Timer(name, min(medians), max(medians))
+def _parts(rows: list[StepLine], timers: TimerLines) -> list[dict[str, float]]:  # noqa: ARG001
+    return [{line_of.SECONDS: seconds} for seconds in timers.steps()]
 
 
-def _header(line: str) -> dict[str, tuple[int, float]] | None:
-    """Where each column of a table of steps is, and its factor to seconds or bytes; None for any other line."""
-    separator = max(",;\t", key=line.count)
-    names = [cell.strip().strip('"').lower() for cell in line.split(separator)]
-    found: dict[str, tuple[int, float]] = {}
-    for at, name in enumerate(names):
-        unit = re.split(r"[_ (]", name.rstrip(")"))[-1]
-        for ours, known in _COLUMNS.items():
-            if name in known:
-                found[ours] = (at, 1e9 if ours == "memory" else 1.0)
-        if unit in _SECONDS and "seconds" not in found:
-            found["seconds"] = (at, _SECONDS[unit])
-    settings = found.keys() & {"batch", "microbatches"}
-    return found if settings and found.keys() & {"seconds", "memory"} else None
+def _stamped(rows: list[StepLine], timers: TimerLines) -> list[dict[str, float]]:  # noqa: ARG001
+    """Differences of timestamps over differences of step numbers."""
+    return _differences(rows, lambda row: row.stamp, 0.0)
 
 
-def _table(header: dict[str, tuple[int, float]], text: Iterable[str], path: Path, remarks: list[str]) -> StepLog:
-    rows: list[list[float]] = []
-    names = ("seconds", "batch", "microbatches", "memory")
-    for number, line in enumerate(text, start=2):
-        if not line.strip():
+def _clocked(rows: list[StepLine], timers: TimerLines) -> list[dict[str, float]]:  # noqa: ARG001
+    """The same of a progress bar, whose clock has whole seconds."""
+    return _differences(rows, lambda row: row.elapsed, _CLEAR_SPAN) or _differences(rows, lambda row: row.elapsed, 1.0)
+
+
+def _differences(
+    rows: list[StepLine], clock: Callable[[StepLine], float | None], least: float
+) -> list[dict[str, float]]:
+    """A row for each stretch of steps over which a clock went on by ``least`` seconds or more."""
+    found = []
+    before: tuple[float, float] | None = None
+    for row in rows:
+        now, step = clock(row), row.figures.get(line_of.STEP)
+        if now is None or step is None:
             continue
-        cells = line.split(max(",;\t", key=line.count))
-        try:
-            rows.append([_cell(cells, *header[name]) if name in header else math.nan for name in names])
-        except (ValueError, IndexError):
-            remarks.append(f"{path}: line {number} was left out: {line[:60]!r} is no row of numbers")
-        if len(remarks) > _MOST_REMARKS or len(rows) > _MOST_ROWS:
-            raise InputError(Fault(str(path), "it is no table of step times", "give one row a setting"))
-    seconds, batch, microbatches, memory = np.array(rows, np.float64).reshape(-1, 4).T
-    return StepLog(str(path), seconds, batch, microbatches, memory, (), tuple(remarks))
+        if before is None or step < before[1] or now < before[0]:
+            before = now, step  # the first line, or a run that began again
+        elif step > before[1] and now - before[0] > least:
+            seconds = (now - before[0]) / (step - before[1])
+            found.append(row.figures | {line_of.SECONDS: seconds})
+            before = now, step
+    return found
 
 
-def _cell(cells: list[str], at: int, factor: float) -> float:
-    text = cells[at].strip().strip('"')
-    return float(text) * factor if text else math.nan
+def _whole_run(rows: list[StepLine], timers: TimerLines) -> list[dict[str, float]]:  # noqa: ARG001
+    steps = max((row.figures[line_of.STEP] for row in rows if line_of.STEP in row.figures), default=0.0)
+    for row in rows:
+        runtime, rate = row.figures.get(line_of.RUNTIME), row.figures.get(line_of.STEP_RATE)
+        if runtime and rate:
+            count = steps if steps and abs(steps / (runtime * rate) - 1) < 0.1 else runtime * rate
+            return [row.figures | {line_of.SECONDS: runtime / count, line_of.STEP: round(count)}]
+    return []
+
+
+_WAYS: tuple[tuple[str, Callable[[list[StepLine], TimerLines], list[dict[str, float]]]], ...] = (
+    ("", _said),
+    ("DeepSpeed's timer train_batch", _timed),
+    ("differences of its timestamps", _stamped),
+    ("sums of its timers fwd, bwd and step", _parts),
+    ("differences of its progress bar's clock, of 20 s or more", _clocked),
+    ("the time of the whole run over its steps", _whole_run),
+)
+
+
+def _columns(steps: list[dict[str, float]], path: Path) -> StepLog:
+    """The rows as columns; a batch that is not said follows from samples so far, or from samples a second."""
+
+    def column(name: str) -> NDArray[np.float64]:
+        return np.array([row.get(name, math.nan) for row in steps], np.float64)
+
+    step, seconds, samples = column(line_of.STEP), column(line_of.SECONDS), column(line_of.SAMPLES)
+    batch = column(line_of.BATCH)
+    if len(steps) > 1 and np.isnan(batch).all():
+        rows = np.diff(step)
+        each = np.diff(samples) / np.where(rows > 0, rows, np.nan)
+        batch[1:] = np.where(each > 0, each, np.nan)
+        if samples[0] % batch[1] == 0:
+            batch[0] = batch[1]
+    if np.isnan(batch).all():
+        batch = np.rint(seconds * column(line_of.SAMPLE_RATE))
+    return StepLog(
+        str(path),
+        seconds,
+        batch,
+        column(line_of.MICROBATCHES),
+        column(line_of.MEMORY),
+        step,
+        tflops=column(line_of.TFLOPS),
+        mfu=column(line_of.MFU),
+        tokens_per_second=column(line_of.TOKENS),
+        tokens_per_gpu=column(line_of.TOKENS_PER_GPU),
+    )

@@ -9,7 +9,7 @@ from pathlib import Path
 from ..config.config import Config
 from ..core.errors import Fault, InputError
 from ..core.observation import Observation
-from ..diagnosis.fit_result import Fit
+from ..diagnosis.fit import Fit
 from ..readers.places import place
 from ..readers.source import Ask, is_log, read
 from .launched_job import LAUNCHERS, jobs_of_file

@@ -1,0 +1,194 @@
+"""Lines of training logs by their grammar: launcher's label, timestamp, and the figures of a step under our names.
+
+Frameworks word a step differently but build it alike, so what is read is the construction, not a list of frameworks:
+
+    [1,0]<stdout>: 2025-06-16 16:24:24,135 - root - INFO - step:  3  loss:  8.0871  tps: 14,006  mfu: 13.99%
+    `---label---'  `------stamp----------'                 `step'                   `key: value` pairs
+
+A label is what launchers put before each line of a process: groups in brackets, words that end in a colon or a bar. It
+tells ranks apart that print the same. A pair is a number after ``:`` or ``=``; its key reaches back to the last bar,
+comma, bracket, quote, dash or double space.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from datetime import datetime
+from functools import lru_cache
+
+_ANSI = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]")
+_STAMP = re.compile(
+    r"(?P<date>\d{4}-\d\d-\d\d|\d{4}/\d\d/\d\d|\d\d/\d\d/\d{4}|(?<!\d)\d{8})[ T_]"
+    r"(?P<time>\d\d:\d\d:\d\d)(?P<part>[.,]\d+)?"
+)
+_NUMBER = r"[-+]?(?:\d{1,3}(?:,\d{3})+(?!\d)|\d+)?\.?\d*(?:[eE][-+]?\d+)?"
+_PAIR = re.compile(rf"""[:=]\s*['"]?((?=[-+.]?\d){_NUMBER})([A-Za-z%][A-Za-z_/%]*)?""")
+_BEFORE_KEY = re.compile(r""".*(?:[|,;{}\[\]<>'"]|\)\s|\s\s|\s-\s|:\s)""", re.DOTALL)
+_LABEL = re.compile(r"\s*(?:(?:\[[^\]]*\](?:<std\w+>)?:?|\([^)]*\):?|[\w.-]+\s?\||[\w.-]+:(?=\s))\s*)*")
+_COUNTED = re.compile(r"\b(?:iteration|iter|step)s?\b[\s:=]*(?P<step>\d+)\s*/\s*\d+", re.IGNORECASE)
+# tqdm's bar, which NeMo, Lightning and Hugging Face's Trainer show: 3/100 [01:20<43:12, ..
+_BAR = re.compile(r"(?P<step>\d+)/\d+ \[(?P<elapsed>(?:\d+:)?\d+:\d\d)<")
+_SPELLED = re.compile(r"elapsed_time['\"]?: ['\"](?:(\d+)d )?(?:(\d+)h )?(?:(\d+)m )?(\d+)s")
+_LINE_OF_INTEREST = re.compile(r"iter|step|\d\]? ?\[|seconds|elapsed", re.IGNORECASE)
+_UNIT_OF_KEY = re.compile(r"\s*\((ms|s|sec|seconds)\)$|\s+(?:in )?(ms|s)$")
+
+# Our name of each figure, by the words that frameworks have for it (lower case, blanks for _ and -).
+STEP, SECONDS, BATCH, SAMPLES, MICROBATCHES = "step", "seconds", "batch", "samples", "microbatches"
+TFLOPS, MFU, MEMORY, TOKENS, TOKENS_PER_GPU = "tflops", "mfu", "memory", "tokens", "tokens_per_gpu"
+SAMPLE_RATE, STEP_RATE, RUNTIME = "sample_rate", "step_rate", "runtime"
+_WORDS = {
+    STEP: "iteration;iter;step;steps;global step;global step/max steps;completed step;train step;batch idx",
+    SECONDS: (
+        "elapsed time per iteration;elapsed time per step;iter time;iteration time;step time;time per iteration;"
+        "time per step;train step timing;train iteration time;timing s/step;seconds;sec/step;s/step;time/step;"
+        "train step time"
+    ),
+    BATCH: "global batch size;gbs;train batch size",
+    SAMPLES: "consumed samples;consumed train samples",
+    MICROBATCHES: "num microbatches;number of microbatches;micro num",
+    TFLOPS: (
+        "throughput per gpu (tflop/s/gpu);compute per gpu (tflop/s/gpu);model tflops per gpu;tflops;tflops per gpu;"
+        "tflop/s/device;tflop/s/gpu;gpu utilization;approx flops per gpu;tflops/gpu"
+    ),
+    MFU: "mfu;model flops utilization",
+    MEMORY: "memory;maxmemallocated;mem max allocated gigabytes;max allocated;peak mem;peak memory;hip mem usage",
+    TOKENS: "tokens per sec;tokens per second;tokens/s;tokens/sec;throughput (tokens/sec)",
+    TOKENS_PER_GPU: (
+        "tokens per sec per gpu;tokens per gpu (tokens/s/gpu);tokens/s/gpu;tokens/sec/gpu;tps;tokens/s/device;"
+        "tgs (tokens/gpu/second);tgs;tokens/s/gpu inst/harmonic mean;tokens per gpu per second;tok/s/gpu;"
+        "perf/throughput"
+    ),
+    SAMPLE_RATE: "samples/sec;samples per second;currsamplespersec;samples/s",
+    STEP_RATE: "train steps per second;steps per second;train speed(iter/s);it/s;iterations per second",
+    RUNTIME: "train runtime",
+}
+_FIGURE = {word: figure for figure, words in _WORDS.items() for word in words.split(";")}
+_LONGEST_KEY = 100  # characters
+_OF_SOMETHING_ELSE = {"eval", "val", "valid", "validation", "test", "avg", "average", "mean", "running", "min", "max"}
+_FACTOR = {
+    "ms": 1e-3, "s": 1.0, "sec": 1.0, "seconds": 1.0, "%": 0.01, "K": 1e3, "M": 1e6, "B": 1e9, "G": 1e9, "T": 1e12,
+    "GB": 1e9, "GiB": 2**30, "MB": 1e6, "MiB": 2**20,
+}  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True)
+class StepLine:
+    """One line that reports a step.
+
+    Args:
+        label: what stands before it, without stamps: lines of different ranks differ in it.
+        stamp: when it was written, seconds since an arbitrary moment; None if it does not say.
+        elapsed: since the run began, whole seconds, as a progress bar has it; None if it does not say.
+        figures: by our names, in seconds, bytes and shares.
+    """
+
+    label: str
+    stamp: float | None
+    elapsed: float | None
+    figures: dict[str, float]
+
+
+def plain(lines: Iterable[str]) -> Iterator[str]:
+    """Lines without colours, and one for each state of a progress bar that went back to the start of its line."""
+    for line in lines:
+        for part in line.split("\r") if "\r" in line else (line,):
+            yield _ANSI.sub("", part) if "\x1b" in part else part
+
+
+def step_line(line: str) -> StepLine | None:
+    """What a line says of a step; None if it says nothing."""
+    if not _LINE_OF_INTEREST.search(line):
+        return None
+    stamp = _STAMP.search(line)
+    if stamp is not None:
+        line = line[: stamp.start()] + line[stamp.end() :]
+    label = _LABEL.match(line)
+    told = label.end() if label is not None else 0
+    figures = _figures(line, label[0] if label is not None else "")
+    elapsed = _spelled(line) if "elapsed_time" in line else None
+    if (bar := _BAR.search(line, told)) is not None:
+        figures.setdefault(STEP, float(bar["step"]))
+        elapsed = _clock(bar["elapsed"])
+    if not figures:
+        return None
+    return StepLine(" ".join(line[:told].split()), _moment(stamp), elapsed, figures)
+
+
+def _figures(line: str, label: str) -> dict[str, float]:
+    """Every figure of a line whose key we know, by our names; of several with one name the first."""
+    figures: dict[str, float] = {}
+    if (counted := _COUNTED.search(line)) is not None:
+        figures[STEP] = float(counted["step"])
+    since = len(label.rstrip()) - len(label.split()[-1]) if label.strip() else 0  # its last word may be the first key
+    for pair in _PAIR.finditer(line, since):
+        figure = _figure(line[since : pair.start()])
+        since = pair.end()
+        if figure is not None and figure[0] not in figures:
+            value = float(pair[1].replace(",", ""))
+            figures[figure[0]] = value * figure[1] * _FACTOR.get(pair[2] or "", 1.0)
+    return figures
+
+
+@lru_cache(maxsize=4096)
+def _figure(before: str) -> tuple[str, float] | None:
+    """Our name of the key that ends a text, and the factor that its own unit asks for."""
+    key = _BEFORE_KEY.sub("", before[-_LONGEST_KEY:].rstrip(" \t'\""))
+    parts = key.replace("_", " ").replace("-", " ").split()
+    words = " ".join(parts).lower().lstrip("/:")
+    factor = 1.0
+    if words not in _FIGURE and (unit := _UNIT_OF_KEY.search(words)) is not None:
+        words = words[: unit.start()].strip()
+        factor = _FACTOR[unit[1] or unit[2]]
+    name = _FIGURE.get(words) or _after_a_prefix(words.split(" "), parts)
+    if name == MEMORY and words.endswith("gigabytes"):
+        factor = 1e9
+    elif name == MEMORY and words == "max allocated":
+        factor = 2**20  # Megatron-LM: memory (MB) | allocated: .. | max allocated: ..
+    return (name, factor) if name is not None else None
+
+
+def _after_a_prefix(words: list[str], as_written: list[str]) -> str | None:
+    """Our name of words that end in a key, as a launcher's label that we do not know leaves them.
+
+    A key of one word counts only after what is no word (``F``, ``mx/0``, ``INFO``): ``max steps`` is something else.
+    """
+    for first in range(1, len(words)):
+        before = as_written[first - 1]
+        if words[first - 1] in _OF_SOMETHING_ELSE:
+            return None
+        if first == len(words) - 1 and before.isalpha() and len(before) > 2 and not before.isupper():
+            return None
+        if (name := _FIGURE.get(" ".join(words[first:]))) is not None:
+            return name
+    return None
+
+
+def _moment(stamp: re.Match[str] | None) -> float | None:
+    if stamp is None:
+        return None
+    date, time, part = stamp["date"], stamp["time"], stamp["part"]
+    form = "%m/%d/%Y" if date[2:3] == "/" else "%Y/%m/%d" if "/" in date else "%Y-%m-%d" if "-" in date else "%Y%m%d"
+    try:
+        moment = datetime.strptime(f"{date} {time}", f"{form} %H:%M:%S")
+    except ValueError:
+        return None
+    return (moment - datetime(2000, 1, 1)).total_seconds() + float("0." + part[1:] if part else 0)
+
+
+def _clock(text: str) -> float:
+    """Seconds of tqdm's 1:02:03 or 02:03."""
+    seconds = 0.0
+    for part in text.split(":"):
+        seconds = 60 * seconds + float(part)
+    return seconds
+
+
+def _spelled(line: str) -> float | None:
+    """Seconds of ms-swift's '1h 2m 3s'."""
+    found = _SPELLED.search(line)
+    if found is None:
+        return None
+    days, hours, minutes, seconds = (float(part or 0) for part in found.groups())
+    return ((24 * days + hours) * 60 + minutes) * 60 + seconds
