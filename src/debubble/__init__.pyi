@@ -26,6 +26,10 @@ from .core.observation import Observation as Observation
 from .core.observation import Window as Window
 from .core.op import Kind as Kind
 from .core.op import Op as Op
+from .core.order_check import Circle as Circle
+from .core.order_check import OrderCheck as OrderCheck
+from .core.order_check import OrderFault as OrderFault
+from .core.order_check import Wait as Wait
 from .core.program import Program as Program
 from .core.program import Sends as Sends
 from .core.rank_time import RankTime as RankTime
@@ -70,6 +74,13 @@ from .diagnosis.phases import Phase as Phase
 from .diagnosis.phases import Restart as Restart
 from .diagnosis.simulated import Show as Show
 from .diagnosis.sliders import Sliders as Sliders
+from .planning.check_result import ConfigurationCheck as ConfigurationCheck
+from .planning.check_result import ConfigurationFault as ConfigurationFault
+from .planning.check_result import Judgement as Judgement
+from .planning.check_result import LayoutString as LayoutString
+from .planning.check_result import NearestLegal as NearestLegal
+from .planning.check_result import OpenKey as OpenKey
+from .planning.check_result import SeveralChecks as SeveralChecks
 from .planning.factor_values import FactorValue as FactorValue
 from .planning.layer_profile import LayerProfile as LayerProfile
 from .planning.layer_profile import PassTimes as PassTimes
@@ -82,6 +93,7 @@ from .schedules.catalog import build as build
 from .schedules.listing import Catalog as Catalog
 from .schedules.listing import CatalogRow as CatalogRow
 from .schedules.listing import catalog as catalog
+from .verbs.check import check as check
 from .verbs.diagnose import diagnose as diagnose
 from .verbs.fit import fit as fit
 from .verbs.profile import profile as profile

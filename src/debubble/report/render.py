@@ -16,12 +16,15 @@ from .text import text as lines
 REPORTS = {
     "Catalog": "catalog",
     "Comparison": "why",
+    "ConfigurationCheck": "configuration_check",
     "Diagnosis": "diagnose",
     "Executed": "executed",
     "Fit": "fit",
     "LayerProfile": "layer_profile",
+    "OrderCheck": "order_check",
     "PartOfRun": "part_of_run",
     "Series": "why_series",
+    "SeveralChecks": "several_checks",
     "Show": "show",
     "Validation": "validate",
 }

@@ -218,11 +218,15 @@ class Sentences:
         title: above them, or empty.
         lines: a sentence each.
         plain: whether they stand without a dash before each.
+        margin: columns before each of these in a terminal.
+        whole: whether each stays on one line, however narrow the terminal, so that it can be searched for.
     """
 
     title: str
     lines: Sequence[str]
     plain: bool = False
+    margin: int = 2
+    whole: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -38,7 +38,7 @@ def report(shown: Show, *, detail: bool = False) -> Report:
         Ranks("", shown.per_rank, shown.makespan_ms),
     ]
     if not detail:
-        return Report(shown.title, (), [*sections, Sentences("", list(_hints(shown)), plain=True)])
+        return Report(shown.title, (), [*sections, Sentences("", list(_hints(shown)), plain=True, margin=1)])
     causes = shown.causes
     again = Paste("The command that shows this", show_command(shown.order, shown.rates))
     sections += [causes_section(causes, shown.makespan_ms), again, launch(shown.order)]

@@ -52,9 +52,11 @@ def wrapped(line: str, width: int, first: str = "", rest: str = MARGIN) -> list[
 
 
 def _close(before: Section | None, section: Section) -> bool:
-    """Whether no empty line parts two sections: a picture that the title names, and figures of a picture."""
+    """Whether no empty line parts two sections: what the title is about, figures of a picture, further sentences."""
     if isinstance(section, Picture):
         return before is None and not section.title
+    if isinstance(section, Sentences) and section.plain and not section.title:
+        return before is None or isinstance(before, Sentences)
     return isinstance(section, Figures) and isinstance(before, Picture)
 
 
@@ -88,8 +90,11 @@ def _listed(lines: Sequence[str], width: int) -> list[str]:
 
 def _sentences(section: Sentences, width: int) -> str:
     title = wrapped(section.title, width) if section.title else []
+    if section.whole:
+        return "\n".join([*title, *(f"{MARGIN}{line}" for line in section.lines)])
     if section.plain:
-        return "\n".join([*title, *(part for line in section.lines for part in wrapped(line, width, " ", "   "))])
+        first, rest = " " * section.margin, " " * (section.margin + 2)
+        return "\n".join([*title, *(part for line in section.lines for part in wrapped(line, width, first, rest))])
     return "\n".join([*title, *_listed(section.lines, width)])
 
 

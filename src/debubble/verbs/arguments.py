@@ -138,6 +138,21 @@ def steps(text: str, name: str = "steps") -> tuple[int, int]:
     return int(first), int(last)
 
 
+def placement(value: str | Sequence[int], name: str = "placement") -> str | tuple[int, ...]:
+    """``loop``, ``v``, or the rank of each stage.
+
+    Raises:
+        InputError: anything else.
+    """
+    if not isinstance(value, str):
+        return tuple(value)
+    if value in ("loop", "v"):
+        return value
+    if all(part.strip().isdecimal() for part in value.split(",")):
+        return tuple(map(int, value.split(",")))
+    raise InputError(Fault(f"{name} = {value}", "it says where stages live", "give loop, v, or ranks as in 0,1,2,3"))
+
+
 def together(*makers: Callable[[], Any]) -> list[Any]:
     """Call all makers, and raise the faults of all that fail as one error.
 

@@ -1,0 +1,233 @@
+"""An order held against the laws, against deadlock, and against what somebody claims of it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import ClassVar
+
+from .bounds import lower_bound
+from .costs import Rates, costs_of
+from .errors import Deadlock, Violation
+from .exchange import Exchange
+from .legality import verify
+from .lower import lower
+from .op import Kind
+from .program import Sends
+from .results import HIDDEN, Result
+from .schedule import Schedule, loop_placement, v_placement
+from .simulate import simulate
+
+MILLISECOND = 1e6  # nanoseconds
+MOST_LISTED = 8  # micro-batches whose sizes are listed one by one, and divisors that are offered
+
+
+@dataclass(frozen=True, slots=True)
+class OrderFault:
+    """One fault.
+
+    Args:
+        key: where, or which claim.
+        value: the op or value that is there; empty if it is missing.
+        rule: what it breaks.
+        remedy: what to do about it, or empty.
+    """
+
+    key: str
+    value: str
+    rule: str
+    remedy: str
+
+    def __str__(self) -> str:
+        said = [part for part in (self.key, self.value) if part and part not in self.rule]
+        return ": ".join([*said, self.rule]) + (f"; {self.remedy}" if self.remedy else "")
+
+
+@dataclass(frozen=True, slots=True)
+class Wait:
+    """A rank that waits for ever: at which position, and for what."""
+
+    rank: int
+    position: int
+    sentence: str
+
+
+@dataclass(frozen=True, slots=True)
+class Circle:
+    """Ops that wait for each other."""
+
+    cycle: tuple[str, ...]
+    waits: tuple[Wait, ...]
+
+
+@dataclass(frozen=True, slots=True, eq=False, repr=False, kw_only=True)
+class OrderCheck(Result):
+    """An order that was checked.
+
+    Args:
+        legal: whether nothing is wrong with it, or with what was claimed.
+        faults: all that is wrong.
+        warnings: what is legal but poor.
+        schedule: its name.
+        ranks: positions in the pipeline.
+        stages: of the model.
+        microbatches: per step.
+        placement: the stages of each rank.
+        deadlocks: for each way of sending that was tried, who waits for whom; None if nobody does for ever.
+        states_transfers: whether the file says where its sends and receives are.
+    """
+
+    schema: ClassVar[str] = "check-order/1"
+
+    legal: bool
+    faults: tuple[OrderFault, ...]
+    warnings: tuple[str, ...]
+    schedule: str
+    ranks: int
+    stages: int
+    microbatches: int
+    placement: tuple[tuple[int, ...], ...]
+    deadlocks: Mapping[str, Circle | None]
+    states_transfers: bool
+    ways: tuple[str, ...] = field(metadata=HIDDEN)
+    waits: tuple[str, ...] = field(metadata=HIDDEN)
+
+    @property
+    def status(self) -> int:
+        """Exit status: 1 if anything is wrong."""
+        return 0 if self.legal else 1
+
+
+@dataclass(frozen=True, slots=True)
+class Claims:
+    """What a user believes of an order.
+
+    Args:
+        makespan: nanoseconds.
+        placement: ``loop``, ``v``, or the rank of each stage.
+        batch: samples that are cut into micro-batches.
+    """
+
+    makespan: float | None = None
+    placement: str | tuple[int, ...] | None = None
+    batch: int | None = None
+
+
+def check_order(
+    order: Schedule, placed: Exchange | None, ways: Sequence[Sends], claims: Claims, rates: Rates
+) -> OrderCheck:
+    """Hold an order against the laws, against deadlock under each way of sending, and against claims.
+
+    Args:
+        order: what to check.
+        placed: where its sends and receives are, if somebody wrote that down.
+        ways: of sending, to try.
+        claims: what a user believes of it.
+        rates: at which a claimed makespan is judged.
+    """
+    verdict = verify(order, placed, tuple(ways))
+    faults = [_broken(order, placed, violation) for violation in verdict.broken]
+    faults += [_stuck(way, circle) for way, circle in verdict.stuck]
+    faults += _claimed(order, claims)
+    if verdict.legal and claims.makespan is not None:
+        faults += _too_short(order, rates, claims.makespan)
+    stuck = {way.value: _circle(circle) for way, circle in verdict.stuck}
+    return OrderCheck(
+        legal=not faults,
+        faults=tuple(faults),
+        warnings=tuple(_warnings(order)) if verdict.legal else (),
+        schedule=order.name,
+        ranks=order.ranks,
+        stages=order.stages,
+        microbatches=order.microbatches,
+        placement=_stages_by_rank(order),
+        deadlocks={} if verdict.broken else {way.value: stuck.get(way.value) for way in ways},
+        states_transfers=placed is not None,
+        ways=tuple(way.value for way in ways),
+        waits=tuple(str(violation) for _, circle in verdict.stuck[:1] for violation in circle.violations),
+    )
+
+
+def _broken(order: Schedule, placed: Exchange | None, violation: Violation) -> OrderFault:
+    """A broken law: the cell that breaks it, or nothing if a cell is missing."""
+    value = ""
+    if violation.position >= 0:
+        offsets = order.offsets if placed is None else placed.offsets
+        row = int(offsets[violation.rank]) + violation.position
+        op = row if placed is None else int(placed.op[row])
+        value = order.op(op).text(order.slices)
+    return OrderFault(violation.place, value, violation.sentence, violation.remedy)
+
+
+def _stuck(way: Sends, circle: Deadlock) -> OrderFault:
+    remedy = "reorder the ops of one rank of the circle"
+    if any(text[:2] in ("S ", "R ") for text in circle.cycle):
+        remedy = "let one of them receive first, or leave SEND and RECV cells out: they are placed where none can block"
+    rule = "deadlock: each waits for the next for ever"
+    return OrderFault(f"sends = {way.value}", " -> ".join(circle.cycle), rule, remedy)
+
+
+def _circle(circle: Deadlock) -> Circle:
+    cycle = tuple(text.split(" (")[0] for text in circle.cycle)
+    return Circle(cycle, tuple(Wait(v.rank, v.position, v.sentence) for v in circle.violations))
+
+
+def _claimed(order: Schedule, claims: Claims) -> Iterator[OrderFault]:
+    """Claims that need no clock."""
+    if claims.placement is not None and not _fits(order, claims.placement):
+        text = claims.placement if isinstance(claims.placement, str) else ",".join(map(str, claims.placement))
+        held = enumerate(_stages_by_rank(order))
+        needed = ", ".join(f"rank {rank}: {' and '.join(map(str, stages))}" for rank, stages in held)
+        rule = f"{order.name} runs its stages elsewhere, so ranks would wait for each other for ever"
+        yield OrderFault("placement", text, rule, f"place stages as it needs them: {needed}")
+    if claims.batch is not None and claims.batch % order.microbatches:
+        yield _indivisible(claims.batch, order.microbatches)
+
+
+def _indivisible(batch: int, microbatches: int) -> OrderFault:
+    least, larger = divmod(batch, microbatches)
+    cut = [f"{larger} of {least + 1}", f"{microbatches - larger} of {least}"]
+    if microbatches <= MOST_LISTED:
+        cut = [str(least + (n < larger)) for n in range(microbatches)]
+    legal = [n for n in range(1, batch + 1) if batch % n == 0]
+    near = sorted(sorted(legal, key=lambda n: abs(n - microbatches))[:MOST_LISTED])
+    rule = f"a batch of {batch} falls into micro-batches of {', '.join(cut)} samples; ranks that expect one size hang"
+    remedy = f"give a divisor of {batch}: {', '.join(map(str, near))}"
+    return OrderFault("microbatches", str(microbatches), rule, remedy)
+
+
+def _fits(order: Schedule, placement: str | tuple[int, ...]) -> bool:
+    if placement == "v":
+        wanted = v_placement(order.ranks)[0].tolist()
+    elif placement == "loop":
+        wanted = loop_placement(order.ranks, -(-order.stages // order.ranks))[0].tolist()
+    else:
+        wanted = list(placement)
+    return bool(order.placement[0].tolist() == wanted)
+
+
+def _stages_by_rank(order: Schedule) -> tuple[tuple[int, ...], ...]:
+    return tuple(
+        tuple(sorted({int(stage) for copy in order.placement for stage in (copy == rank).nonzero()[0]}))
+        for rank in range(order.ranks)
+    )
+
+
+def _too_short(order: Schedule, rates: Rates, claimed: float) -> Iterator[OrderFault]:
+    """A claim that no run of this order can keep."""
+    costs = costs_of(rates, order)
+    least, bound = simulate(lower(order), costs).makespan, lower_bound(order, costs)
+    if round(claimed) >= least:
+        return
+    rule = f"{order.name} takes {least / MILLISECOND:g}ms with these durations"
+    rule += f", and no order of the same ops less than {bound / MILLISECOND:g}ms"
+    yield OrderFault("makespan", f"{claimed / MILLISECOND:g}ms", rule, "the claim is impossible: correct it")
+
+
+def _warnings(order: Schedule) -> Iterator[str]:
+    if order.microbatches < order.ranks:
+        yield f"m < p: {order.microbatches} micro-batches cannot keep {order.ranks} ranks busy"
+    last = order.unit[(order.kind == Kind.F) & (order.stage == order.stages - 1)]
+    if order.placement.shape[0] == 1 and (last[1:] < last[:-1]).any():
+        rule = "PyTorch's runtime takes losses in order of execution, so its gradients would be wrong without an error"
+        yield f"the last stage runs forwards out of order: {rule}; debubble run keeps losses by micro-batch"

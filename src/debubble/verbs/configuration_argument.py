@@ -1,0 +1,153 @@
+"""The configuration that a command line means: files, layout strings, flags of a framework or plain ones."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+
+from ..config.config import Config
+from ..core.errors import Fault, InputError, nearest
+from ..estimate.read_model import read_model
+from ..frameworks.catalog import blocks_of, framework_of, recognised, unknown_keys
+from ..frameworks.files import SUFFIXES, Block, pairs_of
+from ..frameworks.framework import Framework
+from ..frameworks.keys import Said, fields_known, read_config
+from ..frameworks.layout_string import looks_like_layout
+
+Blocks = Mapping[str, tuple[Block, ...]]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Asked:
+    """What was said of a configuration.
+
+    Args:
+        places: files and layout strings.
+        words: flags that are no options of ours, with their values.
+        framework: whose rules; None to be recognised.
+        model: name or config.json from which layers and heads are taken.
+        sizes: options that schedules have too, by their field.
+    """
+
+    places: tuple[str, ...]
+    words: tuple[str, ...]
+    framework: str | None
+    model: str | None
+    sizes: Mapping[str, int]
+
+
+def parted(words: Sequence[str]) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    """Files, layout strings and schedule names on one side, flags and overrides with their values on the other."""
+    places: list[str] = []
+    rest: list[str] = []
+    first = True  # words in front of the first flag are places
+    for n, word in enumerate(words):
+        value = n > 0 and words[n - 1].startswith("--")
+        place = looks_like_layout(word) or Path(word).is_file() or Path(word.rsplit(":", 1)[0]).is_file()
+        first = first and not word.startswith(("-", "+", "~"))
+        override = "=" in word and not place
+        if not word.startswith("-") and not override and (first or (place and not value)):
+            places.append(word)
+        else:
+            rest.append(word)
+    return tuple(places), tuple(rest)
+
+
+def is_configuration(place: str) -> bool:
+    """Whether a name can only be a configuration: a layout string, or a file that is no order."""
+    path = Path(place)
+    part = not path.exists() and Path(place.rsplit(":", 1)[0]).is_file()
+    return looks_like_layout(place) or path.suffix.lower() in SUFFIXES or part
+
+
+def configurations(asked: Asked) -> list[Config]:
+    """Every configuration that is meant: one, or each of a file that holds several.
+
+    Raises:
+        InputError: a file that cannot be read, values that are not what their key takes, or nothing to check.
+    """
+    framework = framework_of(asked.framework) if asked.framework else None
+    read = {place: _blocks(place, framework) for place in asked.places}
+    _refuse_a_mixture(asked, read)
+    said = tuple(pairs_of(asked.words, "command line"))
+    given = (*_of_sizes(asked), *_of_model(asked.model))
+    _refuse_nothing(asked, (*given, *said, *(pair for blocks in read.values() for one in blocks for pair in one.pairs)))
+    several = next((blocks for blocks in read.values() if len(blocks) > 1), (Block("", ()),))
+    alone = [pair for blocks in read.values() if len(blocks) == 1 for pair in blocks[0].pairs]
+    where = asked.places[0] if asked.places else "configuration"
+    found = []
+    for block in several:
+        pairs = (*given, *alone, *block.pairs, *said)
+        whose = framework or recognised(pairs, where)
+        if asked.places and not fields_known(whose, (*alone, *block.pairs)):
+            raise unknown_keys(where, whose)
+        config = read_config(whose, pairs, block.name or where)
+        if config.layout is not None and config.pipeline is None:
+            rule = "a layout does not say over how many ranks it lies"
+            raise InputError(Fault("pipeline", rule, "give it as in --pipeline 8"))
+        found.append(config)
+    return found
+
+
+def refuse_strangers(words: Sequence[str], known: Sequence[str]) -> None:
+    """For a schedule: options that ``check`` does not have.
+
+    Raises:
+        InputError: the first of them, with the nearest that exists.
+    """
+    for word in words:
+        if word.startswith("-"):
+            raise nearest(word.partition("=")[0], known, "option")
+    if words:
+        raise InputError(Fault(words[0], "check takes one schedule at a time", "leave it out"))
+
+
+def _refuse_a_mixture(asked: Asked, read: Blocks) -> None:
+    """Files of one framework are one configuration; those of two are not."""
+    whose = {}
+    for place, blocks in read.items():
+        with suppress(InputError):  # nobody's in particular
+            whose[place] = recognised(blocks[0].pairs, place).title
+    if asked.framework is None and len(set(whose.values())) > 1:
+        named = ", ".join(f"{place} is {title}'s" for place, title in whose.items())
+        raise InputError(Fault(named, "they are not one configuration", "check one at a time, or give --framework"))
+
+
+def _refuse_nothing(asked: Asked, pairs: Sequence[Said]) -> None:
+    if pairs:
+        return
+    if asked.places:
+        rule = "no flag and no key was found in it"
+        raise InputError(Fault(asked.places[0], rule, "give the configuration itself"))
+    remedy = "give a file, flags as in --layers 64 --pipeline 8, or a layout"
+    raise InputError(Fault("configuration", "there is nothing to check", remedy))
+
+
+def _blocks(place: str, framework: Framework | None) -> tuple[Block, ...]:
+    if looks_like_layout(place):
+        return (Block("", (Said("layout", place, "command line"),)),)
+    return blocks_of(Path(place), framework)
+
+
+def _of_sizes(asked: Asked) -> tuple[Said, ...]:
+    """Options that schedules have too, in the same words."""
+    if "slices" in asked.sizes:
+        rule = "no framework cuts sequences for a pipeline"
+        raise InputError(Fault(f"slices = {asked.sizes['slices']}", rule, "leave it out"))
+    return tuple(Said(name, value, f"--{name}") for name, value in asked.sizes.items())
+
+
+def _of_model(name: str | None) -> tuple[Said, ...]:
+    """Layers and widths of a model, as its user would say them."""
+    if name is None:
+        return ()
+    model = read_model(name)
+    names = ("layers", "heads", "kv_heads", "hidden", "ffn", "vocab")
+    sizes: dict[str, int] = {name: getattr(model, name) for name in names}
+    if model.experts:
+        sizes["experts"] = model.experts.count
+    if model.next_heads:
+        sizes["next_layers"] = model.next_heads
+    return tuple(Said(name, value, "--model") for name, value in sizes.items())
