@@ -26,7 +26,7 @@ RESULTS = {
     "why of recordings": lambda: debubble.why(FOUR, EIGHT),
     "why of three": lambda: debubble.why(JOBS / "four.toml", EIGHT, FOUR),
     "check of a schedule": lambda: debubble.check("1f1b", ranks=8, microbatches=4, makespan="10ms", local_batch=34),
-    "check of a configuration": lambda: debubble.check(*"--layers 64 --pipeline 7".split(), framework="megatron"),
+    "check of a configuration": lambda: debubble.check(*["--layers", "64", "--pipeline", "7"], framework="megatron"),
     "check of a layout": lambda: debubble.check("Et*4|(tttt|)*14tmL", "--pipeline", "16", framework="megatron"),
     "show without work": lambda: debubble.show("gpipe", ranks=2, microbatches=2, forward=0, backward=0),
 }
