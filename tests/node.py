@@ -16,7 +16,7 @@ def ask(script: str, questions: list) -> list:
     if shutil.which("node") is None:
         pytest.skip("node is not installed")
     program = f"""
-        const names = ["simulate", "run", "export", "whatif"];
+        const names = ["simulate", "run", "export", "slide", "whatif"];
         for (const name of names) Object.assign(globalThis, require("{PAGE}/" + name));
         const answer = async q => {{ {script} }};
         const text = require("fs").readFileSync(0, "utf8");

@@ -11,12 +11,14 @@ from ..core.errors import DebubbleError
 from ..core.memory import peak_activations
 from ..core.units import percent
 from ..diagnosis.causes import causes
+from ..diagnosis.sliders import simulated_sliders
 from ..drawing.html import Page
 from ..drawing.tables import duration
 from ..frameworks.catalog import FRAMEWORKS
 from ..planning.judge import simulated
 from ..planning.verdict import scaled
-from .page_parts import Tile, bubble_tile, promise_tile, run_of, tile, what_if
+from ..report.html import page_sliders
+from .page_parts import Tile, bubble_tile, promise_tile, run_of, tile
 from .page_take import Item, launch_item, take
 from .plan_text import MILLISECOND, PARTS, Planned, ranked, ruled_out, scaling
 
@@ -68,7 +70,7 @@ def page_of_plan(asked: Planned, document: dict[str, Any], drawn: tuple[Timeline
         runs=[run_of("Layout 1, its pipeline (durations estimated)", timeline, spent, peak_activations(schedule))],
         causes=[_parts(plan)],
         sections=[_memory(asked, plan), *_scaling(asked), _layouts(asked), _ruled_out(asked)],
-        what_if=what_if(timeline, costs, fits),
+        sliders=page_sliders(simulated_sliders(timeline, costs, fits)),
         take=[*(list(_emitted(asked, plan)) or [launch_item(schedule)]), *take(schedule, document)[1:]],
     )
 

@@ -10,7 +10,7 @@ import msgspec
 
 from ..core.costs import Rates
 from ..core.schedule import Schedule
-from ..drawing.html import MOST_SIMULATED
+from ..drawing.html import MOST_MADE
 
 Item = dict[str, Any]
 
@@ -36,7 +36,7 @@ def take(schedule: Schedule, document: dict[str, Any], *, run: int = 0) -> list[
         document: of the verb.
         run: number of the run on the page.
     """
-    files = list(_files(schedule, run)) if len(schedule) <= MOST_SIMULATED else []
+    files = list(_files(schedule, run)) if len(schedule) <= MOST_MADE else []
     return [launch_item(schedule), *files, document_item(document)]
 
 

@@ -13,7 +13,7 @@ from .evidence.slowness import heavy_stage, slow_ranks, work_of
 from .findings import Case, findings
 from .recognise import Recognised, recognise
 from .remedies import Launcher, Remedies, measured_remedies
-from .replay import WhatIf, replay_of
+from .replay import Replay, WhatIf, replay_of
 from .windows import Summary, median_window, summarise
 
 __all__ = ["REMEDIES", "Examined", "diagnose"]
@@ -33,6 +33,7 @@ class Examined:
         findings: in plain words, the dearest first.
         remedies: changes and what they would bring; none if the replay cannot be trusted.
         replicas: side by side.
+        replay: of the median window, on which changes are tried.
     """
 
     run: Observation
@@ -42,6 +43,7 @@ class Examined:
     findings: tuple[Finding, ...]
     remedies: Remedies
     replicas: tuple[Replica, ...]
+    replay: Replay
 
     @property
     def what_ifs(self) -> tuple[WhatIf, ...]:
@@ -86,7 +88,7 @@ def diagnose(run: Observation, asked: str | None = None, launcher: Launcher | No
     slow = slow_ranks(work)
     helpful, cured = measured_remedies(run, summary, replay, slow, launcher)
     case = Case(run, summary, found, replay, order, asked or schedule.name, cured, heavy_stage(work, slow), helpful)
-    return Examined(run, summary, order, found, tuple(findings(case)), helpful, replicas(summary))
+    return Examined(run, summary, order, found, tuple(findings(case)), helpful, replicas(summary), replay)
 
 
 def _remarks(d: Examined) -> Iterator[str]:

@@ -21,10 +21,9 @@ from .causes import CauseCost, cause_costs, causes
 from .diagnose import Examined
 from .evidence.replicas import Replica
 from .gates import Gate
-from .measured_costs import fitted
 from .own_idle import closed_form
 from .replay import WhatIf
-from .sliders import Sliders, sliders, stage_table
+from .sliders import Sliders, measured_sliders, stage_table
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -299,7 +298,7 @@ class Diagnosis(Result):
     def rates(self) -> Rates:
         """The mean duration of each kind, per micro-batch and rank."""
         schedule = self.timeline.program.schedule
-        by_kind = stage_table(fitted(self.timeline), schedule).sum(axis=1) / schedule.ranks
+        by_kind = stage_table(self.timeline).sum(axis=1) / schedule.ranks
         spent = {"forward": by_kind[Kind.F]}
         if schedule.splits:
             spent |= {"input": by_kind[Kind.I], "weight": by_kind[Kind.W]}
@@ -310,21 +309,7 @@ class Diagnosis(Result):
     @property
     def sliders(self) -> Sliders | None:
         """Where the sliders of its page start; None if simulating the run again misses its window."""
-        return measured_sliders(self.timeline, self.resim_ratio) if self.trusted else None
-
-
-def measured_sliders(timeline: Timeline, resim_ratio: float, run: int = 0) -> Sliders | None:
-    """Sliders from the mean durations of each stage of a measured window.
-
-    Args:
-        timeline: the window.
-        resim_ratio: simulated again over measured.
-        run: its number on the page.
-    """
-    fit = f"the run simulated again takes {100 * resim_ratio:.1f} % of its window"
-    return sliders(
-        timeline, fitted(timeline), f"Simulated with the mean of each stage and one hop for all; {fit}.", run
-    )
+        return measured_sliders(self.examined.replay, self.resim_ratio) if self.trusted else None
 
 
 def diagnosis_of(found: Examined, passes: Gate | None = None) -> Diagnosis:

@@ -14,8 +14,8 @@ durations or hops. ``slide`` is both at once, for a person who moves sliders; th
           chunks, so that a heavy rank stays heavy. Other ranks: the model is cut anew along its depth; new stage s of
            S'          gets from old stage o of S the sum of D[o] x overlap / S', overlap = the whole number
           max(0, min((o+1) S', (s+1) S) - max(o S', s S)).
-       c. Kinds. F = F; I = I + B/2; W = W + B/2; B = B + I + W; the new order reads the rows that it has.
-          Rounded half to even once, here.
+       c. Kinds. F = F; I = I + B x; W = W + B (1 - x); B = B + I + W, with x the ``input_share``, a half if nobody
+          stated I and W; the new order reads the rows that it has. Rounded half to even once, here.
        d. Hops. Same schedule, ranks and chunks: as in a. Otherwise one hop forward (F) and one back (I and B): the mean
           of all H above 0 in those rows, rounded half to even, 0 if there is none.
     3. Imbalance: with a share x left, D = mean + (D - mean) x, the mean over the stages that have such an op, for each
@@ -93,7 +93,7 @@ def recast(run: Replay, name: str, *, ranks: int, microbatches: int, chunks: int
     return replace(
         run,
         schedule=schedule,
-        costs=_costs(run, _as_halves_and_whole(work), transfers),
+        costs=_costs(run, _as_parts_and_whole(work, run.input_share), transfers),
         name=name,
     )
 
@@ -167,7 +167,7 @@ def other_schedule(run: Replay, name: str, chunks: int) -> Replay | None:
     assumes, demands = list(run.assumes), list(run.demands)
     if changed.chunks != run.chunks:
         assumes.append(SPREAD)
-    if schedule.splits and not run.schedule.splits:
+    if schedule.splits and not run.schedule.splits and run.input_share == 0.5:
         assumes.append(HALVES)
     if schedule.placement.shape[0] > run.schedule.placement.shape[0]:
         demands.append("a GPU holds two copies of its weights")
@@ -338,11 +338,11 @@ def _on_stages(work: NDArray[np.float64], here: Schedule, there: Schedule) -> ND
     return spread
 
 
-def _as_halves_and_whole(work: NDArray[np.float64]) -> NDArray[np.float64]:
-    """Every backward both as halves and as a whole, whichever the order asks for; rule 2c."""
-    halves = work[Kind.B] / 2
-    whole = work[Kind.B] + work[Kind.I] + work[Kind.W]
-    return np.stack([work[Kind.F], work[Kind.I] + halves, work[Kind.W] + halves, whole])
+def _as_parts_and_whole(work: NDArray[np.float64], input_share: float) -> NDArray[np.float64]:
+    """Every backward both as its two parts and as a whole, whichever the order asks for; rule 2c."""
+    inputs = work[Kind.I] + work[Kind.B] * input_share
+    weights = work[Kind.W] + work[Kind.B] * (1 - input_share)
+    return np.stack([work[Kind.F], inputs, weights, work[Kind.B] + work[Kind.I] + work[Kind.W]])
 
 
 def _usual_hops(transfers: Table, there: Schedule) -> Table:

@@ -19,6 +19,7 @@ from ..core.costs import Costs
 from ..core.lower import lower
 from ..core.memory import peak_activations
 from ..core.observation import Observation
+from ..core.op import Kind
 from ..core.schedule import Schedule
 from ..core.simulate import simulate
 from .measured_costs import fitted, present
@@ -73,6 +74,14 @@ class Replay:
         """Durations and delays with all their columns, int64[kinds, stages, units]; 0 if there is no such op."""
         there = present(self.schedule)
         return tuple(np.where(there, table, 0) for table in (self.costs.durations, self.costs.transfers))
+
+    @property
+    def input_share(self) -> float:
+        """Share of a whole backward that is the gradient of the input: as its costs state it, else a half."""
+        inputs, weights = (float(self.costs.durations[kind].sum()) for kind in (Kind.I, Kind.W))
+        if self.schedule.splits or inputs + weights == 0:
+            return 0.5
+        return inputs / (inputs + weights)
 
     def again(self) -> Account:
         """Where time goes when it is simulated."""

@@ -24,7 +24,7 @@ from ..core.units import counted, duration
 from ..schedules.auto.searched import ENTRIES
 from .causes import CauseCost, cause_costs, causes
 from .closed_form import ClosedForm, closed_form
-from .sliders import Sliders, sliders
+from .sliders import Sliders, simulated_sliders
 
 SAME = 1e-6  # relative: durations are whole nanoseconds, formulas are not
 SHOWN_FACTORS = 8
@@ -99,7 +99,7 @@ class Show(Result):
     @property
     def sliders(self) -> Sliders | None:
         """Where the sliders of its page start."""
-        return sliders(self.timeline, costs_of(self.rates, self.order), "Simulated with the durations above.")
+        return simulated_sliders(self.timeline, costs_of(self.rates, self.order), "Simulated with the durations above.")
 
 
 def simulated(

@@ -32,7 +32,7 @@ from ..core.version import __version__
 from .scene import Scene, chunk_of_stage, scene, shares
 
 MOST_OPS = 1 << 21  # that a page holds one by one: some megabytes of a measured run; above, exact shares of equal bins
-MOST_SIMULATED = 200_000  # ops up to which sliders and files are made in the page
+MOST_MADE = 200_000  # ops of a run whose files a page can make
 BINS = 4096
 MOST_SHARES = 500_000  # rank and bin pairs of such a picture
 SCRIPTS = (
@@ -44,8 +44,20 @@ SCRIPTS = (
     "hands.js",
     "memory.js",
     "working.js",
+    "slide.js",
     "whatif.js",
     "page.js",
+)
+# Schedules that the page builds itself, for any sizes; the order of every other one comes with it, for its own sizes.
+BUILT_BY_PAGE = (
+    "gpipe",
+    "1f1b",
+    "eager-1f1b",
+    "interleaved",
+    "looped-bfs",
+    "interleaved-zb",
+    "zb-h1",
+    "zb-h2",
 )
 _COUNTS = 2**32 - 1  # what one column of the page counts up to
 
@@ -74,6 +86,33 @@ class Run:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
+class Sliders:
+    """Where the sliders of a page start: the costs of a run's ops, and what other orders there are.
+
+    Args:
+        run: its number on the page.
+        name: of its order in the catalog; None if it has none.
+        durations: of each op of its schedule, int64[ops], nanoseconds.
+        hops: delay of the input of each op from another rank, int64[ops], nanoseconds.
+        outside: what a step holds beside the window, nanoseconds.
+        pair_scale: duration of an overlapped pair over the sum of its two ops.
+        input_share: share of a backward that is the gradient of the input.
+        orders: of the catalog, for the same ranks and micro-batches.
+        note: on where the durations come from.
+    """
+
+    run: int
+    name: str | None
+    durations: NDArray[np.int64]
+    hops: NDArray[np.int64]
+    outside: int
+    pair_scale: float
+    input_share: float
+    orders: Sequence[Schedule]
+    note: str
+
+
+@dataclass(frozen=True, slots=True, eq=False)
 class Page:
     """All that a report says.
 
@@ -89,9 +128,7 @@ class Page:
         sections: further tables and sentences, ``{title, hint, tables, sentences}`` each; a table is ``{name, head,
             lines, notes}`` and, if that helps, ``wordy`` (columns of words), ``bar`` (a share of 1 beside each line),
             ``shade`` (0 to 1 a cell).
-        what_if: where the sliders start: ``{run, schedule, ranks, microbatches, chunks, slices, stages, table,
-            transfer, pairScale, note}``, with the number of the run, and whole nanoseconds for each kind and stage;
-            None for no sliders.
+        sliders: where they start; None for no sliders.
         take: ``{name, file, text}`` each, to copy or save; or ``{name, file, maker, run}`` for what the page makes from
             the ops of a run: ``perfetto``, ``torch-csv`` or ``ops-csv``.
     """
@@ -103,7 +140,7 @@ class Page:
     runs: Sequence[Run]
     causes: Sequence[Row] = ()
     sections: Sequence[Row] = field(default=(), kw_only=True)
-    what_if: Row | None = None
+    sliders: Sliders | None = None
     take: Sequence[Row] = ()
 
 
@@ -118,11 +155,10 @@ def html(page: Page) -> str:
             "tiles": page.tiles,
             "causes": page.causes,
             "sections": page.sections,
-            "what_if": page.what_if,
             "take": page.take,
         }
     )
-    data = words | {"runs": [_shown(_head(run)) | _picture(run) for run in page.runs]}
+    data = words | {"what_if": _sliders(page), "runs": [_shown(_head(run)) | _picture(run) for run in page.runs]}
     return _fill(
         _part("page.html"),
         title=_escape(words["title"]),
@@ -195,6 +231,59 @@ def _picture(run: Run) -> dict[str, Any]:
     return _boxes(drawn) if len(drawn.schedule) <= MOST_OPS else _shares(drawn)
 
 
+def _sliders(page: Page) -> dict[str, Any] | None:
+    """None where there are none, or the ops that they start from are not in the page."""
+    start = page.sliders
+    if start is None or len(page.runs[start.run].timeline.program.schedule) > MOST_OPS:
+        return None
+    schedule = page.runs[start.run].timeline.program.schedule
+    costs = np.concatenate([start.durations, start.hops]).astype(
+        "<f8"
+    )  # whole numbers below 2**53: exact in JavaScript
+    by_page = set() if schedule.slices > 1 or schedule.forward_only else set(BUILT_BY_PAGE)
+    return {
+        "run": start.run,
+        "schedule": start.name,
+        "title": _shown(schedule.name),
+        "ranks": schedule.ranks,
+        "microbatches": schedule.microbatches,
+        "chunks": schedule.stages // schedule.ranks,
+        "parts": int(schedule.chunks_of().max()),
+        "slices": schedule.slices,
+        "stages": schedule.stages,
+        "placement": schedule.placement.tolist(),
+        "outside": start.outside,
+        "pairScale": start.pair_scale,
+        "inputShare": start.input_share,
+        "note": start.note,
+        "built": [name for name in BUILT_BY_PAGE if name in by_page],
+        "orders": [_order(each, start.orders) for each in start.orders if each.name not in by_page],
+        "columns": _pack(costs.tobytes()),
+    }
+
+
+def _order(schedule: Schedule, others: Sequence[Schedule]) -> dict[str, Any]:
+    """An order that the page cannot build itself; chunks are in its name where the catalog has it with several."""
+    chunks = schedule.stages // schedule.ranks
+    several = sum(each.name == schedule.name for each in others) > 1
+    columns = [_what(schedule), schedule.stage, _steps(schedule.unit)]
+    return {
+        "name": f"{schedule.name} with {chunks} chunks" if several and chunks > 1 else schedule.name,
+        "catalog": schedule.name,
+        "chunks": chunks,
+        "parts": int(schedule.chunks_of().max()),
+        "stages": schedule.stages,
+        "placement": schedule.placement.tolist(),
+        "offsets": schedule.offsets.tolist(),
+        "columns": _pack(b"".join(np.ascontiguousarray(column, "<u4").tobytes() for column in columns)),
+    }
+
+
+def _steps(unit: NDArray[np.int32]) -> NDArray[np.uint32]:
+    """From one micro-batch to the next: that repeats if their numbers do not. A step back wraps, and adds up again."""
+    return np.diff(unit, prepend=0).astype(np.int32).view(np.uint32)
+
+
 def _boxes(drawn: Scene) -> dict[str, Any]:
     """Every op, as columns of unsigned integers: what it is, and how long the rank was idle before it and worked on it.
 
@@ -204,8 +293,7 @@ def _boxes(drawn: Scene) -> dict[str, Any]:
     schedule = drawn.schedule
     longest = max((int(part.max()) for part in _lengths(drawn, 1) if part.size), default=0)
     quantum = max(1, -(-longest // _COUNTS))
-    units = np.diff(schedule.unit, prepend=0).astype(np.int32).view(np.uint32)  # a step back wraps, and adds up again
-    columns = [_what(schedule), schedule.stage, units, *_lengths(drawn, quantum)]
+    columns = [_what(schedule), schedule.stage, _steps(schedule.unit), *_lengths(drawn, quantum)]
     packed = b"".join(np.ascontiguousarray(column, "<u4").tobytes() for column in columns)
     return {"offsets": schedule.offsets.tolist(), "quantum": quantum, "columns": _pack(packed)}
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import asdict
 from statistics import median
 from typing import TYPE_CHECKING
 
@@ -58,13 +57,12 @@ def report(found: Diagnosis, *, detail: bool = False) -> Report:
         return Report(_title(found), found.verdict, sections)
     order = found.timeline.program.schedule
     sections += [launch(order), *files(order), numbers(found)]
-    start = found.sliders
     return Report(
         title=_title(found),
         verdict=found.verdict,
         sections=sections,
         next=_next(found),
-        sliders=None if start is None else asdict(start),
+        sliders=found.sliders,
     )
 
 

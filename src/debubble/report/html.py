@@ -7,7 +7,9 @@ from dataclasses import asdict
 
 from ..core.rank_time import MILLISECOND
 from ..core.units import percent
+from ..diagnosis.sliders import Sliders
 from ..drawing.html import Page, Run
+from ..drawing.html import Sliders as PageSliders
 from ..drawing.html import html as page_html
 from .figures import milliseconds
 from .rank_table import ranks_table
@@ -37,7 +39,7 @@ def page(report: Report) -> Page:
         runs=[_run(picture) for picture in report.pictures],
         causes=[_parts(section) for section in report.sections if isinstance(section, Parts)],
         sections=_tables(report.sections),
-        what_if=_sliders(report.sliders),
+        sliders=page_sliders(report.sliders),
         take=[_paste(section) for section in report.sections if isinstance(section, Paste)],
     )
 
@@ -123,11 +125,23 @@ def _table(section: Table) -> Part:
     return made
 
 
-def _sliders(start: Part | None) -> Part | None:
-    """Under the names that the page's script has for them."""
+def page_sliders(start: Sliders | None) -> PageSliders | None:
+    """Where the sliders of a page start, op by op."""
     if start is None:
         return None
-    return {"pairScale" if name == "pair_scale" else name: value for name, value in start.items()}
+    replay, schedule = start.replay, start.replay.schedule
+    durations, hops = (table[schedule.kind, schedule.stage, schedule.unit] for table in replay.tables)
+    return PageSliders(
+        run=start.run,
+        name=replay.name,
+        durations=durations,
+        hops=hops,
+        outside=replay.outside,
+        pair_scale=replay.costs.pair_scale,
+        input_share=replay.input_share,
+        orders=start.orders,
+        note=start.note,
+    )
 
 
 def _paste(section: Paste) -> Part:

@@ -18,12 +18,13 @@ made only if ``detail`` is asked for: a page has it. JSON is the result itself.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from ..core.account import Account
 from ..core.rank_time import RankTime
 from ..core.timeline import Timeline
+from ..diagnosis.sliders import Sliders
 from .figures import Cell, Unit, decimals, shown
 
 
@@ -260,14 +261,14 @@ class Report:
         verdict: the answer in sentences, the most important first.
         sections: in the order in which they are read.
         next: the command to run next, or empty.
-        sliders: where the sliders of a page start; None for no sliders (see ``drawing.html.Page.what_if``).
+        sliders: where the sliders of a page start; None for no sliders.
     """
 
     title: str
     verdict: Sequence[str] = ()
     sections: Sequence[Section] = ()
     next: str = ""
-    sliders: Mapping[str, object] | None = field(default=None, kw_only=True)
+    sliders: Sliders | None = field(default=None, kw_only=True)
 
     @property
     def pictures(self) -> list[Picture]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import asdict, replace
+from dataclasses import replace
 from math import isfinite
 from typing import TYPE_CHECKING
 
@@ -43,13 +43,12 @@ def report(shown: Show, *, detail: bool = False) -> Report:
     again = Paste("The command that shows this", show_command(shown.order, shown.rates))
     sections += [causes_section(causes, shown.makespan_ms), again, launch(shown.order)]
     sections += [*files(shown.order), numbers(shown)]
-    start = shown.sliders
     return Report(
         title=shown.title,
         verdict=[*_verdict(shown, causes), *_hints(shown), *shown.warnings],
         sections=sections,
         next=_better(shown, causes) if shown.ranks > 1 else "",
-        sliders=None if start is None else asdict(start),
+        sliders=shown.sliders,
     )
 
 

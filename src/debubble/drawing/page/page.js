@@ -224,7 +224,7 @@ async function open() {
     timelines(data, axis);
     atWork(data, axis);
   } else for (const part of ["#timelines", "#working", "#ranks"]) $(part).remove();
-  if (data.what_if) new WhatIf($("#whatif"), data.what_if, data.runs[data.what_if.run]);
+  if (data.what_if) new WhatIf($("#whatif"), await baseOf(data.what_if, data.runs[data.what_if.run]));
   else $("#whatif").remove();
   takeAway(data);
   contents();

@@ -342,5 +342,5 @@ function* zones(run) {
 
 if (typeof module !== "undefined") {
   Object.assign(globalThis, require("./simulate.js"));
-  module.exports = { duration, heldAt, heldOf, longestGaps, measure, measured, sharesOf, explain, gapBefore, gapsOf, inflate, leaves, needOf, opName, orderOf, percent, rankOf, runOf, unpack, working, zones };
+  module.exports = { JOINED, duration, heldAt, heldOf, longestGaps, measure, measured, sharesOf, explain, gapBefore, gapsOf, inflate, leaves, needOf, opName, orderOf, percent, rankOf, runOf, unpack, working, zones };
 }

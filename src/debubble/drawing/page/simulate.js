@@ -49,8 +49,9 @@ function build(name, p, m, v) {
 
 // Longest path: each rank runs its ops in order, each as soon as what it needs from another stage has come.
 // An op may carry a fourth entry: it then runs together with the op before it, and both end at the end of both.
-// `table[kind][stage]` and `hop` in whole nanoseconds. Start and end of each op, per rank; throws where ranks wait for ever.
-function simulate(order, stages, table, hop = 0, pairScale = 1) {
+// Costs: `durations[kind]` and `hops[kind]`, whole nanoseconds of each stage and unit, at stage x columns + unit.
+// Start and end of each op, per rank; throws where ranks wait for ever.
+function simulate(order, stages, { durations, hops, columns }, pairScale = 1) {
   const units = 1 + Math.max(0, ...order.map(row => row.reduce((most, op) => Math.max(most, op[2]), 0)));
   const made = [0, 1].map(() => new Float64Array(stages * units).fill(-1)), home = [new Int32Array(stages * units), new Int32Array(stages * units)];
   const at = order.map(() => 0), free = order.map(() => 0), out = order.map(() => []);
@@ -60,14 +61,14 @@ function simulate(order, stages, table, hop = 0, pairScale = 1) {
     const from = kind === F ? s - 1 : s + 1, side = kind === F ? 0 : 1;
     if (kind === W || from < 0 || from >= stages) return 0;
     const key = u * stages + from, end = made[side][key];
-    return end < 0 || home[side][key] === r ? end : end + hop;
+    return end < 0 || home[side][key] === r ? end : end + hops[kind][s * columns + u];
   };
   const turn = r => {
     const slot = [order[r][at[r]]];
     if (order[r][at[r] + 1]?.[3]) slot.push(order[r][at[r] + 1]);
     const inputs = slot.map(op => come(op, r));
     if (inputs.includes(-1)) return false;
-    const spent = slot.reduce((sum, [kind, s]) => sum + table[kind][s], 0), start = Math.max(free[r], ...inputs);
+    const spent = slot.reduce((sum, [kind, s, u]) => sum + durations[kind][s * columns + u], 0), start = Math.max(free[r], ...inputs);
     const end = free[r] = start + (slot.length > 1 ? roundEven(spent * pairScale) : spent);
     for (const [kind, s, u] of slot) {
       if (kind !== W) made[kind === F ? 0 : 1][u * stages + s] = end;
@@ -84,18 +85,16 @@ function simulate(order, stages, table, hop = 0, pairScale = 1) {
   return out;
 }
 
-// What the sliders ask: the window of an order, its idle share, bubble ratio and the most activations that a rank holds.
-// `order` as it is, or `schedule` built for ranks, microbatches and chunks. Null where the schedule does not take them.
-function whatIf({ order, schedule, ranks, microbatches, chunks = 1, slices = 1, stages, table, transfer = 0, pairScale = 1 }) {
-  const rows = order ?? build(schedule, ranks, microbatches, chunks);
-  if (!rows) return null;
-  const times = simulate(rows, stages ?? ranks * chunks, table, transfer, pairScale);
-  const kept = rows.some(row => row.some(op => op[0] !== F)) ? 1 : 0; // inference keeps nothing for a backward
+// The window of an order, its idle share, bubble ratio and the most activations that a rank holds.
+// `chunks`: parts in which a rank holds a micro-batch, beside the slices of its sequence.
+function whatIf({ order, stages, costs, pairScale = 1, chunks = 1, slices = 1 }) {
+  const times = simulate(order, stages, costs, pairScale), ranks = order.length;
+  const kept = order.some(row => row.some(op => op[0] !== F)) ? 1 : 0; // inference keeps nothing for a backward
   let window = 0, busy = 0, most = 0;
   times.forEach((row, r) => {
     let held = 0;
     row.forEach(([start, end], i) => {
-      const [kind, , , joined] = rows[r][i];
+      const [kind, , , joined] = order[r][i];
       window = Math.max(window, end);
       busy += joined ? 0 : end - start;
       held += kind === F ? kept : kind === I ? 0 : -1;
@@ -103,26 +102,7 @@ function whatIf({ order, schedule, ranks, microbatches, chunks = 1, slices = 1, 
     });
   });
   const all = window * ranks, idleShare = all ? 1 - busy / all : 1, bubbleRatio = busy ? (all - busy) / busy : Infinity;
-  return { order: rows, times, window, busy, idleShare, bubbleRatio, peak: most / (slices * chunks) };
-}
-
-// Work along the depth of the model, cut anew into equal stages: `line` holds the work of as many equal stages as it is long.
-function recut(line, stages) {
-  if (line.length === stages) return line;
-  const wide = line.length / stages;
-  return Array.from({ length: stages }, (_, s) => {
-    let sum = 0;
-    for (let old = Math.floor(s * wide); old < Math.min(line.length, (s + 1) * wide); old++) {
-      sum += line[old] * (Math.min(old + 1, (s + 1) * wide) - Math.max(old, s * wide));
-    }
-    return roundEven(sum);
-  });
-}
-
-// The stages nearer to their mean: 1 leaves them as they are, 0 makes them equal.
-function balance(line, kept) {
-  const mean = line.reduce((a, b) => a + b, 0) / line.length;
-  return kept === 1 ? line : line.map(work => roundEven(mean + (work - mean) * kept));
+  return { times, window, busy, idleShare, bubbleRatio, peak: most / (slices * chunks) };
 }
 
 function roundEven(x) {
@@ -130,4 +110,4 @@ function roundEven(x) {
   return rest > .5 || (rest === .5 && low % 2) ? low + 1 : low;
 }
 
-if (typeof module !== "undefined") module.exports = { BUILDERS, F, I, W, B, KINDS, alternate, balance, build, recut, roundEven, simulate, whatIf };
+if (typeof module !== "undefined") module.exports = { BUILDERS, F, I, W, B, KINDS, alternate, build, roundEven, simulate, whatIf };

@@ -3,34 +3,10 @@
 
 const MOST_OPS = 60000; // that a slider may ask for: the answer comes within a frame or a few
 
-// What is asked, from where the sliders stand. `base` as in the page: durations of each kind and stage, whole nanoseconds.
-function ask(base, { schedule, microbatches, ranks, chunks, transfer, imbalance }) {
-  if (schedule === OWN) {
-    const table = base.table.map(line => balance(line, imbalance));
-    return { ...base, order: base.order, transfer, table };
-  }
-  const v = BUILDERS[schedule].chunks ? chunks : 1, stages = ranks * v;
-  const table = base.table.map(line => balance(recut(line, stages), imbalance));
-  return { schedule, ranks, microbatches, chunks: v, stages, table, transfer };
-}
-
-const OWN = "own"; // the order of the run, as it is
-
-// Then against now, per sample: work per micro-batch is the same, so samples are micro-batches.
-function compare(base, asked, then, now) {
-  const rate = then.window / asked.microbatches, before = now.window / base.microbatches;
-  const speedup = before / rate;
-  return {
-    window: then.window, idleShare: then.idleShare, bubbleRatio: then.bubbleRatio, peak: then.peak, perSample: rate, speedup,
-    perGpu: speedup * base.ranks / asked.ranks, memory: now.peak ? then.peak * base.ranks / asked.ranks / now.peak : 1,
-  };
-}
-
 class WhatIf {
-  constructor(section, base, run) {
+  constructor(section, base) {
     Object.assign(this, { section, base });
-    this.own = !(base.schedule in BUILDERS) || !build(base.schedule, base.ranks, base.microbatches, base.chunks);
-    if (!run.bins) base.order = orderOf(run);
+    this.own = !base.built.includes(base.schedule) || !build(base.schedule, base.ranks, base.microbatches, base.chunks);
     this.controls = make("div", section, undefined, { class: "controls" });
     this.inputs = this.makeInputs();
     make("button", this.controls, "Back to how it is", { type: "button", name: "reset" }).addEventListener("click", () => this.reset());
@@ -39,8 +15,7 @@ class WhatIf {
     make("p", section, base.note, { class: "note" });
     const [canvas, tip] = picture(section, "Timeline of the simulated change; its numbers are in the table above");
     this.view = new Timeline(canvas, tip, runOf([], [], { window: 1, stages: 1 }), 1);
-    this.start = this.read();
-    this.now = whatIf(ask(base, this.start));
+    this.now = answerOf(base);
     this.controls.addEventListener("input", () => this.recompute());
     this.recompute();
   }
@@ -48,29 +23,31 @@ class WhatIf {
   makeInputs() {
     const { base } = this, most = Math.max(base.microbatches, Math.min(Math.max(64, 4 * base.microbatches), Math.floor(MOST_OPS / 3 / base.ranks)));
     const select = make("select", make("label", this.controls, "schedule"), undefined, { name: "schedule" });
-    if (this.own) make("option", select, `${base.schedule}, in the order it has`, { value: OWN });
-    for (const name of Object.keys(BUILDERS)) make("option", select, name, { value: name });
+    if (this.own) make("option", select, `${base.title}, in the order it has`, { value: OWN });
+    for (const name of base.built) make("option", select, name, { value: name });
+    for (const { name } of base.orders) make("option", select, name, { value: name });
     select.value = this.own ? OWN : base.schedule;
-    const hop = base.table[F].reduce((a, b) => a + b, 0) / base.ranks || 1;
+    // A hop as a share of a rank's forward: where hops differ, the slider stands at their mean and, until it is moved, takes them as they are.
+    const work = base.costs.durations[F].reduce((a, b) => a + b, 0) / base.ranks / base.microbatches || 1, usual = meanHop(base.costs.hops);
     return {
       schedule: { input: select, value: () => select.value },
       microbatches: this.slider("microbatches", "micro-batches per step", { value: base.microbatches, min: 1, max: most }),
       ranks: this.slider("ranks", "ranks: the same model, cut into as many", { value: base.ranks, min: 1, max: Math.max(16, 2 * base.ranks) }),
       chunks: this.slider("chunks", "chunks a rank", { value: base.chunks, min: 1, max: Math.max(8, base.chunks) }),
-      transfer: this.slider("transfer", "a hop, % of a rank's forward", { value: 100 * base.transfer / hop, min: 0, max: Math.max(100, Math.ceil(200 * base.transfer / hop)), step: "any" }, percent => roundEven(percent / 100 * hop), base.transfer),
-      imbalance: this.slider("imbalance", "imbalance between stages that is left, %", { value: 100, min: 0, max: 100 }, percent => percent / 100),
+      transfer: this.slider("transfer", "a hop, % of a rank's forward", { value: 100 * usual / work, min: 0, max: Math.max(100, Math.ceil(200 * usual / work)), step: "any" }, percent => roundEven(percent / 100 * work), null),
+      imbalance: this.slider("imbalance", "imbalance between stages that is left, %", { value: 100, min: 0, max: 100 }, percent => percent / 100, 1),
     };
   }
 
-  // `exact`: the value where the slider was not moved, which its position may round.
-  slider(name, text, { value, min, max, step = 1 }, convert = x => x, exact) {
+  // `still`: the value as long as the slider was not moved.
+  slider(name, text, { value, min, max, step = 1 }, convert = x => x, still = value) {
     const label = make("label", this.controls, text), shown = make("output", label);
     const input = make("input", label, undefined, { type: "range", name, min, max, step });
     input.value = value;
     const first = input.value;
     return { input, first, value: () => {
       shown.textContent = +(+input.value).toPrecision(3);
-      return exact !== undefined && input.value === first ? exact : convert(+input.value);
+      return input.value === first ? still : convert(+input.value);
     } };
   }
 
@@ -80,25 +57,25 @@ class WhatIf {
 
   reset() {
     for (const { input, first } of Object.values(this.inputs)) if (first !== undefined) input.value = first;
-    this.inputs.schedule.input.value = this.start.schedule;
+    this.inputs.schedule.input.value = this.own ? OWN : this.base.schedule;
     this.recompute();
   }
 
   recompute() {
-    const wish = this.read(), own = wish.schedule === OWN;
-    for (const name of ["microbatches", "ranks"]) this.inputs[name].input.disabled = own;
-    this.inputs.chunks.input.disabled = own || !BUILDERS[wish.schedule].chunks;
-    const asked = ask(this.base, wish), ops = 3 * asked.ranks * asked.microbatches * asked.chunks;
-    const then = own || ops <= 2 * MOST_OPS ? whatIf(asked) : undefined;
-    if (!then) {
-      this.answer.textContent = then === undefined ? "That is too much for a page: use debubble show." : refusal(wish);
+    const wish = this.read(), { base } = this, free = base.built.includes(wish.schedule);
+    for (const name of ["microbatches", "ranks"]) this.inputs[name].input.disabled = !free;
+    this.inputs.chunks.input.disabled = !free || !BUILDERS[wish.schedule].chunks;
+    if (free && !BUILDERS[wish.schedule].chunks) wish.chunks = 1;
+    const ops = free ? 3 * wish.ranks * wish.microbatches * wish.chunks : 0, asked = ops <= 2 * MOST_OPS ? slide(base, wish) : undefined;
+    if (!asked) {
+      this.answer.textContent = asked === undefined ? "That is too much for a page: use debubble show." : refusal(wish);
       globalThis.debubble.answer = null;
       return;
     }
-    const numbers = compare(this.base, asked, then, this.now);
+    const then = answerOf(asked), numbers = compare(base, asked, then, this.now);
     globalThis.debubble.answer = { ...wish, ...numbers };
     this.say(asked, numbers);
-    this.view.show(runOf(then.order, then.times, { window: then.window, stages: asked.stages, slices: asked.slices }), then.window);
+    this.view.show(runOf(asked.order, then.times, { window: then.window, stages: asked.stages, slices: base.slices, chunks: asked.parts }), then.window);
   }
 
   say(asked, then) {
@@ -113,6 +90,12 @@ class WhatIf {
       line("activations in flight on the worst rank, in its micro-batches", n => String(+n.peak.toFixed(2))), line("memory of activations on the worst rank", n => `${n.memory.toFixed(2)} x`),
     ]);
   }
+}
+
+function meanHop(hops) {
+  let sum = 0, count = 0;
+  for (const kind of [F, I, B]) for (const hop of hops[kind]) if (hop > 0) [sum, count] = [sum + hop, count + 1];
+  return count ? sum / count : 0;
 }
 
 const times = ratio => Number.isFinite(ratio) ? `${ratio.toFixed(2)} x` : "no time passes";
@@ -130,6 +113,6 @@ function refusal({ schedule, microbatches, ranks }) {
 }
 
 if (typeof module !== "undefined") {
-  Object.assign(globalThis, require("./simulate.js"), require("./run.js"));
-  module.exports = { OWN, ask, compare, sentence };
+  Object.assign(globalThis, require("./simulate.js"), require("./run.js"), require("./slide.js"));
+  module.exports = { sentence };
 }
