@@ -72,15 +72,9 @@ def test_nothing_is_wider_than_the_window(browser, pages, name, width):
 
 def test_the_order_on_the_page(browser, pages):
     browser.open(pages["why"])
-    titles = [
-        "Who idles, and when",
-        "How many ranks work at once",
-        "Where the time goes",
-        "Rank by rank",
-        "What if",
-        "Take it with you",
-    ]
-    assert browser.texts("h2") == titles
+    titles = browser.texts("h2")
+    assert titles[:4] == ["Who idles, and when", "How many ranks work at once", "Where the time goes", "Rank by rank"]
+    assert titles[-2:] == ["What if", "Take it with you"]
     assert "times the throughput" in browser.text("#verdict p")
     assert browser.text("#verdict code").startswith("debubble diagnose ")
     assert len(browser.texts(".tile")) == 4
@@ -94,6 +88,13 @@ OWN = {
         "What would help",
         "How sure this is",
         "Remarks",
+    ],
+    "why": [
+        "Side by side",
+        "Throughput ratio = a product of factors",
+        "Why each window takes as long as it does (by re-simulation)",
+        "Check, in this order",
+        "Ways out of eight: throughput with each change (simulated)",
     ],
     "plan": ["Memory, rank by rank", "Layouts, the fastest first", "What was ruled out"],
 }
@@ -372,11 +373,17 @@ def test_causes_ranks_and_zones_sum_to_the_window_in_the_tables(browser, pages, 
         return [...document.querySelectorAll(arguments[0])].map(table => [...table.tBodies[0].rows].map(cells));
     """
     windows = browser.js("return debubble.views.map(v => v.run.window / 1e6)")
+
+    def rounding(cells: list[str]) -> float:
+        """What a sum may be off by, of numbers printed to so many digits."""
+        return 0.51 * len(cells) * 10 ** -min(len(cell.partition(".")[2]) for cell in cells)
+
     for rows, window in zip(browser.js(numbers, "#causes table"), windows, strict=True):
-        assert sum(float(row[1]) for row in rows[:-1]) == pytest.approx(window, abs=0.01)
-        assert float(rows[-1][1]) == pytest.approx(window, abs=0.001)
+        parts = [row[1] for row in rows[:-1]]
+        assert sum(map(float, parts)) == pytest.approx(window, abs=rounding(parts))
+        assert float(rows[-1][1]) == pytest.approx(window, abs=rounding([rows[-1][1]]))
     for rows, window in zip(browser.js(numbers, "#ranks table"), windows, strict=True):
-        assert all(sum(map(float, row[1:6])) == pytest.approx(window, abs=0.01) for row in rows)
+        assert all(sum(map(float, row[1:6])) == pytest.approx(window, abs=rounding(row[1:6])) for row in rows)
     for rows, window in zip(browser.js(numbers, "#working table"), windows, strict=True):
         assert sum(float(row[2]) for row in rows) == pytest.approx(window, abs=0.01)
 

@@ -15,12 +15,12 @@ from ..core.simulate import simulate
 from ..core.timeline import Timeline
 from .causes import CauseCost, cause_costs
 from .compared_run import ComparedRun
-from .diagnosis import Change, change_of, measured_sliders
+from .diagnosis import Change, change_of
 from .fit import Fit
 from .gates import Gate
 from .replay import WhatIf
 from .series import frontier
-from .sliders import Sliders
+from .sliders import Sliders, measured_sliders
 from .throughput import Figure
 from .verdict import checks, verdict
 from .why import Bounds, Compared
@@ -221,9 +221,9 @@ class Comparison(Result):
     def sliders(self) -> Sliders | None:
         """Where the sliders of its page start, if b has a timeline that simulation meets."""
         run, windows = self.compared.b, self.windows
-        if not windows or not windows[-1].of_b or run.causes is None or not run.causes.trusted:
+        if not windows or not windows[-1].of_b or run.causes is None or run.replay is None or not run.replay_fits:
             return None
-        return measured_sliders(windows[-1].timeline, run.causes.resim_ratio, len(windows) - 1)
+        return measured_sliders(run.replay, run.causes.resim_ratio, len(windows) - 1)
 
 
 @dataclass(frozen=True, slots=True, eq=False, repr=False, kw_only=True)

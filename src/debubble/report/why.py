@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import shlex
 from collections.abc import Callable, Iterator
-from dataclasses import asdict
 from typing import TYPE_CHECKING
 
 from ..core.units import counted, percent
@@ -33,7 +32,7 @@ def report(c: Comparison, *, detail: bool = False) -> Report:
         verdict=c.verdict,
         sections=sections_of(c, detail=detail),
         next=_next(c) if detail else "",
-        sliders=asdict(start) if detail and (start := c.sliders) is not None else None,
+        sliders=c.sliders if detail else None,
     )
 
 
