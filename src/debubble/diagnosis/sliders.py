@@ -5,12 +5,13 @@ The page changes it by the rules of ``edits.slide``, in JavaScript; a test holds
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import numpy as np
 from numpy.typing import NDArray
 
 from ..core.costs import Costs
+from ..core.results import HIDDEN
 from ..core.schedule import Schedule
 from ..core.timeline import Timeline
 from ..schedules.catalog import CATALOG
@@ -35,7 +36,7 @@ class Sliders:
     """
 
     run: int
-    replay: Replay
+    replay: Replay = field(metadata=HIDDEN)
     orders: tuple[Schedule, ...]
     note: str
 
