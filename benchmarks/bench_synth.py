@@ -11,7 +11,7 @@ import sys
 import pytest
 
 from debubble import Rates, Shape
-from debubble.schedules.auto.searched import build
+from debubble.schedules.catalog import build
 
 NAMES = ("zb-auto", "zb-v-auto", "v-half", "v-min")
 SHAPES = ((16, 64), (16, 128), (64, 512))

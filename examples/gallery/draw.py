@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from debubble.cli.main import main
-from debubble.schedules.auto.searched import ENTRIES
+from debubble.schedules.catalog import CATALOG
 
 HERE = Path(__file__).resolve().parent
 SIZE = "-p 4 -m 8"
@@ -68,7 +68,7 @@ def sizes_of(name: str) -> str:
 
 SCHEDULES = tuple(
     Picture(name, f"{entry.placement} placement; {entry.paper or 'inference'}", f"show {name} {sizes_of(name)}")
-    for name, entry in ENTRIES.items()
+    for name, entry in CATALOG.items()
 )
 
 

@@ -227,8 +227,12 @@ def test_full_recompute_with_room_to_spare_is_a_warning(cli):
 
 def test_the_idle_share_says_whether_it_is_a_formula_or_a_simulation_and_fits_the_terminal(cli, monkeypatch):
     monkeypatch.setenv("COLUMNS", "80")
-    flags = ("--backend", "megatron", "--layers", 64, "--pipeline", 8, "--chunks", 4, "--microbatches")
-    exact, simulated = (cli("check", *flags, m) for m in (16, 20))
+    flags = ("--layers", 64, "--pipeline", 8, "--microbatches")
+    interleaved = ("--backend", "megatron", "--chunks", 4, *flags)
+    exact, grouped = (cli("check", *interleaved, m) for m in (16, 20))
     assert "idle share 9.9 % of interleaved with even stages (exact)" in " ".join(exact.out.split())
+    assert "idle share 8.0 % of interleaved with even stages (exact)" in " ".join(grouped.out.split())  # 7/(4 x 20 + 7)
+    few = ("--backend", "torch", "--schedule", "ZBVZeroBubble", *flags, 10)  # its formula holds from 2p-1 on
+    simulated = cli("check", *few)
     assert "with even stages (simulated)" in " ".join(simulated.out.split())
     assert max(map(len, exact.out.splitlines())) <= 80

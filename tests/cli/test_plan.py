@@ -88,7 +88,7 @@ def test_a_job_file_with_a_model_searches_its_devices(cli, tmp_path: Path):
         (("--gpus", 8, "--global-batch", 8, "--emit", "megatron"), ("it needs --model and --gpu",)),
         (("--gpus", 8, *MODEL, "--emit", "megatronn"), ("did you mean megatron",)),
         (("--gpus", 8, *MODEL, "--emit", "megatron", "--schedule", "zb-v"), ("Megatron-LM runs 1f1b, interleaved",)),
-        (("--gpus", 8, *MODEL, "--schedule", "zbv"), ("did you mean zb-v",)),
+        (("--gpus", 8, *MODEL, "--schedule", "zbw"), ("did you mean zb-v",)),
         (("--gpus", 8, *MODEL, "--nodes", 3), ("it does not divide 8 GPUs",)),
         (("--gpus", 8, *MODEL, "--price", -1), ("price = -1",)),
         (("--weights", "1,x", "-p", 2, "-m", 2), ("--weights = 1,x",)),
@@ -111,7 +111,7 @@ def test_a_job_file_with_a_model_searches_its_devices(cli, tmp_path: Path):
             ("Megatron-LM shares out the optimizer's state alone",),
         ),
         (("--gpus", 8, *MODEL, "--rampup", "8,9,100"), ("32 is not reached from 8",)),
-        (("--gpus", 8, "-p", 2, "-m", 4, "--schedule", "zbv"), ("did you mean zb-v",)),
+        (("--gpus", 8, "-p", 2, "-m", 4, "--schedule", "zbw"), ("did you mean zb-v",)),
     ],
     ids=lambda value: " ".join(map(str, value))[:60],
 )

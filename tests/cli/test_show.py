@@ -10,8 +10,7 @@ import pytest
 
 from debubble.core.schedule import Shape
 from debubble.readers import torch_csv
-from debubble.schedules.auto.searched import ENTRIES
-from debubble.schedules.catalog import build
+from debubble.schedules.catalog import CATALOG, build
 
 KEYS = {
     "schedule", "ranks", "stages", "microbatches", "makespan_ms", "lower_bound_ms", "idle_share", "bubble_ratio",
@@ -106,15 +105,35 @@ def test_a_file_that_deadlocks_is_a_refusal_with_the_circle(cli, tmp_path):
 
 def test_the_list_names_every_schedule(cli):
     lines = cli("show", "--list").out.splitlines()
-    assert [line.split()[0] for line in lines[1:-1]] == list(ENTRIES)
-    assert {entry.needs for entry in ENTRIES.values()} - {""} <= set(re.split(r"\s{2,}", "  ".join(lines)))
+    assert [line.split()[0] for line in lines[1:-1]] == list(CATALOG)
+    assert {entry.needs for entry in CATALOG.values()} - {""} <= set(re.split(r"\s{2,}", "  ".join(lines)))
 
 
 @pytest.mark.parametrize("order", [("--list", "--json"), ("--json", "--list")])
 def test_the_list_is_one_json_object_too(cli, order):
     entries = cli("show", *order).json["schedules"]
-    assert [entry["name"] for entry in entries] == list(ENTRIES)
+    assert [entry["name"] for entry in entries] == list(CATALOG)
     assert {"placement", "needs", "bubble", "activations", "paper"} < set(entries[0])
+
+
+@pytest.mark.parametrize(
+    ("theirs", "ours", "chunks"),
+    [
+        ("1F1B", "1f1b", 1),
+        ("Interleaved1F1B", "interleaved", 2),
+        ("ScheduleLoopedBFS", "looped-bfs", 2),
+        ("ZBH1", "zb-h1", 1),
+    ],
+)
+def test_torchs_and_the_papers_names_work_and_chunks_may_be_left_out(cli, theirs, ours, chunks):
+    found = cli("show", theirs, *SIZE, "--json").json
+    assert (found["schedule"], found["stages"]) == (ours, 4 * chunks)
+
+
+def test_interleaving_one_chunk_is_refused_not_read_as_two(cli):
+    ran = cli("show", "interleaved", *SIZE, "-v", 1)
+    assert (ran.status, ran.err.count("\n")) == (2, 1)
+    assert "chunks = 1: interleaved has several on each rank; give 2 or none" in ran.err
 
 
 def test_fewer_micro_batches_than_ranks_is_a_warning_on_stderr(cli):
@@ -131,7 +150,7 @@ def test_fewer_micro_batches_than_ranks_is_a_warning_on_stderr(cli):
     ("args", "says"),
     [
         (("1f2b", *SIZE), "schedule = '1f2b': no schedule has this name; did you mean 1f1b"),
-        (("1F1B", *SIZE), "did you mean 1f1b"),
+        (("1F1C", *SIZE), "did you mean 1f1b"),
         (("1f1b", "-p", 4, "-m", 0), "--microbatches = 0: a count is a whole number, not below 1; give 1 or more"),
         (("1f1b", "-p", -4, "-m", 8), "--ranks = -4: a count"),
         (("1f1b", "-p", "x", "-m", 8), "--ranks = x: a count"),
@@ -263,8 +282,8 @@ def test_the_list_fits_a_terminal_of_80_columns_and_has_a_line_for_each_schedule
     seen = on_a_terminal("show", "--list")
     assert max(map(len, seen.splitlines())) <= 80
     piped_lines = cli("show", "--list").out.splitlines()
-    assert len(piped_lines) == 2 + len(ENTRIES)
-    for entry in ENTRIES.values():
+    assert len(piped_lines) == 2 + len(CATALOG)
+    for entry in CATALOG.values():
         told = [entry.name, entry.placement, entry.needs, entry.bubble, entry.bubble_holds, entry.activations]
         assert all(word in seen and any(word in line for line in piped_lines) for word in (*told, entry.paper))
 
@@ -275,7 +294,7 @@ def test_hints_stay_within_80_columns(cli, name):
     assert max(map(len, hints)) < 80
 
 
-@pytest.mark.parametrize("name", [name for name, entry in ENTRIES.items() if name != "forward-only"])
+@pytest.mark.parametrize("name", [name for name, entry in CATALOG.items() if name != "forward-only"])
 def test_nothing_is_wider_than_the_terminal(cli, monkeypatch, name):
     monkeypatch.setenv("COLUMNS", "80")
     out = cli("show", name, "-p", "4", "-m", "8", "--rank-scale", "1,1,1,1.25", "--transfer", "100us").out

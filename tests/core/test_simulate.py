@@ -13,6 +13,7 @@ from debubble.core.program import Sends
 from debubble.core.schedule import Shape, from_rows
 from debubble.core.simulate import simulate
 from debubble.schedules.catalog import build
+from debubble.schedules.interleaved import interleaved
 
 # Costs on purpose not 1 and 2: a formula that mixes them up is found.
 F, B = 3, 7
@@ -45,7 +46,7 @@ def test_even_1f1b_and_gpipe_attain_the_lower_bound(p):
 @pytest.mark.parametrize("v", [1, 2, 3, 4])
 def test_even_interleaved_has_a_bubble_ratio_of_p_minus_1_over_v_m(p, v):
     for m in range(p, 33, p):
-        spent = account(run(build("interleaved", Shape(p, m, v)), Rates(forward=F * v, backward=B * v)))
+        spent = account(run(interleaved(Shape(p, m, v)), Rates(forward=F * v, backward=B * v)))
         assert spent.bubble_ratio == pytest.approx((p - 1) / (v * m))
 
 

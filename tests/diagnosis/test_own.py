@@ -7,7 +7,9 @@ from hypothesis import strategies as st
 from debubble import Rates, Shape, account, build, costs_of, lower, lower_bound, simulate, violations
 from debubble.config.config import Config
 from debubble.core.errors import InputError
-from debubble.diagnosis.own_idle import closed_form, halved, own
+from debubble.diagnosis.own_idle import halved, own
+from debubble.schedules.catalog import CATALOG
+from debubble.schedules.closed_form import Even, bubble_ratio
 
 SIZES = st.tuples(st.integers(2, 8), st.integers(1, 24))
 
@@ -25,7 +27,8 @@ def test_the_interleaved_formula_is_what_simulation_finds(ranks, groups, chunks)
     shape = Shape(ranks, ranks * groups, chunks)
     schedule = build("interleaved", shape)
     found = account(simulate(lower(schedule), costs_of(Rates(forward=12_000, backward=24_000), schedule))).bubble_ratio
-    assert closed_form("interleaved", shape) == pytest.approx(found, rel=1e-6)
+    pipeline = Even(shape.ranks, shape.microbatches, shape.chunks)
+    assert bubble_ratio(CATALOG["interleaved"], pipeline) == pytest.approx(found, rel=1e-6)
 
 
 @given(SIZES, st.integers(1, 9), st.integers(1, 9), st.integers(1, 9))
@@ -38,9 +41,34 @@ def test_the_best_with_a_barrier_is_the_lower_bound_of_a_split_backward(size, fo
     assert own(job).barrier_ratio == pytest.approx(window / lower_bound(halved(schedule), costs))
 
 
-def test_zb_h1_is_simulated_and_no_order_of_its_placement_beats_it_at_p8_m64():
+def test_zb_h1_is_exact_and_no_order_of_its_placement_beats_it_at_p8_m64():
     found = own(Config(pipeline=8, microbatches=64, schedule="zb-h1"))
-    assert (found.evidence, found.barrier_ratio) == ("simulated", 1.0)
+    assert (found.evidence, found.barrier_ratio) == ("exact", 1.0)
+
+
+@pytest.mark.parametrize(
+    ("schedule", "sizes", "idle"),
+    [
+        ("chimera", {"pipeline": 8, "microbatches": 32}, 30),  # its formula, of F = B, would say 9
+        ("hanayo", {"pipeline": 8, "microbatches": 32}, 35),  # likewise 10.5
+        ("zb-h1", {"pipeline": 8, "microbatches": 32, "forward": 1e6, "input": 1e6, "weight": 2e6}, 7),  # not 0: fill
+    ],
+)
+def test_where_no_formula_holds_it_is_simulated(schedule, sizes, idle):
+    found = own(Config(schedule=schedule, **sizes))
+    busy = 32 * (4 if "weight" in sizes else 3)
+    assert found.evidence == "simulated"
+    assert found.most == pytest.approx(idle / (busy + idle))
+
+
+@pytest.mark.parametrize("schedule", ["Interleaved1F1B", "interleaved", "VPP"])
+def test_a_job_may_name_its_schedule_as_torch_does_and_leave_its_chunks_out(schedule):
+    assert own(Config(pipeline=4, microbatches=8, schedule=schedule)).most == 3 / 19
+
+
+def test_one_chunk_of_what_has_several_is_a_contradiction():
+    with pytest.raises(InputError, match="chunks = 1: interleaved has several on each rank; give 2 or none"):
+        own(Config(pipeline=4, microbatches=8, schedule="interleaved", chunks=1))
 
 
 def test_without_microbatches_there_are_bounds():

@@ -60,7 +60,7 @@ def question(rng, name: str) -> tuple[dict, list[float] | None]:
     table, hop = rng.integers(1, 10**9, (KINDS, p * v)), int(rng.integers(0, 10**8)) * int(rng.integers(0, 2))
     asked = {"schedule": name, "ranks": p, "microbatches": m, "chunks": v, "table": table.tolist(), "transfer": hop}
     try:
-        schedule = build(name, Shape(p, m, v))
+        schedule = CATALOG[name].build(Shape(p, m, v))  # one chunk is one chunk
     except InputError:
         return asked, None
     return asked, numbers(schedule, Costs(table[:, :, None], np.full((KINDS, p * v, 1), hop)))

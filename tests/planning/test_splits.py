@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from debubble.planning.idle import idle_share, least_microbatches
+from debubble.planning.idle import enough, idle_share
 from debubble.planning.splits import best_splits, judged, lightest
 
 
@@ -38,19 +38,19 @@ def test_many_blocks_between_heavy_ends_get_a_split_with_the_lightest_heaviest_s
 
 
 def test_10_percent_idle_at_4_ranks_needs_27_micro_batches():
-    assert least_microbatches(4, 0.10) == 27
+    assert enough("1f1b", 4, 0.10) == 27
 
 
 @given(st.integers(2, 64), st.floats(0.01, 0.5))
 def test_the_least_number_of_micro_batches_is_enough_and_one_less_is_not(ranks, share):
-    least = least_microbatches(ranks, share)
+    least = enough("1f1b", ranks, share)
     assert idle_share("1f1b", ranks, least) <= share + 1e-9
     assert least == 1 or idle_share("1f1b", ranks, least - 1) > share - 1e-9
 
 
 @pytest.mark.parametrize(("p", "m", "v"), [(4, 8, 2), (2, 6, 3), (3, 9, 1)])
 def test_closed_forms_are_what_simulation_gives(p, m, v):
-    from debubble.planning.idle import _simulated
+    from debubble.planning.idle import _shape, _simulated
 
     name = "interleaved" if v > 1 else "1f1b"
-    assert idle_share(name, p, m, v) == pytest.approx(_simulated(name, p, m, v))
+    assert idle_share(name, p, m, v) == pytest.approx(_simulated(*_shape(name, p, m, v)))

@@ -20,9 +20,7 @@ from debubble.core.costs import Rates, costs_of
 from debubble.core.errors import InputError
 from debubble.core.op import Op
 from debubble.core.schedule import Schedule, Shape, from_rows
-from debubble.schedules.auto.searched import ENTRIES
-from debubble.schedules.auto.searched import build as build_any
-from debubble.schedules.catalog import build
+from debubble.schedules.catalog import CATALOG, build
 from strategies import Sizes, random_schedule
 
 PROCESSES = 4
@@ -50,11 +48,11 @@ def reversed_on_last_rank() -> Schedule:
 
 def catalogued() -> Iterator[tuple[str, Schedule]]:
     """Every schedule of the catalog that torch has words for, at a few sizes where it is legal."""
-    for name in sorted(ENTRIES.keys() - TWO_COPIES_OR_SLICES):
+    for name in sorted(CATALOG.keys() - TWO_COPIES_OR_SLICES):
         for ranks, microbatches in ((4, 8), (4, 9), (4, 3), (2, 3)):
             for chunks in (1, 2):  # the last that is defined wins
                 with suppress(InputError):  # not defined for this size
-                    yield f"{name} p={ranks} m={microbatches}", build_any(name, Shape(ranks, microbatches, chunks))
+                    yield f"{name} p={ranks} m={microbatches}", build(name, Shape(ranks, microbatches, chunks))
 
 
 def schedules() -> dict[str, Schedule]:

@@ -5,7 +5,7 @@ import sys
 import pytest
 
 from debubble import Rates, Refusal, Release, Shape
-from debubble.schedules.auto.searched import build
+from debubble.schedules.catalog import build
 
 ASKED = ("run", "--schedule", "1f1b", "-p", 2, "-m", 4)
 

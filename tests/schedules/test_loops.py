@@ -4,6 +4,7 @@ import pytest
 
 from debubble import InputError, Shape, build
 from debubble.schedules.forward_only import forward_only
+from debubble.schedules.interleaved_zb import interleaved_zb
 from evenly import run
 
 
@@ -44,7 +45,8 @@ def refused(*shape, **more):
 
 def test_interleaved_names_the_nearest_multiples_and_a_group_that_would_do():
     assert refused(4, 10, 2) == (
-        "microbatches = 10: interleaved takes them in groups of 4, one for each rank; nearest: 8 or 12; or a group of 5"
+        "microbatches = 10: interleaved takes micro-batches in groups of 4, one for each rank; "
+        "nearest: 8 or 12; or a group of 5"
     )
     assert "nearest: 4" in refused(4, 3, 2)
 
@@ -64,13 +66,13 @@ def test_interleaved_zb_names_the_nearest_numbers_that_its_rounds_divide():
 
 
 def test_interleaved_zb_with_one_chunk_is_zb_h1():
-    loop, line = build("interleaved-zb", Shape(4, 8)), build("zb-h1", Shape(4, 8))
+    loop, line = interleaved_zb(Shape(4, 8)), build("zb-h1", Shape(4, 8))
     assert loop.same_order(line)
 
 
 def test_interleaved_zb_reaches_the_barrier_bound_where_f_i_w_are_equal():
     for v in (1, 2, 4):
-        assert run(build("interleaved-zb", Shape(8, 16, v)), 8, 8, 8).makespan == 16 * 24 + 7 * 8 / v
+        assert run(interleaved_zb(Shape(8, 16, v)), 8, 8, 8).makespan == 16 * 24 + 7 * 8 / v
 
 
 def test_forwards_of_a_schedule_keep_its_order_and_its_copies_of_the_weights():

@@ -3,8 +3,7 @@
 import numpy as np
 
 from debubble import Kind, Shape
-from debubble.schedules.alternate import alternate
-from debubble.schedules.rows import F1, I1, W1, B, F, I, W, joined, linear, numbered, v_shaped, weights_of
+from debubble.schedules.rows import F1, I1, W1, B, F, I, W, alternate, joined, linear, numbered, v_shaped, weights_of
 
 
 def letters(row):

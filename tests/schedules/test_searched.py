@@ -6,9 +6,9 @@ from hypothesis import strategies as st
 
 from debubble import InputError, Rates, Release, Shape, build, costs_of, lower, peak_activations, simulate, violations
 from debubble.core.bounds import lower_bound
-from debubble.schedules.auto import searched as catalog
 from debubble.schedules.auto.zb_auto import zb_auto
 from debubble.schedules.auto.zb_v_auto import zb_v_auto
+from debubble.schedules.catalog import CATALOG
 from drawn import draw, written
 from evenly import UNIT, holds, run, value
 
@@ -17,7 +17,7 @@ FIND = {"zb-auto": zb_auto, "zb-v-auto": zb_v_auto}
 
 
 def found(name, p, m, speed=EVEN, **options):
-    return FIND[name](Shape(p, m, catalog.SEARCHED[name].entry.chunks), speed, **options)
+    return FIND[name](Shape(p, m, CATALOG[name].chunks), speed, **options)
 
 
 def prove(schedule):
@@ -80,13 +80,13 @@ def test_the_least_cap_that_an_error_names_is_the_least(p, m, cap, release):
 
 @pytest.mark.parametrize("name", FIND)
 def test_idle_time_and_activations_are_what_the_catalog_says(name):
-    entry, compared = catalog.SEARCHED[name].entry, 0
+    entry, compared = CATALOG[name], 0
     for p in (1, 2, 3, 4, 8):
         for m in (1, 2, p, 2 * p, 24):
             for f, i, w in ((12, 12, 12), (12, 18, 6), (12, 12, 6), (12, 6, 12)):
                 speed = Rates(f * UNIT, input=i * UNIT, weight=w * UNIT)
                 schedule = found(name, p, m, speed)
-                letters = {"p": p, "m": m, "F": f, "I": i, "W": w}
+                letters = {"p": p, "m": m, "F": f, "I": i, "W": w, "cap": p}
                 assert peak_activations(schedule, Release.HALF).max() <= value(entry.activations, **letters)
                 if holds(entry.bubble_holds, **letters):
                     idle = run(schedule, f, i, w).idle.max()
@@ -126,7 +126,7 @@ def test_an_uneven_pipeline_uses_what_it_is_told():
 @given(st.data(), st.integers(1, 6), st.integers(1, 12), st.sampled_from(sorted(FIND)))
 @settings(max_examples=60, deadline=None)
 def test_no_search_beats_the_lower_bound(data, p, m, name):
-    speed = data.draw(speeds(p * catalog.SEARCHED[name].entry.chunks))
+    speed = data.draw(speeds(p * CATALOG[name].chunks))
     schedule = found(name, p, m, speed)
     costs = costs_of(speed, schedule)
     assert simulate(lower(schedule), costs).makespan >= lower_bound(schedule, costs)

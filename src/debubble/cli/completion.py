@@ -31,7 +31,7 @@ def names(where: str, *, files: bool = False) -> Completer:
     return complete
 
 
-SCHEDULE = names("debubble.schedules.auto.searched:ENTRIES", files=True)
+SCHEDULE = names("debubble.schedules.catalog:CATALOG", files=True)
 FRAMEWORK = names("debubble.frameworks.catalog:FRAMEWORKS")
 MODEL = names("debubble.estimate.read_model:known_models", files=True)
 GPU = names("debubble.estimate.hardware:known_hardware", files=True)

@@ -8,14 +8,15 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..core.account import Account
-from ..core.schedule import Schedule, Shape
+from ..core.schedule import Schedule
 from ..core.timeline import Timeline
 from ..core.units import percent
 from ..diagnosis.causes import Causes
 from ..diagnosis.diagnose import REMEDIES
-from ..diagnosis.own_idle import closed_form
 from ..drawing.html import Run
 from ..report.causes import WHAT
+from ..schedules.catalog import CATALOG
+from ..schedules.closed_form import ratio_of_any_costs, sizes_of
 from .report import per_rank
 
 Tile = dict[str, str]
@@ -23,8 +24,7 @@ Tile = dict[str, str]
 
 def promise_tile(found: Causes, schedule: Schedule, name: str | None) -> Tile:
     """What the order would idle with even stages and free transfers: by formula where there is one."""
-    size = Shape(schedule.ranks, schedule.microbatches, max(1, schedule.stages // schedule.ranks), schedule.slices)
-    ratio = closed_form(name, size) if name else None
+    ratio = ratio_of_any_costs(CATALOG[name], sizes_of(schedule)) if name else None
     share = 1 - found.most_busy if ratio is None else ratio / (1 + ratio)
     evidence = "simulated" if ratio is None else "exact"
     return tile(

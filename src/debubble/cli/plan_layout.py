@@ -6,7 +6,7 @@ from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from ..core.errors import Fault, InputError, Refusal, nearest
+from ..core.errors import Fault, InputError, Refusal
 from ..verbs.needs import needed, unused
 from .console import say, warn, wrote
 from .options import together
@@ -159,17 +159,24 @@ def _launched(said: dict[str, Any], backend: Framework | None) -> Layout:
     return replace(base, **habits)  # type: ignore[arg-type]  # names of fields that are on or off
 
 
+def _trained_by(word: str) -> str:
+    """The schedule that goes by a name, which must be one that trains."""
+    from ..schedules.catalog import CATALOG, called, unknown
+
+    entry = called(word)
+    if entry is None or not entry.trains:
+        raise InputError(unknown(word, (each for each in CATALOG.values() if each.trains)))
+    return entry.name
+
+
 def _question(said: dict[str, Any], gpus: int, backend: Framework | None) -> Question:
     """What the options fix, and the values that they list."""
     from ..config.config import Config
     from ..config.question import Question
     from ..planning.space import USUAL
-    from ..schedules.catalog import CATALOG
 
-    names = tuple(said["schedule"].split(",")) if said["schedule"] else None
-    for name in names or ():
-        if name not in CATALOG or name == "forward-only":
-            raise nearest(name, [known for known in CATALOG if known != "forward-only"], "schedule")
+    words = said["schedule"].split(",") if said["schedule"] else []
+    names = tuple(_trained_by(word.strip()) for word in words) or None
     able = backend.schedules if backend else USUAL
     strange = [name for name in names or () if backend and name not in able]
     if backend and strange:

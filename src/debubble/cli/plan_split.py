@@ -19,12 +19,13 @@ _OTHERS = ("model", "gpu", "gpus", "global_batch", "rampup", "emit", "calibrate"
 def plan_split(said: dict[str, Any], *, as_json: bool) -> int:
     """Print splits of weighted blocks, shortest first, for each number of micro-batches."""
     from ..planning.splits import best_splits, judged, lightest
+    from ..schedules.catalog import entry_of
 
     needed(said, "pipeline", "microbatches")
     unused(said, *_OTHERS, why="blocks and their weights are all that a split is made of")
     weights, (ranks, *_) = said["weights"], said["pipeline"]
     _possible(weights, ranks, said)
-    name = said["schedule"] or "1f1b"
+    name = entry_of(said["schedule"] or "1f1b").name
     tables = {}
     for many in said["microbatches"]:
         given = [judged(split, weights, many, name) for split in said["split"]]

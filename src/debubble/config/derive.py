@@ -6,6 +6,7 @@ from dataclasses import replace
 from math import prod
 
 from ..core.errors import Fault, InputError
+from ..schedules.catalog import called
 from .config import Config, StillOpen, open_in
 from .layout import Layout
 
@@ -19,13 +20,14 @@ def settled(config: Config) -> Config:
     """The same job with the sizes filled in that follow from others, and what a job need not say.
 
     gpus = tensor x context x pipeline x data, and global_batch = microbatches x micro_batch x data. A job need not say:
-    context 1; tensor 1, unless devices, ranks and replicas tell it; schedule 1f1b; one chunk a rank; no recomputation.
+    context 1; tensor 1, unless devices, ranks and replicas tell it; schedule 1f1b; the chunks that a rank usually has
+    in its schedule; no recomputation.
 
     Raises:
         InputError: sizes contradict each other; every contradiction.
     """
     faults: list[Fault] = []
-    config = config.filled(context=1, schedule="1f1b", chunks=1, recompute="none")
+    config = _scheduled(config.filled(context=1, schedule="1f1b", recompute="none"), faults)
     if not {"gpus", "pipeline", "data"} <= config.known().keys():
         config = config.filled(tensor=1)
     if "pipeline" in config.known():
@@ -35,6 +37,19 @@ def settled(config: Config) -> Config:
     if faults:
         raise InputError(*faults)
     return config
+
+
+def _scheduled(config: Config, faults: list[Fault]) -> Config:
+    """With our name of its schedule, and its chunks."""
+    entry = None if "schedule" in config.opened() else called(str(config.schedule))
+    if entry is None or config.known().get("pipeline") == 1:  # who builds it says what is wrong with the name
+        return config.filled(chunks=1)
+    if config.known().get("chunks") == 1 and entry.chunks > 1:
+        rule = f"{entry.name} has several on each rank"
+        faults.append(Fault(f"{config.name}: chunks = 1", rule, f"give {entry.chunks} or none"))
+    if entry.name != config.schedule:
+        config = config.changed(schedule=entry.name)
+    return config.filled(chunks=entry.chunks)
 
 
 def _solve(config: Config, whole: str, parts: tuple[str, ...], faults: list[Fault]) -> Config:

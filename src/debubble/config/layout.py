@@ -8,13 +8,11 @@ from dataclasses import dataclass, field, fields
 import numpy as np
 from numpy.typing import NDArray
 
+from ..schedules.catalog import TRAINING
 from .splits import even_split
 
 RECOMPUTE = ("none", "selective", "full")
-SCHEDULES = (
-    *("1f1b", "gpipe", "interleaved", "eager-1f1b", "looped-bfs", "zb-h1", "zb-h2", "interleaved-zb", "zb-v"),
-    *("1f1b-v", "dualpipe-v", "dualpipe", "hanayo", "seq1f1b", "chimera", "zb-auto", "v-half", "v-min"),
-)
+SCHEDULES = TRAINING
 PRECISIONS = ("bf16", "fp16", "fp8", "fp4")
 
 

@@ -15,13 +15,13 @@ from ..core.observation import Link
 from ..core.op import Kind
 from ..core.rank_time import MILLISECOND, RankTime, rank_times
 from ..core.results import HIDDEN, SPARSE, Result
-from ..core.schedule import Shape
 from ..core.timeline import Timeline
+from ..schedules.catalog import CATALOG
+from ..schedules.closed_form import ratio_of_any_costs, sizes_of
 from .causes import CauseCost, cause_costs, causes
 from .diagnose import Examined
 from .evidence.replicas import Replica
 from .gates import Gate
-from .own_idle import closed_form
 from .replay import WhatIf
 from .sliders import Sliders, measured_sliders, stage_table
 
@@ -287,9 +287,8 @@ class Diagnosis(Result):
     def promised(self) -> tuple[float, str]:
         """What the order would idle with even stages and free transfers, and where that figure comes from."""
         schedule = self.timeline.program.schedule
-        size = Shape(schedule.ranks, schedule.microbatches, max(1, schedule.stages // schedule.ranks), schedule.slices)
         name = self.examined.order.name
-        ratio = closed_form(name, size) if name else None
+        ratio = ratio_of_any_costs(CATALOG[name], sizes_of(schedule)) if name else None
         if ratio is None:
             return self.schedule_idle_share, "simulated"
         return ratio / (1 + ratio), "exact"

@@ -10,7 +10,7 @@ import numpy as np
 from ..core.finding import Finding, Span
 from ..core.observation import Observation
 from ..core.timeline import Timeline
-from ..schedules.catalog import CATALOG
+from ..schedules.catalog import called
 from .causes import REMEDIES, Causes
 from .edits import ALIKE, BALANCED, FREE, balanced_stages, faster_rank, other_schedule, without_hop
 from .evidence.lateness import Late, dearest_hop, latest_rank
@@ -105,9 +105,10 @@ def _schedule(case: Case) -> Iterator[Finding]:
 
 def _asked_for(case: Case) -> Iterator[Finding]:
     """The order that ran is not the one that was asked for."""
-    asked, order = case.asked, case.order
-    if asked not in CATALOG or asked == order.name:
+    entry, order = called(case.asked or ""), case.order
+    if entry is None or entry.name == order.name:
         return
+    asked = entry.name
     shows = order.name or f"no known schedule (nearest {order.nearest}, departs at {order.departure})"
     meant = other_schedule(case.replay, asked, case.replay.schedule.stages // case.replay.schedule.ranks)
     cost = case.causes.resimulated - meant.again().window if meant is not None else 0

@@ -9,6 +9,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..core.errors import Fault, InputError
+from ..schedules.catalog import CATALOG
+from ..schedules.closed_form import Even, activations
 
 _GROWS = 1.05  # beyond m = p 1F1B holds no more: a peak this much higher is something else
 
@@ -59,7 +61,7 @@ class FittedMemory:
 
 def in_flight(microbatches: NDArray[np.float64], ranks: int, rank: int = 0) -> NDArray[np.int64]:
     """Micro-batches that a rank holds at most under 1F1B: min(m, p - rank) (https://arxiv.org/abs/2006.09503)."""
-    return np.minimum(microbatches, ranks - rank).astype(np.int64)
+    return activations(CATALOG["1f1b"], Even(ranks, microbatches), rank).astype(np.int64)
 
 
 def fit_memory(microbatches: NDArray[np.float64], peak: NDArray[np.float64], ranks: int) -> MemoryFit:

@@ -18,6 +18,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..core.errors import Fault, InputError
+from ..schedules.catalog import CATALOG
+from ..schedules.closed_form import Even, bubble_slots
 
 GROWS, CONSTANT, ONE_POINT = "batch grows with micro-batches", "constant batch cut finer", "no fixed time"
 _SLOW = 1.5  # a step that took more than this times the median of its own setting is no measurement of it
@@ -126,7 +128,7 @@ def fit_steps(times: StepTimes, ranks: int) -> StepFit:
     if len(np.unique(used.microbatches)) == 1:
         return _one_point(used, ranks, left_out)
     slot, intercept = _line(used.microbatches, used.seconds)
-    bubble = None if times.constant else (ranks - 1) * slot
+    bubble = None if times.constant else _fill_slots(ranks) * slot
     return StepFit(
         model=CONSTANT if times.constant else GROWS,
         why=times.why,
@@ -201,8 +203,13 @@ def gains(fit: StepFit) -> list[tuple[float, float, float]]:
     """For a constant batch: micro-batches, and the gain over the fewest by the bubble alone, and as measured."""
     settings = np.unique(fit.times.microbatches)
     medians = [float(np.median(fit.times.seconds[fit.times.microbatches == m])) for m in settings]
-    slots = [(m + fit.ranks - 1) / m for m in settings.tolist()]
+    slots = [1 + _fill_slots(fit.ranks) / m for m in settings.tolist()]
     return [(m, slots[0] / slots[i], medians[0] / medians[i]) for i, m in enumerate(settings.tolist()) if i]
+
+
+def _fill_slots(ranks: int) -> float:
+    """Slots of fill and drain, in GPipe and 1F1B alike."""
+    return bubble_slots(CATALOG["1f1b"], Even(ranks, 1)) or 0.0
 
 
 def _check(times: StepTimes) -> None:
@@ -262,14 +269,14 @@ def _without_strays(times: StepTimes, kept: NDArray[np.intp]) -> tuple[NDArray[n
 def _one_point(times: StepTimes, ranks: int, outliers: tuple[Outlier, ...]) -> StepFit:
     """One setting cannot tell a fixed time from a bubble: all of the step is taken for slots, the most they can be."""
     m, seconds = float(times.microbatches[0]), float(np.median(times.seconds))
-    slot = seconds / (m + ranks - 1)
+    slot = seconds / (m + _fill_slots(ranks))
     return StepFit(
         model=ONE_POINT,
         why="all rows have the same number of micro-batches, so a fixed time cannot be told from a bubble",
         ranks=ranks,
         slot=slot,
-        intercept=(ranks - 1) * slot,
-        bubble=(ranks - 1) * slot,
+        intercept=_fill_slots(ranks) * slot,
+        bubble=_fill_slots(ranks) * slot,
         fixed=0.0,
         times=times,
         outliers=outliers,

@@ -16,9 +16,8 @@ from ..core.lower import lower
 from ..core.op import Kind
 from ..core.schedule import Schedule, Shape
 from ..core.simulate import simulate
-from ..schedules.catalog import build
-
-FILL_AND_DRAIN = ("gpipe", "1f1b", "eager-1f1b")
+from ..schedules.catalog import build, entry_of
+from ..schedules.closed_form import bubble_ratio, even, least_ratio, takes
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,39 +113,18 @@ def _fewest(job: Config) -> int:
 
 
 def _of_shape(job: Config, microbatches: int) -> Own:
-    size = shape(job, microbatches)
-    ratio = closed_form(str(job.schedule), size)
-    if ratio is not None:
+    entry = entry_of(str(job.schedule))
+    size = entry.shape(shape(job, microbatches))
+    pipeline = even(size, rates(job))
+    ratio = bubble_ratio(entry, pipeline) if pipeline is not None and takes(entry, pipeline) else None
+    if pipeline is not None and ratio is not None:
         idle = ratio / (1 + ratio)
-        return Own(idle, idle, "exact", barrier_ratio=(1 + ratio) * size.microbatches / _even_bound(size, rates(job)))
-    schedule = build(str(job.schedule), size)
+        return Own(idle, idle, "exact", barrier_ratio=(1 + ratio) / (1 + least_ratio(entry, pipeline, split=True)))
+    schedule = build(entry.name, size)
     costs = costs_of(rates(job), schedule)
     timeline = simulate(lower(schedule), costs)
     idle = account(timeline).idle_share
     return Own(idle, idle, "simulated", timeline.makespan / lower_bound(halved(schedule), costs))
-
-
-def closed_form(name: str, size: Shape) -> float | None:
-    """Bubble ratio of an even schedule, where a formula is known: (p-1)/m, interleaved (p-1)/(v m).
-
-    Source: Narayanan et al., https://arxiv.org/abs/2104.04473, sections 2.2.1 and 2.2.2.
-    """
-    if name in FILL_AND_DRAIN and size.chunks == 1:
-        return (size.ranks - 1) / size.microbatches
-    if name == "interleaved" and size.microbatches % size.ranks == 0:
-        return (size.ranks - 1) / (size.chunks * size.microbatches)
-    return None
-
-
-def _even_bound(size: Shape, even: Rates) -> float:
-    """``lower_bound`` of even stages in a loop, in units of the work of one micro-batch on one rank."""
-    forward, first, weight, _ = even.by_kind()
-    p, m, v = size.ranks, size.microbatches, size.chunks
-    by_rank = (p - 1) * forward / v + m * (forward + first + weight)
-    by_split = (p - 1) * (forward + first) / v + m * (forward + first) + weight / v
-    chain = p * (forward + first) + weight / v
-    whole = forward + first + weight
-    return max(by_rank, by_split, chain) / whole if whole else float(m)
 
 
 def halved(schedule: Schedule) -> Schedule:

@@ -9,8 +9,7 @@ import numpy as np
 
 from ..core.errors import InputError
 from ..core.schedule import Schedule, Shape
-from ..schedules.auto.searched import SEARCHED
-from ..schedules.catalog import CATALOG, build
+from ..schedules.catalog import CATALOG, GENERATED, build
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,8 +36,12 @@ class Recognised:
 
 
 def recognise(schedule: Schedule) -> Recognised:
-    """Compare an order with every schedule of the catalog for the same shape."""
-    return replace(_published_as(schedule), searched=schedule.name if schedule.name in SEARCHED else None)
+    """Compare an order with every schedule that a shape alone decides."""
+    return replace(_published_as(schedule), searched=_searched(schedule.name))
+
+
+def _searched(name: str) -> str | None:
+    return name if name in CATALOG and CATALOG[name].search is not None else None
 
 
 def _published_as(schedule: Schedule) -> Recognised:
@@ -57,11 +60,11 @@ def _published_as(schedule: Schedule) -> Recognised:
 
 
 def _published(schedule: Schedule) -> Iterator[tuple[str, Schedule]]:
-    """Every schedule of the catalog that exists for this shape, the one of the same name first."""
+    """Every such schedule that exists for this shape, the one of the same name first."""
     if schedule.stages % schedule.ranks:
         return
     shape = Shape(schedule.ranks, schedule.microbatches, schedule.stages // schedule.ranks, schedule.slices)
-    for name in sorted(CATALOG, key=lambda name: name != schedule.name):
+    for name in sorted(GENERATED, key=lambda name: name != schedule.name):
         try:
             published = build(name, shape)
         except InputError:

@@ -11,13 +11,13 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from itertools import combinations
-from math import ceil
 
 import numpy as np
 from numpy.typing import NDArray
 
 from ..core.observation import Observation
-from ..schedules.catalog import CATALOG
+from ..schedules.catalog import CATALOG, GENERATED
+from ..schedules.closed_form import enough
 from .causes import causes
 from .edits import (
     balanced_stages,
@@ -176,9 +176,9 @@ def _elsewhere(slow: Slow, answer: WhatIf, steps: int) -> WhatIf:
 def enough_microbatches(microbatches: int, bubble_ratio: float, idle_share: float = GOOD_IDLE_SHARE) -> int:
     """The fewest micro-batches that bring an order's idle share down to a tenth, if its bubble ratio falls as 1/m.
 
-    ``bubble_ratio`` is idle over busy, so an idle share s is a ratio of s/(1-s):  m' = m x ratio x (1-s)/s.
+    ``bubble_ratio`` is idle over busy.
     """
-    return ceil(round(microbatches * bubble_ratio * (1 - idle_share) / idle_share, 6))
+    return enough(microbatches * bubble_ratio, idle_share)
 
 
 def heaviest(run: Replay) -> tuple[int, float]:
@@ -211,7 +211,7 @@ def _orders(run: Replay) -> Iterator[Edit]:
     """The same batch in every other order of the catalog that takes it."""
     if run.schedule.ranks == 1:
         return
-    for name in CATALOG:
+    for name in GENERATED:
         for chunks in sorted({run.chunks, 1, 2}):
             yield partial(other_schedule, name=name, chunks=chunks)
 

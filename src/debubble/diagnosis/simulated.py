@@ -17,13 +17,13 @@ from ..core.op import Kind
 from ..core.program import Sends
 from ..core.rank_time import MILLISECOND, RankTime, rank_times
 from ..core.results import HIDDEN, Result
-from ..core.schedule import Schedule
+from ..core.schedule import Schedule, Shape, loop_placement
 from ..core.simulate import simulate
 from ..core.timeline import Timeline
 from ..core.units import counted, duration
-from ..schedules.auto.searched import ENTRIES
+from ..schedules.catalog import CATALOG
+from ..schedules.closed_form import ClosedForm, Even, closed_form, even, idle_share
 from .causes import CauseCost, cause_costs, causes
-from .closed_form import ClosedForm, closed_form
 from .sliders import Sliders, simulated_sliders
 
 SAME = 1e-6  # relative: durations are whole nanoseconds, formulas are not
@@ -141,7 +141,7 @@ def simulated(
         evidence="exact" if closed else spent.evidence,
         idle_formula=closed.share_text if closed else None,
         bubble_formula=closed.ratio_text if closed else None,
-        half_at_microbatches=_half_at(order, closed),
+        half_at_microbatches=closed.half_at if closed else None,
         as_interleaved_idle_share=_interleaved(order) if closed else None,
         sends=sends.value,
         release=release,
@@ -154,19 +154,12 @@ def simulated(
     )
 
 
-def _half_at(order: Schedule, closed: ClosedForm | None) -> int | None:
-    if closed is None or closed.half_at is None:
-        return None
-    short = -closed.half_at % order.ranks if order.name == "interleaved" else 0
-    return closed.half_at + short
-
-
 def _interleaved(order: Schedule) -> float | None:
-    """(p-1)/(2m+p-1): the idle share of 1F1B with two chunks a rank, which needs m divisible by p."""
+    """The idle share of 1F1B with two chunks a rank, which needs m divisible by p."""
     p, m = order.ranks, order.microbatches
     if order.name not in ("gpipe", "1f1b") or m % p or p == 1:
         return None
-    return (p - 1) / (2 * m + p - 1)
+    return idle_share(CATALOG["interleaved"], Even(p, m, chunks=2))
 
 
 def title_of(order: Schedule, rates: Rates, timeline: Timeline) -> str:
@@ -198,17 +191,17 @@ def _listed(scale: tuple[float, ...]) -> str:
 
 
 def agreed(order: Schedule, rates: Rates, spent: Account) -> ClosedForm | None:
-    """The closed form of the schedule's catalog entry, if the simulation found the same bubble."""
-    base = order.name.removesuffix(" forward only")
-    if base not in ENTRIES or not spent.window:
+    """The closed form of the schedule's catalog entry, if one holds and the simulation found the same bubble.
+
+    It need not: an engine that takes ranks up for transfers makes them wait where the formula knows of no transfer.
+    """
+    name, chunks = order.name, int(order.chunks_of().max())
+    if order.forward_only and np.array_equal(order.placement, loop_placement(order.ranks, chunks)):
+        name = "forward-only"  # whose order it was no longer matters
+    if name not in CATALOG or not spent.window:
         return None
-    forward, gradient, weight, backward = rates.by_kind()
-    if order.forward_only:
-        gradient = weight = backward = 0.0
-    pair = forward + backward if rates.pair is None else rates.pair
-    times = {"F": forward, "I": gradient, "W": weight, "B": backward, "F&B": pair}
-    sizes = {"p": order.ranks, "m": order.microbatches, "v": order.chunks_of().sum(0).max(), "s": order.slices}
-    closed = closed_form(ENTRIES[base].bubble, sizes | times)
+    pipeline = even(Shape(order.ranks, order.microbatches, chunks, order.slices), rates)
+    closed = closed_form(CATALOG[name], pipeline) if pipeline is not None else None
     idle = spent.window - spent.compute
     return closed if closed and np.abs(idle - closed.idle).max() <= SAME * spent.window else None
 

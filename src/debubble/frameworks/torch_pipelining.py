@@ -8,19 +8,14 @@ from ..config.config import Config
 from ..config.layout import Layout
 from ..config.splits import even_split
 from ..core.errors import nearest
+from ..schedules.catalog import CATALOG
 from . import common_rules as common
 from .framework import Breach, Framework, Rule, rule
 
 VERSION = "torch 2.13.0"
 # Our name -> torch's, and stages per rank: exactly 1, exactly 2, or any (0).
 SCHEDULES = {
-    "gpipe": ("GPipe", 1),
-    "1f1b": ("1F1B", 1),
-    "interleaved": ("Interleaved1F1B", 0),
-    "looped-bfs": ("LoopedBFS", 0),
-    "interleaved-zb": ("InterleavedZeroBubble", 0),
-    "zb-v": ("ZBVZeroBubble", 2),
-    "dualpipe-v": ("DualPipeV", 2),
+    name: (entry.torch, 0 if entry.any_chunks else entry.chunks) for name, entry in CATALOG.items() if entry.torch
 }
 KEYS = {
     "gpus": "world_size",
@@ -66,7 +61,8 @@ def _chunks(config: Config) -> int:
     """As many as a split has stages for each rank, else what the schedule has."""
     if config.split and len(config.split) % config.ranks == 0:
         return len(config.split) // config.ranks
-    return {"zb-v": 2, "dualpipe-v": 2}.get(config.schedule or "", 1)
+    known = CATALOG.get(config.schedule or "")
+    return known.chunks if known else 1
 
 
 @rule("distributed/pipelining/schedules.py, the constructor of each class")

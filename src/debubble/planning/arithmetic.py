@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import product
 from math import prod
 
 from ..config.config import Config
 from ..config.layout import Layout
 from ..config.question import Question
-from ..core.errors import Fault, InputError, nearest
-from ..schedules.catalog import CATALOG
+from ..core.errors import Fault, InputError
+from ..schedules.catalog import CATALOG, entry_of
 from .idle import enough, exact, idle_share
 from .rejected import Rejected
 
@@ -70,9 +70,9 @@ def batch_table(question: Question) -> tuple[list[Bubbled], list[Rejected]]:
         InputError: nothing says how many micro-batches there are, or how many devices; no schedule has this name.
     """
     _enough_said(question)
-    name = question.config.schedule
-    if name is not None and name not in CATALOG:
-        raise nearest(name, CATALOG, "schedule")
+    if question.config.schedule is not None:
+        known = entry_of(question.config.schedule).name
+        question = replace(question, config=question.config.changed(schedule=known))
     amounts = question.values("global_batch") or question.values("microbatches")
     free = (question.values("chunks"), question.values("micro_batch"), amounts)
     found: list[Bubbled] = []

@@ -1,78 +1,87 @@
-"""Idle shares of schedules whose stages are even: by closed form where there is one, else by simulation."""
+"""Idle time of even stages: by closed form where one holds, else simulated or, for many layouts, the lower bound."""
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from functools import lru_cache
 
+import numpy as np
+from numpy.typing import NDArray
+
+from ..config.layout import SCHEDULES, Layouts
 from ..core.account import account
 from ..core.costs import Rates, costs_of
 from ..core.errors import InputError
 from ..core.lower import lower
 from ..core.schedule import Shape
 from ..core.simulate import simulate
-from ..schedules.catalog import build
+from ..schedules import closed_form
+from ..schedules.catalog import CATALOG, build, entry_of
+from ..schedules.closed_form import Even
+from ..schedules.entry import Entry
+from ..schedules.interleaved import smallest_group
+
+Column = NDArray[np.float64]
 
 MOST_OPS = 400_000  # half a second of simulation
 MOST_ROUNDS = 16  # times as many micro-batches as ranks: 1F1B idles for 6 %
-_PLAIN = ("1f1b", "gpipe", "eager-1f1b")
 
 
 @lru_cache(maxsize=4096)
 def idle_share(schedule: str, ranks: int, microbatches: int, chunks: int = 1) -> float | None:
     """Idle over ranks x window with B = 2 F, even stages and free transfers.
 
-        gpipe, 1f1b     (p-1)/(m+p-1)
-        interleaved     (p-1)/(v m+p-1), m a multiple of p
-
     Returns:
         0 to 1; None where the schedule does not suit the shape, or would take too long to simulate.
     """
     if ranks == 1:
         return 0.0
-    if schedule in _PLAIN and chunks == 1:
-        return (ranks - 1) / (microbatches + ranks - 1)
-    if schedule == "interleaved" and microbatches % ranks == 0:
-        return (ranks - 1) / (chunks * microbatches + ranks - 1)
-    return _simulated(schedule, ranks, microbatches, chunks)
+    entry, shape = _shape(schedule, ranks, microbatches, chunks)
+    share = _by_formula(entry, shape)
+    return _simulated(entry, shape) if share is None else share
 
 
 def exact(schedule: str, ranks: int, microbatches: int, chunks: int = 1) -> bool:
     """Whether ``idle_share`` is a closed form."""
-    return (
-        ranks == 1 or (schedule in _PLAIN and chunks == 1) or (schedule == "interleaved" and not microbatches % ranks)
-    )
+    return ranks == 1 or _by_formula(*_shape(schedule, ranks, microbatches, chunks)) is not None
 
 
-def _simulated(schedule: str, ranks: int, microbatches: int, chunks: int) -> float | None:
-    if 2 * ranks * microbatches * chunks > MOST_OPS:
-        return None
-    group = _group(ranks, microbatches) if schedule == "interleaved" else None
-    if schedule == "interleaved" and group is None:
+def _shape(schedule: str, ranks: int, microbatches: int, chunks: int) -> tuple[Entry, Shape]:
+    """With the group that Megatron-LM has to be given where micro-batches are no multiple of the ranks."""
+    entry = entry_of(schedule)
+    group = smallest_group(ranks, microbatches) if entry.name == "interleaved" else None
+    return entry, entry.shape(Shape(ranks, microbatches, chunks, group=group))
+
+
+def _by_formula(entry: Entry, shape: Shape) -> float | None:
+    pipeline = Even(shape.ranks, shape.microbatches, shape.chunks, group=shape.group)
+    return closed_form.idle_share(entry, pipeline) if closed_form.takes(entry, pipeline) else None
+
+
+def _simulated(entry: Entry, shape: Shape) -> float | None:
+    if 2 * shape.stages * shape.units > MOST_OPS:
         return None
     try:
-        order = build(schedule, Shape(ranks, microbatches, chunks, group=group))
+        order = build(entry.name, shape)
     except InputError:
         return None
     return account(simulate(lower(order), costs_of(Rates(), order))).idle_share
-
-
-def _group(ranks: int, microbatches: int) -> int | None:
-    """The smallest group of micro-batches that Megatron-LM takes."""
-    return next((n for n in range(ranks, microbatches + 1) if not 0 < microbatches % n < ranks), None)
 
 
 @lru_cache(maxsize=4096)
 def enough(schedule: str, ranks: int, share: float, chunks: int = 1) -> int | None:
     """Least micro-batches at which a schedule of even stages idles for ``share`` or less.
 
-    By closed form where there is one; else the first that does in a search that doubles multiples of the ranks, then
-    halves: more micro-batches never idle for longer.
+    By closed form where one holds for fewer micro-batches too; else the first that does in a search that doubles
+    multiples of the ranks, then halves: more micro-batches never idle for longer.
 
     Returns:
         None where ``MOST_ROUNDS`` times as many as ranks do not suffice, or cannot be simulated.
     """
-    if ranks == 1 or (schedule in _PLAIN and chunks == 1) or schedule == "interleaved":
-        return least_microbatches(ranks, share, chunks if schedule == "interleaved" else 1)
+    entry, shape = _shape(schedule, ranks, 1, chunks)
+    least = closed_form.least_microbatches(entry, Even(ranks, 1, shape.chunks), share)
+    if least is not None and (least == 1 or exact(schedule, ranks, least - 1, chunks)):
+        return least
 
     def idles(many: int) -> bool:
         found = idle_share(schedule, ranks, many, chunks)
@@ -82,7 +91,7 @@ def enough(schedule: str, ranks: int, share: float, chunks: int = 1) -> int | No
     while idles(high):
         high *= 2
         if high > MOST_ROUNDS * ranks:
-            return None
+            return least
     low = high // 2 if high > ranks else 0
     while high - low > 1:
         middle = (low + high) // 2
@@ -90,10 +99,43 @@ def enough(schedule: str, ranks: int, share: float, chunks: int = 1) -> int | No
     return high
 
 
-def least_microbatches(ranks: int, share: float, chunks: int = 1) -> int:
-    """Micro-batches at which 1F1B, or interleaved with chunks, idles for ``share`` or less: 27 for p=4, 10 %."""
-    if ranks == 1:
-        return 1
-    exact_number = (ranks - 1) * (1 - share) / share / chunks
-    least = max(1, -int(-exact_number // 1)) if exact_number % 1 > 1e-9 else max(1, round(exact_number))
-    return -(-least // ranks) * ranks if chunks > 1 else least
+def bubbles(layouts: Layouts, forward: Column, backward: Column, weight: Column) -> Column:
+    """Idle time of a rank with even stages and free transfers, of each layout: the screen's view of its schedule.
+
+    Where no formula holds (costs or shape beyond its conditions), it is the least that any order of the same placement
+    idles: a screen may pass a layout on that simulation then turns down, but never turns a good one down.
+
+    Args:
+        layouts: n of them.
+        forward: F of a micro-batch on a rank, all its chunks, float64[n].
+        backward: B likewise.
+        weight: W, a part of B.
+    """
+    found = np.zeros(len(layouts))
+    for entry, rows in _by_schedule(layouts):
+        times = (forward[rows], (backward - weight)[rows], weight[rows])
+        pipelines = _even(layouts, rows, *times)
+        idle = closed_form.idle_times(entry, pipelines)
+        found[rows] = np.where(np.isnan(idle), closed_form.least_idle(entry, pipelines), idle)
+    return found
+
+
+def in_flight(layouts: Layouts) -> tuple[Column, Column]:
+    """Micro-batches of a rank whose activations first and last rank hold at once, float64[n] each."""
+    first, last = np.zeros(len(layouts)), np.zeros(len(layouts))
+    for entry, rows in _by_schedule(layouts):
+        pipelines = _even(layouts, rows)
+        first[rows] = closed_form.activations(entry, pipelines, 0)
+        last[rows] = closed_form.activations(entry, pipelines, layouts.pipeline[rows] - 1)
+    return first, last
+
+
+def _by_schedule(layouts: Layouts) -> Iterator[tuple[Entry, NDArray[np.intp]]]:
+    """Each schedule that occurs, with the rows of its layouts."""
+    for code in np.unique(layouts.schedule):
+        yield CATALOG[SCHEDULES[int(code)]], np.flatnonzero(layouts.schedule == code)
+
+
+def _even(layouts: Layouts, rows: NDArray[np.intp], *times: Column) -> Even:
+    sizes = (layouts.pipeline[rows], layouts.microbatches[rows], layouts.chunks[rows])
+    return Even(*sizes, **dict(zip(("forward", "input", "weight"), times, strict=False)))

@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..config.layout import Layout, Parts, Plan, columns
-from ..core.costs import Costs
+from ..core.costs import Costs, Rates
 from ..core.lower import lower
 from ..core.memory import peak_activations
 from ..core.op import KINDS, Kind
@@ -35,7 +35,7 @@ from ..estimate.network import hop_time
 from ..estimate.outside import data_time, optimizer_time, tied_time
 from ..estimate.setting import Setting
 from ..estimate.stages import StageTime, model_time, stage_time
-from ..schedules.catalog import build
+from ..schedules.catalog import CATALOG, build
 from .many_costs import windows
 
 Column = NDArray[np.float64]
@@ -85,9 +85,10 @@ def judge_all(
     Raises:
         InputError: a schedule does not suit its shape.
     """
-    same_program: dict[tuple[str, int, int, int], list[int]] = {}
+    same_program: dict[tuple[str, int, int, int, int], list[int]] = {}
     for number, layout in enumerate(layouts):
-        shape = (layout.schedule, layout.pipeline, layout.microbatches, layout.chunks)
+        apart = number if CATALOG[layout.schedule].search else 0  # the order depends on the costs of each
+        shape = (layout.schedule, layout.pipeline, layout.microbatches, layout.chunks, apart)
         same_program.setdefault(shape, []).append(number)
     plans: dict[int, Plan] = {}
     for numbers in same_program.values():
@@ -119,8 +120,8 @@ def _case(model: Model, cluster: Cluster, layout: Layout, calibration: Calibrati
     setting = Setting(model, cluster, columns([layout], model.layers), factors=calibration or GENERIC)
     held = stage_layers(model, layout)
     stages = stage_time(setting, model_time(setting), held)
-    program = _program(layout.schedule, layout.pipeline, layout.microbatches, layout.chunks)
     own = _durations(stages)
+    program = _program(layout, own)
     mean = np.rint(own.mean(axis=1, keepdims=True)).astype(np.int64)
     even, free = np.broadcast_to(mean, own.shape), np.zeros_like(own)
     hops = _transfers(setting, program)
@@ -147,8 +148,18 @@ def stage_layers(model: Model, layout: Layout) -> StageLayers:
 
 
 @lru_cache(maxsize=64)
-def _program(schedule: str, ranks: int, microbatches: int, chunks: int) -> Program:
+def _lowered(schedule: str, ranks: int, microbatches: int, chunks: int) -> Program:
     return lower(build(schedule, Shape(ranks, microbatches, chunks)))
+
+
+def _program(layout: Layout, table: NDArray[np.int64]) -> Program:
+    """The order, lowered; one that is searched is searched for the mean costs of its stages."""
+    shape = (layout.pipeline, layout.microbatches, layout.chunks)
+    if CATALOG[layout.schedule].search is None:
+        return _lowered(layout.schedule, *shape)
+    of_rank = (table.mean(axis=1) * layout.chunks).tolist()
+    speed = Rates(of_rank[Kind.F], input=of_rank[Kind.I], weight=of_rank[Kind.W])
+    return lower(build(layout.schedule, Shape(*shape), speed))
 
 
 def _durations(stages: StageTime) -> NDArray[np.int64]:

@@ -10,11 +10,7 @@ from ..core.schedule import Shape
 from ..estimate.model import Model
 from ..frameworks.catalog import FRAMEWORKS
 from ..schedules.catalog import CATALOG, build
-
-LOOPED = frozenset({"interleaved", "interleaved-zb", "looped-bfs", "hanayo"})  # any number of chunks
-_FREE = frozenset(
-    {"gpipe", "1f1b", "eager-1f1b", "zb-h1", "zb-h2", "zb-v", "looped-bfs"}
-)  # any number of micro-batches
+from ..schedules.closed_form import Even, takes
 
 
 def sizes_of(model: Model, sequence: int) -> Config:
@@ -34,31 +30,19 @@ def sizes_of(model: Model, sequence: int) -> Config:
 
 @lru_cache(maxsize=1 << 16)
 def unsuited(schedule: str, ranks: int, microbatches: int, chunks: int) -> str:
-    """Why a schedule of the catalog does not take a shape, as its builder says; empty where it does.
+    """Why a schedule of the catalog does not take a shape; empty where it does.
 
-    Most schedules are not built for that: a space has thousands of shapes.
+    Nothing is built for the answer yes: a space has thousands of shapes.
     """
-    if schedule in _FREE:
+    entry = CATALOG[schedule]
+    shape = entry.shape(Shape(ranks, microbatches, chunks))
+    if takes(entry, Even(ranks, microbatches, shape.chunks)):
         return ""
-    if schedule == "interleaved" and microbatches % ranks:
-        return f"interleaved takes micro-batches in groups of {ranks}, which {microbatches} is not"
-    if schedule == "dualpipe-v" and microbatches < 2 * ranks:
-        return f"dualpipe-v needs {2 * ranks} micro-batches at {ranks} ranks"
-    if schedule in ("interleaved", "dualpipe-v"):
-        return ""
-    rounds = max(1, microbatches // ranks)
-    if schedule == "interleaved-zb":
-        uneven = microbatches % rounds
-        return f"interleaved-zb cannot run {microbatches} micro-batches in {rounds} equal rounds" if uneven else ""
-    return _as_its_builder_says(schedule, ranks, microbatches, chunks)
-
-
-def _as_its_builder_says(schedule: str, ranks: int, microbatches: int, chunks: int) -> str:
     try:
-        build(schedule, Shape(ranks, microbatches, chunks))
+        build(schedule, shape)
     except InputError as error:
-        return f"{schedule} at {error.faults[0].value}: {error.faults[0].rule}"
-    return ""
+        return f"{error.faults[0].rule} ({error.faults[0].value})"
+    return f"{schedule} needs {entry.needs}"
 
 
 @lru_cache(maxsize=1 << 16)
@@ -81,7 +65,7 @@ def unlaunchable(backend: str, schedule: str, ranks: int, microbatches: int, chu
 
 def chunks_of(schedule: str, wanted: tuple[int, ...]) -> tuple[int, ...]:
     """Of the chunks that are wanted, those that a schedule has on each rank; its own number where none are named."""
-    if schedule in LOOPED:
+    if CATALOG[schedule].any_chunks:
         return wanted
     own = CATALOG[schedule].chunks
     return (own,) if not wanted or own in wanted else ()

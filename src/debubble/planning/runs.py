@@ -21,6 +21,7 @@ from ..estimate.hardware import GIGA, Cluster, cluster_of, read_hardware
 from ..estimate.model import Experts, Model, transformer
 from ..estimate.read_model import read_model
 from ..frameworks.catalog import FRAMEWORKS
+from ..schedules.catalog import called
 from .cells import Cells, Unusable, read_cells
 
 MOST_FAULTS = 20
@@ -365,12 +366,18 @@ def _pipelined(cells: Cells, ranks: int, planned: Planned | None) -> tuple[int, 
     """Chunks and schedule; a schedule that is not named is 1F1B, interleaved if a rank has several chunks."""
     if ranks == 1:
         return 1, "1f1b"
-    chunks, schedule = cells.count("chunks"), cells.word("schedule", ("none", *SCHEDULES))
-    if schedule in ("", "none"):
-        if chunks is None and not planned:
-            raise Unusable("chunks unknown")
-        schedule = "interleaved" if (chunks or 1) > 1 else "1f1b"
-    return chunks or 1, schedule
+    chunks, schedule = cells.count("chunks"), cells.word("schedule")
+    entry = called(schedule)
+    if entry is not None and not entry.trains:
+        entry = None
+    if entry is None and schedule not in ("", "none"):
+        cells.fault("schedule", f"known: {', '.join(SCHEDULES)}")
+    several = entry is None or entry.any_chunks  # so that how many is not known from its name
+    if chunks is None and several and not planned:
+        raise Unusable("chunks unknown")
+    if entry is None:
+        return chunks or 1, "interleaved" if (chunks or 1) > 1 else "1f1b"
+    return chunks or entry.chunks, entry.name
 
 
 def _microbatches(cells: Cells, layout: Layout, planned: Planned | None) -> int:

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from ..config.layout import Layouts
+from ..config.layout import SCHEDULES, Layouts
 from ..estimate.constants import CONSTANTS, GENERIC, Calibration, Constants
 from ..estimate.hardware import Cluster
 from ..estimate.memory import (
@@ -23,7 +23,8 @@ from ..estimate.network import gather_time, hop_time
 from ..estimate.outside import data_time, optimizer_time, tied_time
 from ..estimate.setting import Setting
 from ..estimate.stages import StageTime, model_time, stage_time
-from .closed_form import RankTime, bubble, in_flight, period
+from ..schedules.catalog import CATALOG
+from .idle import bubbles, in_flight
 
 Column = NDArray[np.float64]
 
@@ -39,6 +40,20 @@ class Screened:
 
     step: Column
     peak_bytes: Column
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class RankTime:
+    """Seconds of one micro-batch on a rank, all its chunks: F, B (I + W) and W, float64[n] each."""
+
+    forward: Column
+    backward: Column
+    weight: Column
+
+    @property
+    def slot(self) -> Column:
+        """One micro-batch forward and backward."""
+        return self.forward + self.backward
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -121,7 +136,8 @@ def _step(setting: Setting, ranks: _Ranks) -> Column:
     slowest = np.maximum(first.slot, several * last.slot)
     slowest = np.maximum(slowest, np.where(ranks.inner_count > 0, inner.slot, 0.0))
     window = (layouts.microbatches - several) * period(layouts, mean.slot, slowest, delay)
-    window = window + several * mean.slot + bubble(layouts, mean) + 2 * (p - 1) * delay
+    bubble = bubbles(layouts, mean.forward, mean.backward, mean.weight)
+    window = window + several * mean.slot + bubble + 2 * (p - 1) * delay
 
     first_shared, first_routed = stage_parameters(setting, ranks.first.whole)
     last_shared, last_routed = stage_parameters(setting, ranks.last.whole)
@@ -155,6 +171,22 @@ def _mean(first: RankTime, last: RankTime, inner: RankTime, lasts: Column, inner
         (first.backward + lasts * last.backward + inners * inner.backward) / ranks,
         (first.weight + lasts * last.weight + inners * inner.weight) / ranks,
     )
+
+
+def period(layouts: Layouts, mean: Column, slowest: Column, hop: Column) -> Column:
+    """Seconds from one micro-batch to the next once all ranks are busy, hops included.
+
+    Where F and B alternate, ranks wait for their neighbours on both sides: a chain of k of them takes the mean of its
+    slots and 2 (k-1)/k hops. So hops cost nothing where one rank is slower than its neighbour by more than they take.
+    The chains that count: the slowest rank alone, with one other, and all. Schedules that run far ahead wait for none.
+    """
+    p, v = layouts.pipeline, layouts.chunks
+    ahead = np.isin(layouts.schedule, [code for code, name in enumerate(SCHEDULES) if CATALOG[name].hides_hops])
+    one = np.where(ahead | (p == 1), 0.0, hop * v)
+    other = (p * mean - slowest) / np.maximum(p - 1, 1)
+    pair = np.where(p > 1, (slowest + other) / 2 + one, 0.0)
+    found: Column = np.maximum(np.maximum(slowest, pair), mean + 2 * (p - 1) / p * one)
+    return found
 
 
 def hop_seconds(setting: Setting) -> Column:

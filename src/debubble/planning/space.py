@@ -18,7 +18,8 @@ from ..estimate.hardware import Cluster
 from ..estimate.model import Model
 from ..frameworks.catalog import framework_of
 from ..frameworks.framework import Framework
-from .launch import LOOPED, chunks_of, sizes_of, unlaunchable, unsuited
+from ..schedules.catalog import CATALOG
+from .launch import chunks_of, sizes_of, unlaunchable, unsuited
 from .rejected import Rejected
 from .splits import candidate_splits
 
@@ -319,12 +320,12 @@ class _Builder:
         return not reason
 
     def _chunks(self, name: str, p: int) -> Iterator[int]:
-        wanted = self.question.values("chunks")
-        if name in LOOPED and not wanted:  # few chunks even where stages come out unequal
+        wanted, any_number = self.question.values("chunks"), CATALOG[name].any_chunks
+        if any_number and not wanted:  # few chunks even where stages come out unequal
             wanted = tuple(
                 v for v in range(2, MOST_CHUNKS + 1) if v <= UNEVEN_CHUNKS or self.model.layers % (p * v) == 0
             )
-        least = 2 if name in LOOPED else 1
+        least = 2 if any_number else 1
         for v in chunks_of(name, wanted):
             if v > self.model.layers // p and self.question.values("chunks"):
                 self._refuse("layers", f"{self.model.layers} layers cannot fill {p} x {v} stages")

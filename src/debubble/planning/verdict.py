@@ -10,7 +10,7 @@ from math import erf, exp, pi, sqrt
 from ..config.layout import Layout, Plan, columns
 from ..estimate.hardware import Cluster
 from ..estimate.model import Model
-from .idle import enough, least_microbatches
+from .idle import enough
 from .screen import screen
 from .search import Found
 from .splits import head_in_layers
@@ -78,10 +78,8 @@ def efficient_batch(plan: Plan) -> int:
     Where it takes more than can be simulated, that of 1F1B.
     """
     layout = plan.layout
-    many = enough(layout.schedule, layout.pipeline, ENOUGH, layout.chunks) or least_microbatches(
-        layout.pipeline, ENOUGH
-    )
-    return many * layout.micro_batch * layout.data
+    many = enough(layout.schedule, layout.pipeline, ENOUGH, layout.chunks) or enough("1f1b", layout.pipeline, ENOUGH)
+    return (many or 1) * layout.micro_batch * layout.data
 
 
 def more_devices(rows: Sequence[Scaled]) -> list[str]:

@@ -11,8 +11,9 @@ if TYPE_CHECKING:
 
 TITLES = ("schedule", "placement", "needs", "idle time of a rank", "holds for", "peak activations", "paper")
 LEGEND = (
-    "p ranks, m micro-batches, v chunks a rank, s slices, N micro-batches in a group (p where none is given); "
-    "F, I, W, B: times of a micro-batch on a rank, F&B of an overlapped pair"
+    "p ranks, r one of them from 0, m micro-batches, v chunks a rank, s slices; N micro-batches in a group, cap those "
+    "that a search may hold (both p if none is given); F, I, W, B: times of a micro-batch on a rank, F&B of an "
+    "overlapped pair. Formulas hold for even stages and free transfers."
 )
 
 

@@ -27,13 +27,13 @@ from itertools import accumulate
 from ..core.errors import Fault
 from ..core.op import Kind
 from ..core.schedule import Shape
+from .rows import LANE
 from .rules import op_by_op
 
 _MOST_CELLS = 100_000
 _MOST_RANKS = 256  # steps (2) and (4) take time with the cube of the ranks
 _PERIOD = 6
 _FREE = -1
-_LANE = 4  # a row's byte is kind + 4 x chunk, as in `rows`
 _CHANGE = (1, 0, -1)  # of the chunks held, by kind
 
 Block = Callable[[int], tuple[int, int, int, int]]
@@ -191,7 +191,7 @@ class _Grid:
 
     def codes(self) -> list[bytes]:
         """The order of each rank, a byte an op."""
-        to_code = [kind + _LANE * (stage >= self.p) for kind in (Kind.F, Kind.I, Kind.W) for stage in range(2 * self.p)]
+        to_code = [kind + LANE * (stage >= self.p) for kind in (Kind.F, Kind.I, Kind.W) for stage in range(2 * self.p)]
         return [bytes(to_code[op // self.m] for op in row if op != _FREE) for row in self.rows]
 
 

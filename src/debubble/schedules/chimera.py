@@ -20,7 +20,8 @@ from __future__ import annotations
 import numpy as np
 
 from ..core.schedule import Schedule, Shape, two_way_placement
-from .rules import check, multiple
+from .entry import Entry
+from .rules import TWO_COPIES, check, multiple
 from .slots import by_slot, merged, waves
 
 
@@ -38,3 +39,16 @@ def chimera(shape: Shape) -> Schedule:
     placement = two_way_placement(p)
     clocks = [waves(placement[copy], unit[route == copy], p // 2) for copy in (0, 1)]
     return by_slot("chimera", shape, merged(*clocks), placement, route)
+
+
+ENTRY = Entry(
+    name="chimera",
+    build=chimera,
+    not_on_torch=TWO_COPIES,
+    paper="arXiv:2107.06925",
+    placement="two-way, 2 copies",
+    needs="p % 2 = 0",
+    bubble="(p/2-1)(F+B)",
+    bubble_holds="F = B, m % p = 0",
+    activations="min(p, m)",
+)

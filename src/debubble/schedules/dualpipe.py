@@ -22,8 +22,9 @@ import numpy as np
 
 from ..core.schedule import Schedule, Shape, two_way_placement
 from .eight_steps import eight_steps
+from .entry import Entry
 from .rows import numbered
-from .rules import check, multiple
+from .rules import TWO_COPIES, check, multiple
 
 
 def dualpipe(shape: Shape) -> Schedule:
@@ -54,3 +55,17 @@ def dualpipe(shape: Shape) -> Schedule:
         route=np.repeat(np.arange(2, dtype=np.uint8), m // 2),
         joined=ops.joined,
     )
+
+
+ENTRY = Entry(
+    name="dualpipe",
+    build=dualpipe,
+    not_on_torch=TWO_COPIES,
+    paper="arXiv:2412.19437",
+    placement="two-way, 2 copies",
+    needs="p % 2 = 0; m % 2 = 0; m >= 2p",
+    splits=True,
+    bubble="(p/2-1)(F&B+F-2W)",
+    bubble_holds="W <= I <= F, F&B >= F, F&B >= B",
+    activations="p+1",
+)

@@ -17,6 +17,7 @@ from __future__ import annotations
 from ..core.errors import Fault
 from ..core.schedule import Schedule, Shape
 from .eight_steps import eight_steps
+from .entry import Entry
 from .rows import v_shaped
 from .rules import check
 
@@ -32,3 +33,19 @@ def dualpipe_v(shape: Shape) -> Schedule:
     few = Fault(f"microbatches = {m}", rule, f"nearest: {2 * p}") if m < 2 * p else None
     check("dualpipe-v", shape, few, chunks=2)
     return v_shaped("dualpipe-v", shape, [eight_steps(p, r, m) for r in range(p)])
+
+
+ENTRY = Entry(
+    name="dualpipe-v",
+    build=dualpipe_v,
+    other_names=("cut-in-half",),
+    torch="DualPipeV",
+    paper="arXiv:2412.19437",
+    placement="V",
+    chunks=2,
+    needs="v = 2; m >= 2p",
+    splits=True,
+    bubble="(p-1)(F&B+F-2W)/2",
+    bubble_holds="W <= I <= F, F&B >= F, F&B >= B",
+    activations="p+1/2",
+)

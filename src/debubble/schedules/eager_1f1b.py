@@ -21,8 +21,8 @@ p = 4, m = 6, B = 2F:
 from __future__ import annotations
 
 from ..core.schedule import Schedule, Shape
-from .alternate import alternate
-from .rows import linear
+from .entry import Entry
+from .rows import alternate, linear
 from .rules import check
 
 
@@ -31,3 +31,15 @@ def eager_1f1b(shape: Shape) -> Schedule:
     check("eager-1f1b", shape)
     p, m = shape.ranks, shape.microbatches
     return linear("eager-1f1b", shape, [alternate(2 * (p - 1 - r), m) for r in range(p)])
+
+
+ENTRY = Entry(
+    name="eager-1f1b",
+    build=eager_1f1b,
+    other_names=("OverlapFriendlyPipeDream", "overlap-friendly 1F1B"),
+    paper="arXiv:2211.05322",
+    placement="linear",
+    hides_hops=True,
+    bubble="(p-1)(F+B)",
+    activations="min(2(p-r)-1, m)",
+)

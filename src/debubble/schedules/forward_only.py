@@ -18,8 +18,8 @@ import numpy as np
 
 from ..core.op import Kind
 from ..core.schedule import Schedule, Shape
-from .loop import looped
-from .rows import F
+from .entry import Entry
+from .rows import F, looped
 from .rules import check
 
 
@@ -47,3 +47,17 @@ def inference(shape: Shape) -> Schedule:
     check("forward-only", shape, chunks=None)
     m = shape.microbatches
     return looped("forward-only", shape, [m * shape.chunks * F] * shape.ranks, m)
+
+
+ENTRY = Entry(
+    name="forward-only",
+    build=inference,
+    other_names=("inference",),
+    placement="loop",
+    any_chunks=True,
+    trains=False,
+    hides_hops=True,
+    bubble="(p-1)F/v",
+    bubble_holds="m >= p or v = 1",
+    activations="0",
+)

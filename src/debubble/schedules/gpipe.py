@@ -18,8 +18,8 @@ p = 4, m = 4, B = 2F:
 from __future__ import annotations
 
 from ..core.schedule import Schedule, Shape
-from .alternate import alternate
-from .rows import linear
+from .entry import Entry
+from .rows import alternate, linear
 from .rules import check
 
 
@@ -28,3 +28,16 @@ def gpipe(shape: Shape) -> Schedule:
     check("gpipe", shape)
     m = shape.microbatches
     return linear("gpipe", shape, [alternate(m, m)] * shape.ranks)
+
+
+ENTRY = Entry(
+    name="gpipe",
+    build=gpipe,
+    other_names=("AFAB", "F-then-B", "fill-drain"),
+    torch="GPipe",
+    paper="arXiv:1811.06965",
+    placement="linear",
+    hides_hops=True,
+    bubble="(p-1)(F+B)",
+    activations="m",
+)

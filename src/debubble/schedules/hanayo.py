@@ -19,6 +19,7 @@ from __future__ import annotations
 import numpy as np
 
 from ..core.schedule import Schedule, Shape
+from .entry import Entry
 from .rules import check, multiple
 from .slots import by_slot, waves
 
@@ -36,3 +37,17 @@ def hanayo(shape: Shape) -> Schedule:
     snake = np.tile(np.concatenate([up, up[::-1]]), shape.chunks // 2)
     clock = waves(snake, np.arange(shape.microbatches, dtype=np.int32), p)
     return by_slot("hanayo", shape, clock, snake[None, :])
+
+
+ENTRY = Entry(
+    name="hanayo",
+    build=hanayo,
+    paper="arXiv:2308.15762",
+    placement="snake",
+    chunks=2,
+    any_chunks=True,
+    needs="v % 2 = 0",
+    bubble="(p-1)(F+B)/v",
+    bubble_holds="F = B, m % p = 0",
+    activations="min(p, m)",
+)

@@ -4,7 +4,7 @@ Source: Narayanan et al., Efficient Large-Scale Language Model Training on GPU C
 https://arxiv.org/abs/2104.04473, section 2.2 and figure 4; the group size N as in Megatron-LM's
 ``microbatch_group_size_per_vp_stage``: p runs depth first, m breadth first.
 
-Steps, on rank r of p with v chunks, m micro-batches in groups of N (which op is the k-th: see ``loop.py``):
+Steps, on rank r of p with v chunks, m micro-batches in groups of N (which op is the k-th: see ``rows.py::looped``):
     (1) warm-up: w = 2(p-1-r) + (v-1)N forwards, or all
     (2) steady: one forward, one backward
     (3) cool-down: the backwards that are left
@@ -19,8 +19,8 @@ from __future__ import annotations
 
 from ..core.errors import Fault
 from ..core.schedule import Schedule, Shape
-from .alternate import alternate
-from .loop import looped
+from .entry import Entry
+from .rows import alternate, looped
 from .rules import check, multiple
 
 
@@ -39,12 +39,31 @@ def interleaved(shape: Shape) -> Schedule:
     return looped("interleaved", shape, rows, group)
 
 
+ENTRY = Entry(
+    name="interleaved",
+    build=interleaved,
+    other_names=("1F1B-I", "1F1B-interleaved", "VPP", "virtual pipeline"),
+    torch="Interleaved1F1B",
+    paper="arXiv:2104.04473",
+    placement="loop",
+    chunks=2,
+    any_chunks=True,
+    needs="p <= N <= m; m % N = 0 or m % N >= p",
+    bubble="(p-1)(F+B)/v",
+    activations="min(2(p-1-r)+(v-1)N+1, m v)/v",
+)
+
+
+def smallest_group(ranks: int, microbatches: int) -> int | None:
+    """The least group that so many micro-batches can go in; None where there is no one for each rank."""
+    return next((n for n in range(ranks, microbatches + 1) if _suits(n, ranks, microbatches)), None)
+
+
 def _indivisible(p: int, m: int) -> Fault | None:
-    fault = multiple("microbatches", m, p, f"interleaved takes them in groups of {p}, one for each rank")
+    fault = multiple("microbatches", m, p, f"interleaved takes micro-batches in groups of {p}, one for each rank")
     if fault is None or m < p:
         return fault
-    group = next(n for n in range(p, m + 1) if _suits(n, p, m))
-    return Fault(fault.value, fault.rule, f"{fault.remedy}; or a group of {group}")
+    return Fault(fault.value, fault.rule, f"{fault.remedy}; or a group of {smallest_group(p, m)}")
 
 
 def _bad_group(p: int, m: int, group: int) -> Fault | None:

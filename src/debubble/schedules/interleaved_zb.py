@@ -4,7 +4,7 @@ Sources: Qi et al., Zero Bubble Pipeline Parallelism, https://arxiv.org/abs/2401
 loop of https://arxiv.org/abs/2104.04473; the order of PyTorch's ``ScheduleInterleavedZeroBubble``.
 
 Micro-batches come in max(1, m div p) rounds of N each. Steps, on rank r of p with v chunks (which op is the k-th: see
-``loop.py``, with N for the group):
+``rows.py::looped``, with N for the group):
     (1) warm-up: w = p-1-r + (v-1)N forwards, or all; half the slope of interleaved 1F1B, as I is half of B
     (2) steady: one forward, one I; and one W as soon as more than r of them are waiting
     (3) cool-down: the I that are left, with W by the same rule
@@ -20,8 +20,8 @@ from __future__ import annotations
 
 from ..core.errors import Fault
 from ..core.schedule import Schedule, Shape
-from .alternate import alternate
-from .loop import looped
+from .entry import Entry
+from .rows import alternate, looped
 from .rules import check
 
 
@@ -37,6 +37,23 @@ def interleaved_zb(shape: Shape) -> Schedule:
     group = m // rounds
     rows = [alternate(p - 1 - r + (v - 1) * group, m * v, lag=r) for r in range(p)]
     return looped("interleaved-zb", shape, rows, group)
+
+
+ENTRY = Entry(
+    name="interleaved-zb",
+    build=interleaved_zb,
+    other_names=("zb-interleaved",),
+    torch="InterleavedZeroBubble",
+    paper="arXiv:2401.10241",
+    placement="loop",
+    chunks=2,
+    any_chunks=True,
+    needs="m % max(1, m div p) = 0",
+    splits=True,
+    bubble="(p-1)F/v",
+    bubble_holds="F = I = W, m >= p",
+    activations="min(p-1+(v-1)(m/max(1, m div p))+1, m v)/v",
+)
 
 
 def _rounds(p: int, m: int) -> int:

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from ..core.results import Result
-from .auto.searched import ENTRIES
+from .catalog import CATALOG
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -15,17 +15,21 @@ class CatalogRow:
 
     Args:
         name: as typed.
+        other_names: what papers and other tools call it.
+        torch: its class in ``torch.distributed.pipelining``, without the word ``Schedule``, or empty.
         placement: where stages live, in a word or two.
         needs: what a shape must satisfy, or empty.
-        bubble: idle time of a rank beyond its work, as a formula, or empty.
+        bubble: idle time of a rank beyond its work, as a formula.
         bubble_holds: the condition under which ``bubble`` is exact, or empty.
-        activations: peak on the worst rank, in micro-batches of a rank.
+        activations: peak on rank r, without r on the fullest one, in micro-batches of a rank.
         paper: where it was published.
         chunks: stages on a rank if none are asked for.
         not_on_torch: why ``torch.distributed.pipelining`` cannot run it, or empty.
     """
 
     name: str
+    other_names: tuple[str, ...]
+    torch: str
     placement: str
     needs: str
     bubble: str
@@ -51,6 +55,8 @@ def catalog() -> Catalog:
         schedules=tuple(
             CatalogRow(
                 name=entry.name,
+                other_names=entry.other_names,
+                torch=entry.torch,
                 placement=entry.placement,
                 needs=entry.needs,
                 bubble=entry.bubble,
@@ -60,6 +66,6 @@ def catalog() -> Catalog:
                 chunks=entry.chunks,
                 not_on_torch=entry.not_on_torch,
             )
-            for entry in ENTRIES.values()
+            for entry in CATALOG.values()
         )
     )

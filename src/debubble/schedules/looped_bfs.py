@@ -17,8 +17,8 @@ p = 3, m = 3, B = 2F, v = 2; small letters are chunk 1:
 from __future__ import annotations
 
 from ..core.schedule import Schedule, Shape
-from .alternate import alternate
-from .loop import looped
+from .entry import Entry
+from .rows import alternate, looped
 from .rules import check
 
 
@@ -27,3 +27,19 @@ def looped_bfs(shape: Shape) -> Schedule:
     check("looped-bfs", shape, chunks=None)
     ops = shape.microbatches * shape.chunks
     return looped("looped-bfs", shape, [alternate(ops, ops)] * shape.ranks, shape.microbatches)
+
+
+ENTRY = Entry(
+    name="looped-bfs",
+    build=looped_bfs,
+    other_names=("breadth-first", "BFS"),
+    torch="LoopedBFS",
+    paper="arXiv:2211.05953",
+    placement="loop",
+    chunks=2,
+    any_chunks=True,
+    hides_hops=True,
+    bubble="(p-1)(F+B)/v",
+    bubble_holds="m >= p",
+    activations="m",
+)

@@ -19,8 +19,8 @@ p = 4, m = 6, B = 2F:
 from __future__ import annotations
 
 from ..core.schedule import Schedule, Shape
-from .alternate import alternate
-from .rows import linear
+from .entry import Entry
+from .rows import alternate, linear
 from .rules import check
 
 
@@ -29,3 +29,15 @@ def one_f_one_b(shape: Shape) -> Schedule:
     check("1f1b", shape)
     p, m = shape.ranks, shape.microbatches
     return linear("1f1b", shape, [alternate(p - 1 - r, m) for r in range(p)])
+
+
+ENTRY = Entry(
+    name="1f1b",
+    build=one_f_one_b,
+    other_names=("DAPPLE", "PipeDream-Flush"),
+    torch="1F1B",
+    paper="arXiv:2006.09503",
+    placement="linear",
+    bubble="(p-1)(F+B)",
+    activations="min(p-r, m)",
+)

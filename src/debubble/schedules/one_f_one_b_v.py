@@ -29,6 +29,7 @@ from numpy.typing import NDArray
 from ..core.errors import Fault
 from ..core.op import Kind
 from ..core.schedule import Schedule, Shape, v_placement
+from .entry import Entry
 from .rules import check
 from .slots import Clocked, by_slot
 
@@ -51,6 +52,20 @@ def one_f_one_b_v(shape: Shape) -> Schedule:
     home = v_placement(shape.ranks)
     ops = _repeated(home[0], shape.microbatches)
     return by_slot("1f1b-v", shape, _reordered(ops, shape), home)
+
+
+ENTRY = Entry(
+    name="1f1b-v",
+    build=one_f_one_b_v,
+    other_names=("V1F1B",),
+    paper="arXiv:2405.15362",
+    placement="V",
+    chunks=2,
+    needs="v = 2",
+    bubble="<= (p-1)(F+B)",
+    bubble_holds="B = 2F",
+    activations="min(2p div 3 + 1, m)",
+)
 
 
 def _repeated(home: NDArray[np.int32], m: int) -> Clocked:

@@ -19,12 +19,12 @@ from numpy.typing import NDArray
 from ..core.op import Kind
 from ..core.schedule import Schedule, Shape, loop_placement, v_placement
 
-_LANE = 4
+LANE = 4
 _JOINED = 128
 F, I, W, B = (bytes([kind]) for kind in Kind)  # noqa: E741 - PyTorch's letter
-F1, I1, W1, B1 = (bytes([_LANE + kind]) for kind in Kind)
+F1, I1, W1, B1 = (bytes([LANE + kind]) for kind in Kind)
 
-_KIND = np.arange(256, dtype=np.uint8) % _LANE
+_KIND = np.arange(256, dtype=np.uint8) % LANE
 _GRADIENT = np.array([Kind.F, Kind.I, Kind.W, Kind.I], np.uint8)  # B counts as I: both yield the gradient
 
 
@@ -56,7 +56,29 @@ def joined(first: bytes, second: bytes) -> bytes:
 
 def weights_of(row: bytes) -> bytes:
     """The W of each I of a row, in the same order."""
-    return bytes(code + Kind.W - Kind.I for code in row if code % _LANE == Kind.I)
+    return bytes(code + Kind.W - Kind.I for code in row if code % LANE == Kind.I)
+
+
+def alternate(warm_up: int, n: int, lag: int | None = None) -> bytes:
+    """The row of a rank with n forwards and n backwards: some forwards, then one of each in turn, then the rest.
+
+        warm-up 3, n = 5             F F F  F B F B  B B B
+        the same, split, lag 1       F F F  F I F I W  I W I W I W  W
+
+    Args:
+        warm_up: forwards before forwards and backwards alternate; all of them where that is more than n.
+        n: forwards, and backwards.
+        lag: split the backward, and let the j-th W follow the (j + lag)-th I, so that at most lag of them are
+            waiting; None for full backwards.
+    """
+    w = min(warm_up, n)
+    if lag is None:
+        return w * F + (n - w) * (F + B) + w * B
+    waiting = min(lag, n)
+    early = min(waiting, n - w)  # the first I, which no W follows, may end among the forwards or behind them
+    steady = early * (F + I) + (n - w - early) * (F + I + W)
+    cool_down = (waiting - early) * I + (w - waiting + early) * (I + W)
+    return w * F + steady + cool_down + waiting * W
 
 
 def numbered(rows: Sequence[bytes]) -> Numbered:
@@ -71,7 +93,7 @@ def numbered(rows: Sequence[bytes]) -> Numbered:
         offsets=offsets,
         rank=np.repeat(np.arange(len(rows), dtype=np.int32), np.diff(offsets)),
         kind=_KIND[code],
-        lane=code % _JOINED // _LANE,
+        lane=code % _JOINED // LANE,
         turn=turn,
         joined=together if together.any() else None,
     )
@@ -83,7 +105,7 @@ def _turns(code: NDArray[np.uint8]) -> NDArray[np.int32]:
     for key in np.flatnonzero(np.bincount(group)):
         here = np.flatnonzero(group == key)
         turn[here] = np.arange(len(here))
-        if key % _LANE == Kind.W:
+        if key % LANE == Kind.W:
             turn[here] = turn[code == key - Kind.W + Kind.I]
     return turn
 
@@ -100,6 +122,35 @@ def linear(name: str, shape: Shape, rows: Sequence[bytes]) -> Schedule:
         kind=ops.kind,
         stage=ops.rank,
         unit=ops.turn,
+    )
+
+
+def looped(name: str, shape: Shape, rows: Sequence[bytes], group: int) -> Schedule:
+    """The schedule of rows of one lane whose ops go round a loop of chunks in groups of micro-batches.
+
+    Stage = chunk x p + rank. A rank passes a group of N micro-batches through its chunks upward, one chunk after the
+    other, and its gradients downward; a last, shorter group of n micro-batches has n in the place of N:
+
+        k-th forward: group g = k div (N v), chunk (k mod N v) div N, micro-batch g N + (k mod N)
+        k-th backward (and W): the same with the chunk mirrored, v-1-chunk
+    """
+    p, m, v = shape.ranks, shape.microbatches, shape.chunks
+    k = np.arange(m * v, dtype=np.int32)
+    g, inside = np.divmod(k, group * v)
+    size = np.where(g < m // group, group, m % group or group)
+    chunk, microbatch = inside // size, g * group + inside % size
+    ops = numbered(rows)
+    upward = chunk[ops.turn]
+    from_first = np.where(ops.kind == Kind.F, upward, v - 1 - upward)
+    return Schedule(
+        name=name,
+        source="generated",
+        microbatches=m,
+        placement=loop_placement(p, v),
+        offsets=ops.offsets,
+        kind=ops.kind,
+        stage=(from_first * p + ops.rank).astype(np.int32),
+        unit=microbatch[ops.turn].astype(np.int32),
     )
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from ..core.errors import Fault, InputError
 from ..core.schedule import Shape
 
+TWO_COPIES = "it has no place for two copies of a stage"  # why PyTorch cannot run a two-way schedule
 _OPTIONS = {"group": (None, "leaves the group size no choice"), "slices": (1, "does not cut sequences into slices")}
 
 

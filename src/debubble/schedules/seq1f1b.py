@@ -21,8 +21,8 @@ import numpy as np
 
 from ..core.op import Kind
 from ..core.schedule import Schedule, Shape, loop_placement
-from .alternate import alternate
-from .rows import numbered
+from .entry import Entry
+from .rows import alternate, numbered
 from .rules import check
 
 
@@ -43,3 +43,14 @@ def seq1f1b(shape: Shape) -> Schedule:
         unit=np.where(ops.kind == Kind.F, ops.turn, mirrored).astype(np.int32),
         slices=s,
     )
+
+
+ENTRY = Entry(
+    name="seq1f1b",
+    build=seq1f1b,
+    not_on_torch="it has no slices: a stage takes each micro-batch once",
+    paper="arXiv:2406.03488",
+    placement="linear",
+    bubble="(p-1)(F+B)/s",
+    activations="min(p-1-r+s, m s)/s",
+)

@@ -20,6 +20,7 @@ from __future__ import annotations
 
 from ..core.schedule import Schedule, Shape
 from .building_block import packed, too_large
+from .entry import Entry
 from .rows import v_shaped
 from .rules import check
 
@@ -38,3 +39,17 @@ def v_half(shape: Shape) -> Schedule:
         return 2 * r, 3 * p - 2 - r, 3 * p - 1 + d + 2 * r, 6 * p - 2 + d - r
 
     return v_shaped("v-half", shape, packed(p, shape.microbatches, block))  # (2)
+
+
+ENTRY = Entry(
+    name="v-half",
+    build=v_half,
+    paper="arXiv:2405.15362",
+    placement="V",
+    chunks=2,
+    needs="v = 2",
+    splits=True,
+    bubble="(3p-7)F/2",
+    bubble_holds="F = I = W, p % 2 = 0, p >= 4, m >= p+2",
+    activations="min(p div 2 + 1, m)",
+)

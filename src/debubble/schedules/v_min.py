@@ -22,6 +22,7 @@ from __future__ import annotations
 
 from ..core.schedule import Schedule, Shape
 from .building_block import packed, too_large
+from .entry import Entry
 from .rows import v_shaped
 from .rules import check
 
@@ -40,3 +41,17 @@ def v_min(shape: Shape) -> Schedule:
         return r, 2 * p - 1 - r, 2 * p + d + r, 4 * p - 1 + d - r
 
     return v_shaped("v-min", shape, packed(p, shape.microbatches, block))  # (2)
+
+
+ENTRY = Entry(
+    name="v-min",
+    build=v_min,
+    paper="arXiv:2405.15362",
+    placement="V",
+    chunks=2,
+    needs="v = 2",
+    splits=True,
+    bubble="(4p-5)F/2",
+    bubble_holds="F = I = W, p % 3 > 0, p >= 4, m >= p",
+    activations="min((p+4) div 3, m)",
+)

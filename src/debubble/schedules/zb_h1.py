@@ -21,8 +21,8 @@ p = 4, m = 6, F = I = W:
 from __future__ import annotations
 
 from ..core.schedule import Schedule, Shape
-from .alternate import alternate
-from .rows import linear
+from .entry import Entry
+from .rows import alternate, linear
 from .rules import check
 
 
@@ -31,3 +31,15 @@ def zb_h1(shape: Shape) -> Schedule:
     check("zb-h1", shape)
     p, m = shape.ranks, shape.microbatches
     return linear("zb-h1", shape, [alternate(p - 1 - r, m, lag=r) for r in range(p)])
+
+
+ENTRY = Entry(
+    name="zb-h1",
+    build=zb_h1,
+    paper="arXiv:2401.10241",
+    placement="linear",
+    splits=True,
+    bubble="(p-1)(F+I-W)",
+    bubble_holds="W <= F <= I, m >= p",
+    activations="min(p, m)",
+)

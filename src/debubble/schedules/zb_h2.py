@@ -19,8 +19,8 @@ p = 3, m = 6, F = I = W:
 from __future__ import annotations
 
 from ..core.schedule import Schedule, Shape
-from .alternate import alternate
-from .rows import linear
+from .entry import Entry
+from .rows import alternate, linear
 from .rules import check
 
 
@@ -29,3 +29,16 @@ def zb_h2(shape: Shape) -> Schedule:
     check("zb-h2", shape)
     p, m = shape.ranks, shape.microbatches
     return linear("zb-h2", shape, [alternate(2 * (p - 1 - r), m, lag=2 * r) for r in range(p)])
+
+
+ENTRY = Entry(
+    name="zb-h2",
+    build=zb_h2,
+    paper="arXiv:2401.10241",
+    placement="linear",
+    splits=True,
+    hides_hops=True,
+    bubble="(p-1)max(F, F+I-2W)",
+    bubble_holds="W <= F <= I, m >= 2p-1",
+    activations="min(2p-1, m)",
+)

@@ -23,6 +23,7 @@ p = 3, m = 5, F = I = W; small letters are chunk 1:
 from __future__ import annotations
 
 from ..core.schedule import Schedule, Shape
+from .entry import Entry
 from .rows import F1, I1, W1, F, I, W, v_shaped
 from .rules import check
 
@@ -33,6 +34,22 @@ def zb_v(shape: Shape) -> Schedule:
     p, m = shape.ranks, shape.microbatches
     n = max(m, 2 * p - 1)
     return v_shaped("zb-v", shape, [_row(p, r, n) for r in range(p)], last=m)
+
+
+ENTRY = Entry(
+    name="zb-v",
+    build=zb_v,
+    other_names=("V-ZB",),
+    torch="ZBVZeroBubble",
+    paper="arXiv:2401.10241",
+    placement="V",
+    chunks=2,
+    needs="v = 2",
+    splits=True,
+    bubble="(p-1)F/2",
+    bubble_holds="F = I = W, m >= 2p-1",
+    activations="min(p, m)",
+)
 
 
 def _row(p: int, r: int, n: int) -> bytes:

@@ -8,7 +8,7 @@ from os import fspath
 from pathlib import Path
 from typing import overload
 
-from ..core.errors import Fault, InputError, Refusal, nearest
+from ..core.errors import Fault, InputError, Refusal
 from ..core.observation import Observation
 from ..diagnosis.diagnose import Examined
 from ..diagnosis.diagnose import diagnose as examine
@@ -18,8 +18,7 @@ from ..diagnosis.part_of_run import PartOfRun
 from ..readers.distilled import distil as write_distilled
 from ..readers.source import Ask, gather, merge
 from ..reconstruct.device_ops import Reading
-from ..schedules.auto.searched import ENTRIES
-from ..schedules.catalog import CATALOG
+from ..schedules.catalog import entry_of
 from .arguments import share
 from .launcher import launcher_of
 from .read import AnyPath, Steps, ask_of, paths_of
@@ -102,9 +101,8 @@ def diagnose(
         Refusal: there is no pipeline in it.
     """
     limit = None if gate is None else share(gate, "gate")
-    known = ENTRIES.keys() | CATALOG.keys()
-    if expect is not None and expect not in known:
-        raise nearest(expect, known, "schedule")
+    if expect is not None:
+        expect = entry_of(expect).name
     launcher = launcher_of(framework)
     asked = ask_of(ranks=ranks, data=data, chunks=chunks, steps=steps, columns=columns, ray=ray)
     measured = run if isinstance(run, Observation) else _observed(paths_of(run), asked, distil)

@@ -7,12 +7,12 @@ from os import PathLike, fspath
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from ..core.errors import Fault, InputError, nearest
+from ..core.errors import Fault, InputError
 from ..core.laws import violations
 from ..core.memory import Release
 from ..core.schedule import Schedule, Shape
 from ..readers import torch_csv
-from ..schedules.auto.searched import ENTRIES, build
+from ..schedules.catalog import build, entry_of
 from .arguments import together
 
 if TYPE_CHECKING:
@@ -60,12 +60,12 @@ def schedule_of(
     if ":" in name:
         return _from_class(name, sizes)
 
-    def known() -> None:
-        if name not in ENTRIES:
-            raise nearest(name, ENTRIES, "schedule")
-
-    together(known, lambda: shape_of(sizes))
-    return build(name, shape_of(sizes), rates, cap=cap, release=Release(release))
+    together(lambda: entry_of(name), lambda: shape_of(sizes))
+    entry = entry_of(name)
+    if sizes.chunks == 1 and entry.chunks > 1:
+        rule = f"{entry.name} has several on each rank"
+        raise InputError(Fault("chunks = 1", rule, f"give {entry.chunks} or none"))
+    return build(entry.name, shape_of(sizes), rates, cap=cap, release=Release(release))
 
 
 def exchange_of(named: Named, schedule: Schedule) -> Exchange | None:

@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from ...core.errors import Fault, InputError
 
 Cap = str | float | Sequence[float]
+USUAL: Cap = "1p"  # what 1F1B holds on its first rank: the memory that people have planned for
 
 
 def caps_of(cap: Cap, ranks: int) -> tuple[float, ...]:
@@ -24,13 +25,13 @@ def caps_of(cap: Cap, ranks: int) -> tuple[float, ...]:
     words = cap.split(",") if isinstance(cap, str) else [cap] if isinstance(cap, int | float) else list(cap)
     caps = [_number(word, ranks) if isinstance(word, str) else float(word) for word in words]
     faults = [
-        Fault(f"memory = {word}", "a cap is a number of micro-batches above 0", "give it as in 6, 1p or 4,6,6,4")
+        Fault(f"cap = {word}", "a cap is a number of micro-batches above 0", "give it as in 6, 1p or 4,6,6,4")
         for word, value in zip(words, caps, strict=True)
         if not 0 < value < math.inf
     ]
     if len(caps) not in (1, ranks):
         rule = f"a list of caps has one for each of the {ranks} ranks"
-        faults.append(Fault(f"memory has {len(caps)} caps", rule, f"give 1 or {ranks} of them"))
+        faults.append(Fault(f"cap has {len(caps)} caps", rule, f"give 1 or {ranks} of them"))
     if faults:
         raise InputError(*faults)
     return tuple(caps * ranks if len(caps) == 1 else caps)

@@ -12,8 +12,7 @@ from ...core.costs import Costs, Rates, costs_of
 from ...core.memory import Release, changes
 from ...core.op import Kind, Op
 from ...core.schedule import Shape, from_rows
-
-_LANE = 4  # a row's byte is kind + 4 x chunk, as in `schedules.rows`
+from ..rows import LANE
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -134,7 +133,7 @@ class Ranks:
             self.idle[rank] += start - now
         self.now[rank] = end = start + task.spent[kind][stage]
         self.held[rank] += task.frees[kind]
-        self.rows[rank].append(kind + _LANE * (stage >= task.shape.ranks))
+        self.rows[rank].append(kind + LANE * (stage >= task.shape.ranks))
         if kind != Kind.W:
             self.end[kind][stage].append(end)
             if kind == Kind.I:

@@ -38,12 +38,14 @@ from ...core.errors import Fault, InputError
 from ...core.memory import Release
 from ...core.op import Kind
 from ...core.schedule import Schedule, Shape, loop_placement
+from ..entry import Entry
 from ..rows import linear
 from ..rules import check, op_by_op
-from .caps import Cap, caps_of
+from .caps import USUAL, Cap, caps_of
 from .ranks import Ranks, Task, task_of
 
 _MOST_CELLS = 1_000_000
+_DEFAULT = Rates()
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,7 +57,9 @@ class _Switches:
     fill: bool
 
 
-def zb_auto(shape: Shape, speed: Rates | Costs, *, cap: Cap = "1p", release: Release = Release.HALF) -> Schedule:
+def zb_auto(
+    shape: Shape, speed: Rates | Costs = _DEFAULT, *, cap: Cap = USUAL, release: Release = Release.HALF
+) -> Schedule:
     """The zero-bubble schedule that the heuristic finds for these costs, for any p and m.
 
     Args:
@@ -71,10 +75,25 @@ def zb_auto(shape: Shape, speed: Rates | Costs, *, cap: Cap = "1p", release: Rel
     caps = caps_of(cap, shape.ranks)
     if min(caps) < 1:
         rule = "a rank that runs an F holds a micro-batch, so the least cap is 1"
-        raise InputError(Fault(f"memory = {min(caps):g}", rule, "give 1 or more"))
+        raise InputError(Fault(f"cap = {min(caps):g}", rule, "give 1 or more"))
     task = task_of(shape, loop_placement(shape.ranks, 1), speed, caps, release)
     attempts = (_attempt(task, _Switches(*setting)) for setting in product((True, False), repeat=3))
     return linear("zb-auto", shape, min(attempts, key=Ranks.span).order())
+
+
+ENTRY = Entry(
+    name="zb-auto",
+    build=zb_auto,
+    search=zb_auto,
+    other_names=("ZB-1p",),
+    paper="arXiv:2401.10241",
+    placement="linear",
+    needs="cap >= 1",
+    splits=True,
+    bubble="(p-1)(F+I-W)",
+    bubble_holds="cap = p, W <= F <= I, m >= p",
+    activations="min(p, m)",
+)
 
 
 def _attempt(task: Task, on: _Switches) -> Ranks:

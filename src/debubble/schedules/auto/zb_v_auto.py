@@ -43,12 +43,14 @@ from ...core.errors import Fault, InputError
 from ...core.memory import Release
 from ...core.op import Kind
 from ...core.schedule import Schedule, Shape, v_placement
+from ..entry import Entry
 from ..rows import v_shaped
 from ..rules import check, op_by_op
-from .caps import Cap, caps_of
+from .caps import USUAL, Cap, caps_of
 from .ranks import Ranks, Stuck, Task, task_of
 
 _MOST_CELLS = 200_000
+_DEFAULT = Rates()
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,7 +62,9 @@ class _Setting:
     approved: Sequence[int]
 
 
-def zb_v_auto(shape: Shape, speed: Rates | Costs, *, cap: Cap = "1p", release: Release = Release.HALF) -> Schedule:
+def zb_v_auto(
+    shape: Shape, speed: Rates | Costs = _DEFAULT, *, cap: Cap = USUAL, release: Release = Release.HALF
+) -> Schedule:
     """The ZB-V that the heuristic finds for these costs, for any p and m.
 
     Args:
@@ -80,6 +84,21 @@ def zb_v_auto(shape: Shape, speed: Rates | Costs, *, cap: Cap = "1p", release: R
     if ranks is None:
         raise InputError(_too_small(cap, task))
     return v_shaped("zb-v-auto", shape, ranks.order())
+
+
+ENTRY = Entry(
+    name="zb-v-auto",
+    build=zb_v_auto,
+    search=zb_v_auto,
+    paper="arXiv:2401.10241",
+    placement="V",
+    chunks=2,
+    needs="v = 2; cap >= p",
+    splits=True,
+    bubble="(p-1)F/2",
+    bubble_holds="cap = p, F = I = W, m >= p",
+    activations="min(p, m)",
+)
 
 
 def _search(task: Task) -> Ranks | None:
@@ -217,7 +236,7 @@ def _too_small(cap: Cap, task: Task) -> Fault:
     while _search(replace(task, caps=[2 * chunks] * task.shape.ranks)) is None:
         chunks += 1
     return Fault(
-        f"memory = {cap}",
+        f"cap = {cap}",
         f"zb-v-auto fills the pipeline with {chunks / 2:g} micro-batches on a rank before the first gradient",
         f"give {chunks / 2:g} or more, or take v-half or v-min, which hold less",
     )

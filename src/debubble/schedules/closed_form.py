@@ -1,0 +1,256 @@
+"""Closed forms: what the catalog's formulas come to, for one pipeline or for arrays of them, and where they hold.
+
+The formulas themselves stand with their schedules, each once, in the grammar of ``formulas.py`` and the letters of
+``entry.py``. They hold for even stages and free transfers under the conditions of their entry. Elsewhere there is no
+closed form, and callers simulate, or take the lower bound and say so.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+from ..core.costs import Rates
+from ..core.schedule import Schedule, Shape
+from .entry import Entry
+from .formulas import COSTS, SAME, Column, Flags, evaluate, holds, letters_of
+
+# Bubbles whose work of a micro-batch cancels against the busy time, by what that work is cut into.
+_FILL = re.compile(r"\(p-1\)(?P<work>\(F\+B\)|F)(/(?P<cut>[vs]))?")
+
+# What no order of the same placement goes below, d being the hops to the farthest rank times the share of a chunk:
+# fill (and drain) of the farthest rank; W last; one micro-batch from end to end. As ``core/bounds.py``, made even.
+_LEAST = {
+    "fused": "max(d(F+B), (p/s-m)(F+B), 0)",
+    "split": "max(d F, d(F+I)+W/v-m W, p(F+I)+W/v-m(F+B), 0)",
+    "forward": "max(d F, (p-m)F, 0)",
+}
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Even:
+    """Pipelines of even stages and free transfers: numbers, or arrays of one length for many pipelines at once.
+
+    Args:
+        ranks: p.
+        microbatches: m.
+        chunks: v.
+        slices: s.
+        group: N; None for p.
+        cap: micro-batches that a search may hold; None for p.
+        forward: F of a micro-batch on a rank, in any unit; likewise ``input``, I, and ``weight``, W.
+        pair: an overlapped F and B together; None for their sum.
+    """
+
+    ranks: ArrayLike
+    microbatches: ArrayLike
+    chunks: ArrayLike = 1
+    slices: ArrayLike = 1
+    group: ArrayLike | None = None
+    cap: ArrayLike | None = None
+    forward: ArrayLike = 1.0
+    input: ArrayLike = 1.0
+    weight: ArrayLike = 1.0
+    pair: ArrayLike | None = None
+
+    def letters(self) -> dict[str, Column]:
+        """The value of each letter of the formulas but r."""
+        plain = (self.ranks, self.microbatches, self.chunks, self.slices, self.forward, self.input, self.weight)
+        p, m, v, s, f, i, w = (np.asarray(value, np.float64) for value in plain)
+        letters = {"p": p, "m": m, "v": v, "s": s, "F": f, "I": i, "W": w, "B": i + w}
+        usual = {"N": (self.group, p), "cap": (self.cap, p), "F&B": (self.pair, f + i + w)}
+        for letter, (value, otherwise) in usual.items():
+            letters[letter] = otherwise if value is None else np.asarray(value, np.float64)
+        return letters
+
+
+def even(shape: Shape, rates: Rates) -> Even | None:
+    """A shape at these rates as formulas see it; None where stages or micro-batches differ or a hop takes time."""
+    scales = (rates.stage_scale, rates.microbatch_scale, rates.rank_scale)
+    if rates.transfer or rates.payload or any(factor != 1 for scale in scales for factor in scale):
+        return None
+    forward, first, weight, _ = rates.by_kind()
+    return Even(
+        shape.ranks,
+        shape.microbatches,
+        shape.chunks,
+        shape.slices,
+        shape.group,
+        forward=forward,
+        input=first,
+        weight=weight,
+        pair=rates.pair,
+    )
+
+
+def sizes_of(schedule: Schedule) -> Even:
+    """The sizes of an order, for formulas in which costs cancel."""
+    chunks = max(1, schedule.stages // schedule.ranks)
+    return Even(schedule.ranks, schedule.microbatches, chunks, schedule.slices)
+
+
+def idle_times(entry: Entry, pipelines: Even) -> Column:
+    """Time that every rank idles, in the unit of the costs, with a barrier at the end of the step.
+
+    Where pairs save time, ranks with fewer of them idle less: then it is that of the idlest.
+
+    Returns:
+        of the shape of the numbers that went in; not a number where the entry has no exact formula or its conditions
+        are not met. Whether the schedule exists for the shape is another question: see ``takes``.
+    """
+    letters = pipelines.letters()
+    idle = np.full_like(letters["p"], math.nan)
+    if not entry.bubble.startswith("<="):
+        idle = np.where(holds(entry.bubble_holds, letters), evaluate(entry.bubble, letters), math.nan)
+    return np.where(letters["p"] == 1, 0.0, idle)  # one rank never waits
+
+
+def idle_time(entry: Entry, pipeline: Even) -> float | None:
+    """``idle_times`` of one pipeline; None where no formula holds."""
+    idle = float(idle_times(entry, pipeline))
+    return None if math.isnan(idle) else idle
+
+
+def bubble_slots(entry: Entry, pipeline: Even) -> float | None:
+    """The bubble in times of a micro-batch on a rank, p-1 for 1F1B; None where no formula holds, or nothing is work.
+
+    Pairs that run faster together make busy times differ between ranks: then there is no such number either.
+    """
+    idle, slot = idle_time(entry, pipeline), float(_slot(entry, pipeline.letters()))
+    if idle is None or not slot or pipeline.pair is not None:
+        return None
+    return idle / slot
+
+
+def bubble_ratio(entry: Entry, pipeline: Even) -> float | None:
+    """Idle over busy time of a rank; None as ``bubble_slots``."""
+    slots = bubble_slots(entry, pipeline)
+    return None if slots is None else slots / float(pipeline.letters()["m"])
+
+
+def ratio_of_any_costs(entry: Entry, pipeline: Even) -> float | None:
+    """``bubble_ratio`` where it is the same whatever F, I and W are, as (p-1)/m is; else None."""
+    by_shape = _parts(entry) and not letters_of(entry.bubble_holds) & COSTS
+    return bubble_ratio(entry, pipeline) if by_shape else None
+
+
+def idle_share(entry: Entry, pipeline: Even) -> float | None:
+    """Idle over ranks x window, 0 to 1; None as ``bubble_ratio``."""
+    ratio = bubble_ratio(entry, pipeline)
+    return None if ratio is None else ratio / (1 + ratio)
+
+
+def least_idle(entry: Entry, pipelines: Even, *, split: bool | None = None) -> Column:
+    """Idle time of the worst rank that no order of this placement goes below, in the unit of the costs.
+
+    Args:
+        entry: whose placement.
+        pipelines: pairs that run faster together are not taken into account.
+        split: whether a backward may be split; None for whether this schedule splits it.
+    """
+    letters = pipelines.letters()
+    p, cut = letters["p"], letters["v"] * letters["s"]
+    distance = np.maximum(p // 2 - 1, 0) if "two-way" in entry.placement else p - 1
+    kind = "split" if (entry.splits if split is None else split) else "fused"
+    return evaluate(_LEAST[kind if entry.trains else "forward"], letters | {"d": distance / cut})
+
+
+def least_ratio(entry: Entry, pipeline: Even, *, split: bool | None = None) -> float:
+    """``least_idle`` of one pipeline over its busy time; 0 where nothing is any work."""
+    letters = pipeline.letters()
+    busy = float(letters["m"] * _slot(entry, letters))
+    return float(least_idle(entry, pipeline, split=split)) / busy if busy else 0.0
+
+
+def activations(entry: Entry, pipelines: Even, rank: ArrayLike = 0) -> Column:
+    """Most micro-batches that a rank holds from F to W; of the fullest rank where the entry knows no more."""
+    return evaluate(entry.activations, pipelines.letters() | {"r": np.asarray(rank, np.float64)})
+
+
+def takes(entry: Entry, pipelines: Even) -> Flags:
+    """Whether the schedule exists for a shape."""
+    return holds(entry.needs, pipelines.letters())
+
+
+def enough(slots: float, share: float) -> int:
+    """The least m at which a bubble as long as ``slots`` micro-batches is no more than this share of the step.
+
+    slots/(m + slots) <= share, so m >= slots (1 - share)/share: 27 for 1F1B on 4 ranks (3 slots) and a tenth.
+    """
+    exact = slots * (1 - share) / share
+    return max(1, math.ceil(exact - SAME * max(exact, 1.0)))
+
+
+def least_microbatches(entry: Entry, pipeline: Even, share: float) -> int | None:
+    """The least number of micro-batches for which a formula holds and the idle share is ``share`` or less.
+
+    Args:
+        entry: the schedule.
+        pipeline: one; its own number of micro-batches does not matter.
+        share: above 0, below 1.
+
+    Returns:
+        None where no formula holds for its costs and ranks, whatever the number of micro-batches.
+    """
+    letters = pipeline.letters()
+    slot = _slot(entry, letters)
+    if entry.bubble.startswith("<=") or not slot:
+        return None
+    idle = 0.0 if letters["p"] == 1 else evaluate(entry.bubble, letters)
+    least = enough(float(idle / slot), share)
+    # Conditions ask for a multiple of p (or N), or for 2p and a few: one of so many numbers meets them, or none does.
+    ahead = 3 * int(max(letters["p"], letters["N"])) + 3
+    tried = np.arange(least, least + ahead, dtype=np.float64)
+    pipelines = replace(pipeline, microbatches=tried)
+    known = np.broadcast_to(takes(entry, pipelines) & ~np.isnan(idle_times(entry, pipelines)), tried.shape)
+    return int(tried[known.argmax()]) if known.any() else None
+
+
+def _slot(entry: Entry, letters: Mapping[str, Column]) -> Column:
+    """Work of one micro-batch on a rank."""
+    return letters["F"] + letters["B"] if entry.trains else letters["F"]
+
+
+@dataclass(frozen=True, slots=True)
+class ClosedForm:
+    """What a formula says of one pipeline.
+
+    Args:
+        idle: time that every rank idles, in the unit of the costs.
+        share_text: formula of the idle share.
+        ratio_text: formula of the bubble ratio.
+        half_at: least m at which the idle share is half as big; None where there is none to halve.
+    """
+
+    idle: float
+    share_text: str
+    ratio_text: str
+    half_at: int | None
+
+
+def closed_form(entry: Entry, pipeline: Even) -> ClosedForm | None:
+    """The formula of a schedule and what it says of a pipeline; None where none holds."""
+    idle = idle_time(entry, pipeline)
+    if idle is None:
+        return None
+    share = idle_share(entry, pipeline)
+    half = least_microbatches(entry, pipeline, share / 2) if share else None
+    parts = _parts(entry) if pipeline.chunks != 1 else _parts(entry).replace("v ", "")
+    if not parts:
+        return ClosedForm(idle, f"{entry.bubble} / makespan", f"{entry.bubble} / busy", half)
+    ratio = "(p-1)/m" if parts == "m" else f"(p-1)/({parts})"
+    return ClosedForm(idle, f"(p-1)/({parts}+p-1)", ratio, half)
+
+
+def _parts(entry: Entry) -> str:
+    """Into how many parts a rank's work is cut, each as long as a step of fill and drain; empty where it is not."""
+    match = _FILL.fullmatch(entry.bubble)
+    whole = "(F+B)" if entry.trains else "F"
+    if match is None or match["work"] != whole:
+        return ""
+    return f"{match['cut']} m" if match["cut"] else "m"
