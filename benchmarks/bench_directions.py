@@ -17,8 +17,10 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "tests"))
 from debubble.core.costs import MILLISECOND, Rates, costs_of
 from debubble.core.schedule import Shape
 from debubble.readers.kineto.read import read_traces
-from debubble.reconstruct.device_ops import Bare
+from debubble.reconstruct.device_ops import RankOps
 from debubble.reconstruct.directions import directed
+from debubble.reconstruct.neighbours import with_peers
+from debubble.reconstruct.positions import Said, places_of
 from debubble.schedules.catalog import build
 from pour import Style, pour_rank, run_of, untold, write
 
@@ -26,7 +28,7 @@ RANKS, MICROBATCHES, STEPS = 16, 16, 3
 UNEVEN = 0.2  # by which stages of replicas differ at most
 
 
-def bare_of(folder: Path, replicas: int) -> tuple[Bare, ...]:
+def untold_of(folder: Path, replicas: int) -> tuple[RankOps, ...]:
     """The ranks of some replicas, poured and read again."""
     random = np.random.default_rng(20)
     schedule = build("1f1b", Shape(RANKS, MICROBATCHES))
@@ -38,11 +40,17 @@ def bare_of(folder: Path, replicas: int) -> tuple[Bare, ...]:
         runs = run_of(schedule, costs_of(rates, schedule), STEPS)
         poured = {RANKS * replica + rank: untold(pour_rank(runs, rank, style)) for rank in range(RANKS)}
         paths += write(folder, poured, packed=False)
-    return read_traces(paths).bare
+    return tuple(sorted(read_traces(paths).devices, key=lambda device: device.rank))
+
+
+def told(ranks: tuple[RankOps, ...]) -> tuple[tuple[RankOps, ...], list[str]]:
+    """Neighbours, places and directions of ranks of which nothing is named."""
+    devices = with_peers(ranks)
+    return directed(devices, places_of(devices, Said()))
 
 
 @pytest.mark.parametrize("replicas", [16, 64])
 def test_directions(benchmark: Any, tmp_path: Path, replicas: int) -> None:
-    ranks = bare_of(tmp_path, replicas)
-    devices, remarks = benchmark.pedantic(directed, args=(ranks,), rounds=1)
-    print(f"\n  {len(ranks)} ranks, {len(devices)} told", *remarks[1:], sep="\n  ")
+    ranks = untold_of(tmp_path, replicas)
+    devices, remarks = benchmark.pedantic(told, args=(ranks,), rounds=1)
+    print(f"\n  {len(ranks)} ranks, {sum(len(device) > 0 for device in devices)} told", *remarks[1:], sep="\n  ")

@@ -93,12 +93,12 @@ def test_a_host_without_directions_is_recorded_and_says_that_the_others_are_need
     assert cli("diagnose", tmp_path / "small", "--json").json["schedule"] == "1f1b"
 
 
-@pytest.mark.parametrize("column", ["run", "first_end"])
+@pytest.mark.parametrize("column", ["op", "first_end"])
 def test_columns_of_work_that_do_not_fit_are_refused(hosts, tmp_path, column):
     (file, *_) = distil(gather(hosts[0]), tmp_path / "small")
     raw = msgspec.msgpack.decode(file.read_bytes())
-    held = raw if column == "run" else raw["runs"]
-    held[column] = np.full(len(held[column]) // 8 - (column != "run"), 99, "<i8").tobytes()
+    held = raw["transfers" if column == "op" else "columns"]
+    held[column] = np.full(len(held[column]) // 8 - (column != "op"), 99, "<i8").tobytes()
     file.write_bytes(msgspec.msgpack.encode(raw))
     with pytest.raises(InputError, match="columns do not fit each other"):
         read_distilled([file], "small")
@@ -117,7 +117,7 @@ def test_a_rank_of_another_run_is_never_written_over(traces, tmp_path):
     ("how", "said"),
     [
         (lambda raw: raw[: len(raw) // 2], "cut or damaged"),
-        (lambda raw: raw.replace(b"\xa7version\x01", b"\xa7version\x09"), "version 9"),
+        (lambda raw: raw.replace(b"\xa7version\x02", b"\xa7version\x09"), "version 9"),
         (lambda raw: raw.replace(b"\xa6shared", b"\xa6sharek"), "do not fit"),
     ],
 )

@@ -81,6 +81,11 @@ def test_directions_are_not_guessed_where_a_rank_is_missing(tmp_path, missing):
         observe(read_traces([path for path in paths if f"rank{missing}_" not in path.name]))
 
 
-def test_chunks_that_loop_are_refused_where_nothing_names_a_direction(tmp_path):
-    with pytest.raises(Refusal, match="ranks hold several chunks"):
-        observe(read_traces(silent(tmp_path, simulated("interleaved", chunks=2, microbatches=8))))
+@pytest.mark.parametrize(("ranks", "chunks", "microbatches"), [(4, 2, 8), (3, 3, 6)])
+def test_chunks_that_loop_are_told_by_who_sends_to_whom_though_nothing_names_a_direction(
+    tmp_path, ranks, chunks, microbatches
+):
+    runs = simulated("interleaved", ranks, microbatches, chunks)
+    for window in observe(read_traces(silent(tmp_path, runs))).windows:
+        assert window.timeline.program.schedule.same_order(runs[0].program.schedule)
+        assert window.timeline.program.schedule.stages == ranks * chunks

@@ -15,8 +15,8 @@ from debubble.core.account import account
 from debubble.core.costs import MILLISECOND, Rates, costs_of
 from debubble.core.schedule import Shape
 from debubble.readers.kineto.read import read_traces
+from debubble.reconstruct.clocks import rate_of
 from debubble.reconstruct.observe import observe
-from debubble.reconstruct.pairs_in_order import rate_of
 from debubble.schedules.catalog import build
 from devices import devices, reading, simulated
 

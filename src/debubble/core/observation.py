@@ -4,6 +4,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+import numpy as np
+from numpy.typing import NDArray
+
 from .notebook_hook import Pictured
 from .timeline import Timeline
 
@@ -46,6 +49,42 @@ class Link:
     usual_ns: int
 
 
+@dataclass(frozen=True, slots=True)
+class DeviceClock:
+    """The clock of one device against that of the lowest device.
+
+    Args:
+        device: global rank.
+        offset_ns: how far it was ahead when the trace began, nanoseconds; None if nothing joins the two.
+        rate_ppm: how much faster it runs, millionths.
+        uncertainty_ns: by how much the offset may be wrong at most, nanoseconds; None likewise.
+    """
+
+    device: int
+    offset_ns: int | None
+    rate_ppm: float
+    uncertainty_ns: int | None
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class HeldMemory:
+    """What one device held over time.
+
+    Args:
+        device: global rank.
+        rank: its rank in the pipeline.
+        replica: its data-parallel replica.
+        time_ns: when each sample was taken, int64[samples], on the clock of the windows, ascending.
+        held_bytes: int64[samples].
+    """
+
+    device: int
+    rank: int
+    replica: int
+    time_ns: NDArray[np.int64]
+    held_bytes: NDArray[np.int64]
+
+
 @dataclass(frozen=True, slots=True, eq=False)
 class Observation(Pictured):
     """A run as it was measured.
@@ -64,6 +103,9 @@ class Observation(Pictured):
         matched_share: share of transfers whose both sides were found.
         links: receives by sender and receiver, split into waiting and transfer; empty where no transfer was measured.
         torn: global ranks that talk to ranks which were not measured, so that what they waited for is not known.
+        missing: global ranks that messages name and that were not measured.
+        clocks: of each device whose messages tell it, the lowest first.
+        memory: what devices held, where the trace has it.
     """
 
     source: str
@@ -79,3 +121,6 @@ class Observation(Pictured):
     matched_share: float = 1.0
     links: tuple[Link, ...] = ()
     torn: tuple[int, ...] = ()
+    missing: tuple[int, ...] = ()
+    clocks: tuple[DeviceClock, ...] = ()
+    memory: tuple[HeldMemory, ...] = ()

@@ -7,7 +7,7 @@ traces gave them, to the nanosecond; merging, aligning and all else is done then
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -16,30 +16,37 @@ import numpy as np
 
 from ..core.atomic import replacing
 from ..core.errors import Fault, InputError
-from ..reconstruct.device_ops import Bare, Clock, RankOps, Reading, Transfers, Undirected
+from ..reconstruct.device_ops import Clock, Collectives, Memory, RankOps, Reading, Transfers
 from .stream import blocks
 
 FORMAT = "debubble distilled trace"
-VERSION = 1
+VERSION = 2
 _MOST_BYTES = 1 << 30  # of one file
 _AGAIN = "distil the trace again with --distil"
-_COLUMNS = {"step": "<i8", "kind": "<u1", "start": "<i8", "end": "<i8"}
-_OPTIONAL = {"stage": "<i4", "chunk": "<i4", "unit": "<i4"}
-_RUNS = dict.fromkeys(("step", "start", "end", "first_end", "second_start"), "<i8")
+# Columns by name, with their type; optional ones may be missing.
+_OPS = {"step": "<i8", "kind": "<u1", "start": "<i8", "end": "<i8"}
+_OPTIONAL_OPS = {"stage": "<i4", "chunk": "<i4", "unit": "<i4", "first_end": "<i8", "second_start": "<i8"}
 _MOVES = {"step": "<i8", "send": "<?", "forward": "<i1", "peer": "<i4", "start": "<i8", "end": "<i8"}
+_OPTIONAL_MOVES = {"group": "<i8", "op": "<i8", "stream": "<i8"}
+_JOINT = {"step": "<i8", "members": "<i8", "size": "<i4", "start": "<i8", "end": "<i8"}
+_HELD = {"time": "<i8", "held": "<i8"}
+
+Columns = dict[str, bytes]
 
 
 class Distilled(msgspec.Struct, frozen=True, kw_only=True):
-    """One device: what a ``RankOps`` or a ``Bare`` holds, and what was said when it was read.
+    """One device: what a ``RankOps`` holds, and what was said when it was read.
 
     Attributes:
         columns: of its ops; those that a trace does not tell are missing.
-        transfers: columns of its sends and receives; None where the trace has none.
-        runs: columns of its work, in place of ops, where only the other ranks can tell their directions.
-        run: of each transfer, the one of these that it belongs to.
-        why: then what its trace lacks.
-        doubt: and why its transfers cannot be told apart, if they cannot.
-        world: ranks of the job, where the trace says it.
+        transfers: columns of its sends and receives; None if the trace has none.
+        collectives: likewise.
+        memory: likewise.
+        counted: whether micro-batches were counted, and are no labels.
+        untold: what its trace lacks to tell directions.
+        world: ranks of the job, if the trace says it.
+        chunks: stages a rank, if a configuration beside the trace says it.
+        microbatches: likewise.
         remarks: of the whole reading, the same in all its files.
     """
 
@@ -51,14 +58,16 @@ class Distilled(msgspec.Struct, frozen=True, kw_only=True):
     replica: int | None
     clock: str
     step_ns: dict[int, int]
-    columns: dict[str, bytes]
-    transfers: dict[str, bytes] | None
+    columns: Columns
+    transfers: Columns | None
+    collectives: Columns | None = None
+    memory: Columns | None = None
+    counted: bool = False
     talks: bool = False
-    runs: dict[str, bytes] | None = None
-    run: bytes = b""
-    why: str = ""
-    doubt: str = ""
+    untold: str = ""
     world: int | None = None
+    chunks: int | None = None
+    microbatches: int | None = None
     remarks: list[str]
 
 
@@ -68,19 +77,19 @@ def is_distilled(head: bytes) -> bool:
 
 
 def distil(reading: Reading, folder: Path) -> list[Path]:
-    """Write one file for each device into a folder, which is made where it is not there.
+    """Write one file for each device into a folder, which is made if it is not there.
 
     Raises:
         InputError: the folder holds the same rank of another trace, or cannot be written.
     """
     folder.mkdir(parents=True, exist_ok=True)
     written = []
-    for one in (*map(_packed, reading.devices), *map(_packed_bare, reading.bare)):
-        path = folder / f"ops-{one.rank:05}.msgpack"
+    for device in reading.devices:
+        path = folder / f"ops-{device.rank:05}.msgpack"
+        one = _packed(device, reading)
         _keep_others(path, one)
         with replacing(path) as stream:
-            said = msgspec.structs.replace(one, remarks=list(reading.remarks), world=reading.world)
-            stream.write(msgspec.msgpack.encode(said))
+            stream.write(msgspec.msgpack.encode(one))
         written.append(path)
     return written
 
@@ -108,11 +117,12 @@ def read_distilled(paths: Sequence[Path], source: str) -> Reading:
     said = [remark for one in found.values() for remark in one.remarks]
     lost = [f"{fault.value}: {fault.rule}; it was left out" for fault in faults]
     return Reading(
-        source,
-        tuple(_device(one) for one in found.values() if one.runs is None),
-        (*lost, *dict.fromkeys(said)),
-        tuple(_bare(one, one.runs) for one in found.values() if one.runs is not None),
-        max((one.world for one in found.values() if one.world is not None), default=None),
+        source=source,
+        devices=tuple(_device(one) for one in found.values()),
+        remarks=(*lost, *dict.fromkeys(said)),
+        world=max((one.world for one in found.values() if one.world is not None), default=None),
+        chunks=next((one.chunks for one in found.values() if one.chunks is not None), None),
+        microbatches=next((one.microbatches for one in found.values() if one.microbatches is not None), None),
     )
 
 
@@ -123,9 +133,7 @@ def _keep_others(path: Path, one: Distilled) -> None:
         raise InputError(Fault(str(path), rule, "give another folder, or delete it"))
 
 
-def _packed(device: RankOps) -> Distilled:
-    columns = {name: getattr(device, name) for name in (*_COLUMNS, *_OPTIONAL)}
-    kinds = _COLUMNS | _OPTIONAL
+def _packed(device: RankOps, reading: Reading) -> Distilled:
     return Distilled(
         rank=device.rank,
         source=device.source,
@@ -133,38 +141,27 @@ def _packed(device: RankOps) -> Distilled:
         replica=device.replica,
         clock=device.clock.value,
         step_ns=device.step_ns,
-        columns={name: _bytes(column, kinds[name]) for name, column in columns.items() if column is not None},
-        transfers=None if device.transfers is None else _all(device.transfers, _MOVES),
+        columns=_bytes(device, _OPS | _OPTIONAL_OPS) or {},
+        transfers=_bytes(device.transfers, _MOVES | _OPTIONAL_MOVES),
+        collectives=_bytes(device.collectives, _JOINT),
+        memory=_bytes(device.memory, _HELD),
+        counted=device.counted,
         talks=device.talks,
-        remarks=[],
+        untold=device.untold,
+        world=reading.world,
+        chunks=reading.chunks,
+        microbatches=reading.microbatches,
+        remarks=list(reading.remarks),
     )
 
 
-def _packed_bare(bare: Bare) -> Distilled:
-    return Distilled(
-        rank=bare.rank,
-        source=bare.source,
-        position=None,
-        replica=bare.replica,
-        clock=Clock.SHARED.value,
-        step_ns=bare.runs.lengths,
-        columns=dict.fromkeys(_COLUMNS, b""),
-        transfers=_all(bare.runs.transfers, _MOVES),
-        talks=True,
-        runs=_all(bare.runs, _RUNS),
-        run=_bytes(bare.runs.run, "<i8"),
-        why=bare.why,
-        doubt=bare.doubt,
-        remarks=[],
-    )
-
-
-def _all(columns: object, kinds: dict[str, str]) -> dict[str, bytes]:
-    return {name: _bytes(getattr(columns, name), kind) for name, kind in kinds.items()}
-
-
-def _bytes(column: Any, kind: str) -> bytes:
-    return np.ascontiguousarray(column, np.dtype(kind)).tobytes()
+def _bytes(noun: object | None, kinds: Mapping[str, str]) -> Columns | None:
+    """The columns of a noun that are there, packed; None of nothing."""
+    if noun is None:
+        return None
+    columns = {name: getattr(noun, name) for name in kinds}
+    known = {name: column for name, column in columns.items() if column is not None}
+    return {name: np.ascontiguousarray(column, np.dtype(kinds[name])).tobytes() for name, column in known.items()}
 
 
 def _read(path: Path) -> Distilled:
@@ -175,16 +172,24 @@ def _read(path: Path) -> Distilled:
             data += block
             if len(data) > _MOST_BYTES:
                 raise _fault(path, "it is larger than a distilled trace can be", _AGAIN)
+        version = msgspec.msgpack.decode(data, type=_Version)
+        if (version.format, version.version) != (FORMAT, VERSION):
+            raise _fault(path, f"it is of version {version.version}, this debubble reads {VERSION}", _AGAIN)
         one = msgspec.msgpack.decode(data, type=Distilled)
-    except msgspec.DecodeError as error:
+    except msgspec.MsgspecError as error:
         raise _fault(path, f"the file is cut or damaged ({error})", _AGAIN) from None
     except OSError as error:
         raise _fault(path, f"it cannot be read ({error.strerror})", "look at its permissions") from None
-    if (one.format, one.version) != (FORMAT, VERSION):
-        raise _fault(path, f"it is of version {one.version}, this debubble reads {VERSION}", _AGAIN)
     if not _fits(one):
         raise _fault(path, "its columns do not fit each other", _AGAIN)
     return one
+
+
+class _Version(msgspec.Struct):
+    """What is read first, because all else depends on it."""
+
+    format: str = ""
+    version: int = 0
 
 
 def _fault(path: Path, rule: str, remedy: str) -> InputError:
@@ -192,35 +197,32 @@ def _fault(path: Path, rule: str, remedy: str) -> InputError:
 
 
 def _fits(one: Distilled) -> bool:
-    """Whether all columns are there, are known and are equally long."""
-    ops = _lengths(one.columns, _COLUMNS | _OPTIONAL)
-    moves = {0} if one.transfers is None else _lengths(one.transfers, _MOVES)
-    whole = one.transfers is None or one.transfers.keys() == _MOVES.keys()
-    if one.runs is not None and not _runs_fit(one, one.runs, moves):
-        return False
+    """Whether all columns are there, are known and are equally long, and each transfer's op is there."""
+    tables: tuple[tuple[Columns | None, Mapping[str, str], Mapping[str, str]], ...] = (
+        (one.columns, _OPS, _OPTIONAL_OPS),
+        (one.transfers, _MOVES, _OPTIONAL_MOVES),
+        (one.collectives, _JOINT, {}),
+        (one.memory, _HELD, {}),
+    )
+    rows = [0 if columns is None else _rows(columns, needed, more) for columns, needed, more in tables]
     known = one.clock in {clock.value for clock in Clock}
-    return known and whole and one.columns.keys() >= _COLUMNS.keys() and len(ops) == len(moves) == 1
+    ops = np.frombuffer((one.transfers or {}).get("op", b"") if min(rows) >= 0 else b"", "<i8")
+    return known and min(rows) >= 0 and int(ops.max(initial=-1)) < rows[0]
 
 
-def _runs_fit(one: Distilled, runs: dict[str, bytes], moves: set[int]) -> bool:
-    """Whether the columns of work are whole, and each transfer belongs to a run that is there."""
-    rows = _lengths(runs, _RUNS)
-    if one.transfers is None or runs.keys() != _RUNS.keys() or len(rows) != 1 or len(one.run) != 8 * max(moves):
-        return False
-    return bool((np.frombuffer(one.run, "<i8") < max(rows)).all())
-
-
-def _lengths(columns: dict[str, bytes], kinds: dict[str, str]) -> set[int]:
-    """Rows of each column; -1 beside others for one that is not known or not whole."""
-    found = set()
-    for name, data in columns.items():
-        size = np.dtype(kinds.get(name, "<i8")).itemsize
-        found.add(len(data) // size if name in kinds and len(data) % size == 0 else -1)
-    return found if -1 not in found else {-1, 0}
+def _rows(columns: Columns, needed: Mapping[str, str], more: Mapping[str, str]) -> int:
+    """How many rows the columns have; -1 if one is missing, not known, not whole, or of another length."""
+    kinds = {**needed, **more}
+    if not needed.keys() <= columns.keys() <= kinds.keys():
+        return -1
+    lengths = {len(data) / np.dtype(kinds[name]).itemsize for name, data in columns.items()}
+    length = lengths.pop()
+    return int(length) if not lengths and length.is_integer() else -1
 
 
 def _device(one: Distilled) -> RankOps:
-    columns: dict[str, Any] = _unpacked(one.columns, _COLUMNS | _OPTIONAL)
+    columns: dict[str, Any] = _unpacked(one.columns, _OPS | _OPTIONAL_OPS)
+    moves, joint, held = one.transfers, one.collectives, one.memory
     return RankOps(
         rank=one.rank,
         source=one.source,
@@ -228,21 +230,15 @@ def _device(one: Distilled) -> RankOps:
         replica=one.replica,
         clock=Clock(one.clock),
         step_ns=one.step_ns,
+        counted=one.counted,
         talks=one.talks,
-        transfers=None if one.transfers is None else Transfers(**_unpacked(one.transfers, _MOVES)),
+        untold=one.untold,
+        transfers=None if moves is None else Transfers(**_unpacked(moves, _MOVES | _OPTIONAL_MOVES)),
+        collectives=None if joint is None else Collectives(**_unpacked(joint, _JOINT)),
+        memory=None if held is None else Memory(**_unpacked(held, _HELD)),
         **columns,
     )
 
 
-def _bare(one: Distilled, runs: dict[str, bytes]) -> Bare:
-    work = Undirected(
-        transfers=Transfers(**_unpacked(one.transfers or {}, _MOVES)),
-        run=np.frombuffer(one.run, "<i8"),
-        lengths=one.step_ns,
-        **_unpacked(runs, _RUNS),
-    )
-    return Bare(one.rank, one.source, work, one.replica, one.why, one.doubt)
-
-
-def _unpacked(columns: dict[str, bytes], kinds: dict[str, str]) -> dict[str, Any]:
+def _unpacked(columns: Columns, kinds: Mapping[str, str]) -> dict[str, Any]:
     return {name: np.frombuffer(data, kinds[name]) for name, data in columns.items()}

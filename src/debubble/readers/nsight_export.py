@@ -25,7 +25,7 @@ import numpy as np
 
 from ..core.errors import Fault, InputError
 from .chrome import Events, Words
-from .kineto.posts import EITHER
+from .kineto.messages import EITHER
 from .kineto.tables import Collector, Tables
 from .nvtx_payloads import Payloads, payloads
 

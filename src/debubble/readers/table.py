@@ -268,16 +268,19 @@ def _device(rank: int, rows: Columns, source: str, spans: dict[int, dict[int, in
         position=one("position"),
         replica=one("replica"),
         step_ns=spans.get(int(rows["replica"][0]), {}),
-        transfers=Transfers(
-            step=rows["step"][moves],
-            send=rows["send"][moves] > 0,
-            forward=rows["forward"][moves],
-            peer=rows["peer"][moves].astype(np.int32),
-            start=rows["start"][moves],
-            end=rows["end"][moves],
-        )
-        if moves.any()
-        else None,
+        transfers=_transfers(rows, np.flatnonzero(moves)) if moves.any() else None,
+    )
+
+
+def _transfers(rows: Columns, moves: NDArray[np.int64]) -> Transfers:
+    moves = moves[np.lexsort((rows["end"][moves], rows["start"][moves]))]
+    return Transfers(
+        step=rows["step"][moves],
+        send=rows["send"][moves] > 0,
+        forward=rows["forward"][moves],
+        peer=rows["peer"][moves].astype(np.int32),
+        start=rows["start"][moves],
+        end=rows["end"][moves],
     )
 
 

@@ -1,18 +1,25 @@
-"""What was measured on one device, as columns: every reader of traces yields this, and ``ranks`` merges it."""
+"""What was measured on one device, as columns: ops and messages; every reader of traces yields this."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, replace
+from collections.abc import Callable
+from dataclasses import dataclass, field, fields, replace
 from enum import Enum
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-UNKNOWN = -1  # of a step, peer or direction that nothing tells
+UNKNOWN = -1  # of a step, peer, direction or anything else that a file does not say
+UNTOLD = 255  # kind of an op whose direction its own file does not tell
+
+Ints = NDArray[np.int64]
+Mask = NDArray[np.bool_]
+Retime = Callable[[Ints], Ints]  # from times of one clock to those of another
 
 
 class Clock(Enum):
-    """What the zero of a device's times is worth beside the zero of another device."""
+    """What the zero of a device's times is worth compared with the zero of another device."""
 
     SHARED = "shared"  # one clock for all devices, as far as their file says
     OWN = "own"  # unknown offset, the same in every step
@@ -21,30 +28,93 @@ class Clock(Enum):
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Transfers:
-    """Sends and receives of one device, as columns; a span holds waiting and transfer together.
+    """Sends and receives of one device, as columns in the order in which it posted them.
+
+    A span holds waiting and transfer together.
 
     Args:
-        step: int64[transfers], the step each belongs to; -1 where it is not known.
+        step: int64[transfers], the step each belongs to; -1 if unknown.
         send: bool[transfers], True for a send.
-        forward: int8[transfers], 1 for activations, 0 for gradients, -1 where it is not known.
-        peer: int32[transfers], global rank of the other side; -1 where it is not known.
+        forward: int8[transfers], 1 for activations, 0 for gradients, -1 if unknown.
+        peer: int32[transfers], global rank of the other side; -1 if unknown.
         start: int64[transfers], nanoseconds on the device's clock.
         end: int64[transfers], nanoseconds.
+        group: int64[transfers], the communicator, a number that all of its members share; None if unknown.
+        op: int64[transfers], row of the op that made what is sent, or that needs what is received; -1 if unknown;
+            None if no transfer's is known.
+        stream: int64[transfers], the stream of a transfer of which only its other side can tell whether it is a send
+            (``send`` then means nothing), else -1; None if all are known.
     """
 
-    step: NDArray[np.int64]
-    send: NDArray[np.bool_]
+    step: Ints
+    send: Mask
     forward: NDArray[np.int8]
     peer: NDArray[np.int32]
-    start: NDArray[np.int64]
-    end: NDArray[np.int64]
+    start: Ints
+    end: Ints
+    group: Ints | None = None
+    op: Ints | None = None
+    stream: Ints | None = None
 
     def __len__(self) -> int:
         return len(self.step)
 
     def later(self, by: int) -> Transfers:
         """The same on a clock that is ahead by some nanoseconds."""
-        return replace(self, start=self.start + by, end=self.end + by)
+        return self.retimed(lambda times: times + by)
+
+    def retimed(self, clock: Retime) -> Transfers:
+        """The same with all times as another clock would show them."""
+        return replace(self, start=clock(self.start), end=clock(self.end))
+
+    def only(self, rows: Ints | Mask) -> Transfers:
+        """Some of them; ``op`` stays as it is, because the ops do."""
+        columns: dict[str, Any] = {each.name: getattr(self, each.name) for each in fields(self)}
+        some: dict[str, Any] = {name: None if column is None else column[rows] for name, column in columns.items()}
+        return Transfers(**some)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Collectives:
+    """Collectives of one device, as columns in the order in which it posted them.
+
+    Args:
+        step: int64[collectives], -1 if unknown.
+        members: int64[collectives], a number that stands for the ranks that take part; -1 if they are not named.
+        size: int32[collectives], how many ranks take part.
+        start: int64[collectives], nanoseconds on the device's clock.
+        end: int64[collectives], nanoseconds.
+    """
+
+    step: Ints
+    members: Ints
+    size: NDArray[np.int32]
+    start: Ints
+    end: Ints
+
+    def __len__(self) -> int:
+        return len(self.step)
+
+    def retimed(self, clock: Retime) -> Collectives:
+        """The same with all times as another clock would show them."""
+        return replace(self, start=clock(self.start), end=clock(self.end))
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Memory:
+    """What a device held over time, as columns.
+
+    Args:
+        time: int64[samples], nanoseconds on the device's clock, ascending.
+        held: int64[samples], bytes.
+    """
+
+    time: Ints
+    held: Ints
+
+    def retimed(self, clock: Retime) -> Memory:
+        """The same with all times as another clock would show them."""
+        return replace(self, time=clock(self.time))
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -56,94 +126,81 @@ class RankOps:
     Args:
         rank: number of the device in the job (global rank).
         source: the file it was read from, for messages.
-        step: int64[ops], number of the step in its source.
-        kind: uint8[ops], a ``Kind``.
+        step: int64[ops], number of the step in its source; -1 if unknown.
+        kind: uint8[ops], a ``Kind``; ``UNTOLD`` in every row if the file tells no direction.
         start: int64[ops], nanoseconds on the device's clock.
         end: int64[ops], nanoseconds.
-        stage: int32[ops], stage of the whole model; None where only chunks, or not even they, are known.
-        chunk: int32[ops], the how-manieth stage of its rank; None where unknown.
-        unit: int32[ops], micro-batch; None where only the order tells.
-        position: the device's rank within its pipeline; None where unknown.
-        replica: its data-parallel replica; None where unknown.
+        stage: int32[ops], stage of the whole model; None if only chunks, or not even they, are known.
+        chunk: int32[ops], index of the stage among those of its rank; None if unknown.
+        unit: int32[ops], micro-batch; None if only the order tells.
+        counted: whether ``unit`` is no label, but the index of an op among those of its kind.
+        position: the device's rank within its pipeline; None if unknown.
+        replica: its data-parallel replica; None if unknown.
         clock: what its zero is worth.
         step_ns: length of each whole step, nanoseconds, with what lies outside the pipeline, by number of the step.
-        transfers: sends and receives; None where the file has none.
-        talks: whether it sends to or receives from other ranks, even where no transfer's times are known.
+        transfers: sends and receives; None if the file has none.
+        talks: whether it sends to or receives from other ranks, even if no transfer's times are known.
+        collectives: None if the file has none.
+        memory: None if the file has none.
+        first_end: of untold ops, where the first of two ops would end, int64[ops]; -1 if nothing tells.
+        second_start: likewise where the second of two would begin.
+        untold: what the file lacks to tell directions, a clause; empty if it lacks nothing.
     """
 
     rank: int
     source: str
-    step: NDArray[np.int64]
+    step: Ints
     kind: NDArray[np.uint8]
-    start: NDArray[np.int64]
-    end: NDArray[np.int64]
+    start: Ints
+    end: Ints
     stage: NDArray[np.int32] | None = None
     chunk: NDArray[np.int32] | None = None
     unit: NDArray[np.int32] | None = None
+    counted: bool = False
     position: int | None = None
     replica: int | None = None
     clock: Clock = Clock.SHARED
     step_ns: dict[int, int] = field(default_factory=dict)
     transfers: Transfers | None = None
     talks: bool = False
+    collectives: Collectives | None = None
+    memory: Memory | None = None
+    first_end: Ints | None = None
+    second_start: Ints | None = None
+    untold: str = ""
 
     def __len__(self) -> int:
         return len(self.step)
 
+    def only(self, keep: Mask) -> RankOps:
+        """The device without some ops; transfers forget those that are gone."""
+        columns = {name: getattr(self, name) for name in _OP_COLUMNS}
+        kept = {name: column[keep] for name, column in columns.items() if column is not None}
+        moves = self.transfers
+        if moves is not None and moves.op is not None:
+            row = np.append(np.where(keep, np.cumsum(keep) - 1, UNKNOWN), UNKNOWN)  # the last one for unknown ops
+            moves = replace(moves, op=row[moves.op])
+        return replace(self, **kept, transfers=moves)
 
-@dataclass(frozen=True, slots=True, eq=False)
-class Undirected:
-    """Runs of work of one device whose directions nothing of its own tells, in the order of their launch.
+    def later(self, by: int) -> RankOps:
+        """The same on a clock that is ahead by some nanoseconds."""
+        return self.retimed(lambda times: times + by)
 
-    Args:
-        step: of each run, int64[runs].
-        start: int64[runs], nanoseconds, as all times.
-        end: int64[runs].
-        first_end: where the first of two ops would end, int64[runs]; -1 where nothing tells.
-        second_start: where the second of two would begin, int64[runs]; likewise.
-        transfers: of the device, their directions unknown.
-        run: the run that each transfer belongs to, int64[transfers]; -1 where there is none.
-        lengths: nanoseconds of each whole step by its number.
-    """
-
-    step: NDArray[np.int64]
-    start: NDArray[np.int64]
-    end: NDArray[np.int64]
-    first_end: NDArray[np.int64]
-    second_start: NDArray[np.int64]
-    transfers: Transfers
-    run: NDArray[np.int64]
-    lengths: dict[int, int]
-
-    def __len__(self) -> int:
-        return len(self.step)
-
-    def side(self, send: bool) -> NDArray[np.bool_]:
-        """Whether each run has a send behind it, or a receive before it, bool[runs]."""
-        found = np.zeros(len(self), np.bool_)
-        found[self.run[(self.run >= 0) & (self.transfers.send == send)]] = True
-        return found
+    def retimed(self, clock: Retime) -> RankOps:
+        """The same with all times as another clock would show them."""
+        changed: dict[str, Any] = {"start": clock(self.start), "end": clock(self.end)}
+        for name in ("first_end", "second_start"):
+            cut = getattr(self, name)
+            if cut is not None:
+                changed[name] = np.where(cut == UNKNOWN, UNKNOWN, clock(cut))
+        for name in ("transfers", "collectives", "memory"):
+            held = getattr(self, name)
+            if held is not None:
+                changed[name] = held.retimed(clock)
+        return replace(self, **changed)
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class Bare:
-    """One rank whose work has no direction before it is merged: only the transfers of the other ranks can tell.
-
-    Args:
-        rank: number of the rank in the job.
-        source: its file.
-        runs: its work, on the common clock.
-        replica: by the process groups of its header; None where it does not say.
-        why: what its file lacks, a clause.
-        doubt: why its transfers cannot be told apart either, a clause; empty where they can.
-    """
-
-    rank: int
-    source: str
-    runs: Undirected
-    replica: int | None = None
-    why: str = ""
-    doubt: str = ""
+_OP_COLUMNS = ("step", "kind", "start", "end", "stage", "chunk", "unit", "first_end", "second_start")
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -154,12 +211,14 @@ class Reading:
         source: the path that was given.
         devices: one entry a device.
         remarks: what was left out or repaired, and why, a sentence each.
-        bare: devices whose directions the others must tell.
-        world: how many ranks the job has, as far as any file says it; None where none does.
+        world: how many ranks the job has, as far as any file says it; None if none does.
+        chunks: stages a rank, as far as a configuration beside the files says it.
+        microbatches: likewise, per pipeline and step.
     """
 
     source: str
     devices: tuple[RankOps, ...]
     remarks: tuple[str, ...] = ()
-    bare: tuple[Bare, ...] = ()
     world: int | None = None
+    chunks: int | None = None
+    microbatches: int | None = None

@@ -1,86 +1,205 @@
-"""From devices to an observation: every complete window, by step and replica, on one clock."""
+"""From devices to an observation, one straight way: each step takes what the one before it made.
+
+ops and messages -> peers -> pairs -> clocks -> places -> directions -> steps -> chunks -> windows
+"""
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Sequence
+from dataclasses import replace
+from functools import partial
 
 import numpy as np
-from numpy.typing import NDArray
 
 from ..core.errors import Fault, InputError, Refusal
-from ..core.lower import lower
-from ..core.observation import Observation, Window
-from ..core.program import Program
-from ..core.schedule import Schedule
-from ..core.timeline import Timeline
-from .clocks import Alignment, align, lags
-from .device_ops import Clock, RankOps, Reading
-from .directions import directed
-from .drift import steady
-from .hops import hops
-from .missing_neighbours import closed_up, cut
-from .missing_ranks import torn
-from .plausible import plausible
-from .positions import Places, Said, places
-from .steps import with_steps
-from .windows import Row, rows_of, schedule_of, together, turns_back
+from ..core.observation import DeviceClock, HeldMemory, Observation, Window
+from .cause_and_effect import aligned
+from .chunks import with_chunks
+from .clocks import TOLERANCE, Clocks, clocks_of, with_replicas_joined
+from .device_ops import Clock, Ints, Mask, RankOps, Reading
+from .directions import directed, linked, split_backward
+from .links import links_of
+from .missing_ranks import closed_up, cut, torn
+from .neighbours import with_peers
+from .pairing import (
+    ABSENT,
+    TOGETHER,
+    Floats,
+    Pairs,
+    Sides,
+    pair_by_pile,
+    pair_by_time,
+    pair_in_order,
+    sides_of,
+)
+from .positions import NOWHERE, Places, Said, followers, labelled_positions, places_of
+from .senses import with_senses
+from .steps import plausible, with_steps
+from .windows import windows_of
 
 _MOST_CUT = 16  # devices that are tried without, one after the other: each try is as long as a whole merge
-_MOST_REASONS = 5  # for which windows were left out, that are spelled out
+_MOST_NAMED = 4  # ranks whose rates are spelled out
 
 
 def observe(reading: Reading, said: Said | None = None) -> Observation:
     """Merge what was measured on devices into windows of whole pipelines.
 
     Devices of one position and replica (tensor, context parallel) become one rank; windows in which a rank lacks an
-    op are left out; times of devices without a common clock are aligned by cause and effect.
+    op are left out; clocks that messages or, without any, cause and effect show to disagree are put on one.
 
     Args:
         reading: one or more files' devices.
-        said: overrides, where inference fails.
+        said: overrides, if inference fails.
 
     Raises:
         Refusal: there is no F, I, W or B, so no pipeline.
         InputError: no window is complete, or the overrides do not fit.
     """
     said = said or Said()
-    devices, how = _devices(reading)
-    sound, remarks = plausible(with_steps(devices))
-    placed = places(sound, said)
-    sound, drifted = steady(sound, placed)
-    found, sound, where, beside = _whole(sound, placed, said, reading.source)
-    remarks += [*where.remarks, *drifted]
-    moves = hops(sound, where)
-    clock = max((device.clock for device in sound), key=list(Clock).index)
-    windows, uncertainty, aligned = _aligned(found, clock, moves.bounds)
+    given = tuple(sorted((device for device in reading.devices if len(device)), key=lambda device: device.rank))
+    if not given:
+        rule = "there is no pipeline here: no forward and no backward of a micro-batch"
+        raise Refusal(f"{reading.source}: {rule}; if one ran, name its ops with debubble.annotate")
+    sound, unsound = plausible(given)
+    told, unsure = with_senses(sound)
+    positions = labelled_positions(told, said) if told else None
+    raw = with_peers(told, None if positions is None else followers(told, positions))
+    sides = sides_of(raw)
+    pairs, clocks = _paired(raw, sides)
+    places = places_of(_on_one_clock(raw, clocks), said) if raw else Places((), (), 0)
+    clocks = with_replicas_joined(clocks, raw, places) if raw else clocks
+    devices, how = directed(_on_one_clock(raw, clocks), places)
+    if not any(len(device) for device in devices):
+        raise Refusal(_nothing_told(given, [*unsure, *how, *places.remarks]))
+    devices = with_steps([linked(split_backward(device)) for device in devices])
+    devices, laid_out = with_chunks(devices, sides_of(devices), pairs, places, said.chunks or reading.chunks)
+    windows, devices, where, beside = _whole(devices, places, said, reading.source)
+    known = [device for device in devices if len(device)]
+    final = aligned(windows, max((device.clock for device in known), key=list(Clock).index), _bounds(clocks, where))
+    counted = _counted(sides, where, windows)
     return Observation(
         source=reading.source,
-        windows=tuple(sorted(windows, key=lambda window: (window.step, window.replica))),
-        remarks=(*reading.remarks, *how, *remarks, *aligned),
-        gpus=len(devices),
-        clock_uncertainty_ns=uncertainty,
-        matched_share=moves.matched_share,
-        links=moves.links,
-        torn=tuple(sorted({*beside, *torn(sound, where, moves.found, found, reading.world)})),
+        windows=tuple(sorted(final.windows, key=lambda window: (window.step, window.replica))),
+        remarks=(
+            *reading.remarks,
+            *unsure,
+            *how,
+            *_of_world(reading, known),
+            *unsound,
+            *where.remarks,
+            *laid_out,
+            *_about_pairs(pairs),
+            *_about_clocks(raw, clocks),
+            *final.remarks,
+        ),
+        gpus=len(known),
+        clock_uncertainty_ns=final.uncertainty_ns,
+        matched_share=_matched_share(sides, pairs, counted),
+        links=links_of(sides, pairs, where, *(_level(sides, clocks, times) for times in (sides.start, sides.end))),
+        torn=tuple(sorted({*beside, *torn(devices, where, sides, pairs, counted, world=reading.world)})),
+        missing=where.missing,
+        clocks=_device_clocks(raw, clocks),
+        memory=_memory(devices, where),
     )
 
 
-def _devices(reading: Reading) -> tuple[list[RankOps], list[str]]:
-    """The devices that have ops, with those whose directions the others tell, in order of their ranks; and remarks."""
-    told, how = directed(reading.bare) if reading.bare else ([], [])
-    devices = [*(device for device in reading.devices if len(device)), *told]
-    if not devices and reading.bare:
-        raise Refusal(f"there is no pipeline to be seen here; {reading.bare[0].why}; nor do transfers: {how[0]}")
-    if not devices:
-        rule = "there is no pipeline here: no forward and no backward of a micro-batch"
-        raise Refusal(f"{reading.source}: {rule}; if one ran, name its ops with debubble.annotate")
-    if not told:
-        how = [f"{one.why}; it was left out" for one in reading.bare] + how
-    if reading.world is not None and reading.world > len(devices):
-        how.append(f"{len(devices)} of {reading.world} ranks are here: what the others did is not known")
-    return sorted(devices, key=lambda device: device.rank), how
+def _nothing_told(given: Sequence[RankOps], why: Sequence[str]) -> str:
+    lacks = next((device.untold for device in given if device.untold), "")
+    return f"there is no pipeline to be seen here; {lacks}; nor do transfers: {why[0] if why else 'there are none'}"
+
+
+def _of_world(reading: Reading, known: Sequence[RankOps]) -> list[str]:
+    if reading.world is None or reading.world <= len(known):
+        return []
+    return [f"{len(known)} of {reading.world} ranks are here: what the others did is not known"]
+
+
+# Pairs and clocks.
+
+
+def _paired(devices: Sequence[RankOps], sides: Sides) -> tuple[Pairs, Clocks]:
+    """Messages paired by their order, the clocks that these tell, and by them what order could not pair."""
+    pairs = pair_by_pile(sides, pair_in_order(sides))
+    clocks = clocks_of(devices, sides, pairs)
+    spreads = [edge.spread for edge in clocks.edges]
+    within = TOGETHER + 2 * float(np.median(spreads)) if spreads else 0.0
+    return pair_by_time(sides, pairs, _level(sides, clocks, sides.end), clocks.part, within), clocks
+
+
+def _level(sides: Sides, clocks: Clocks, times: Ints) -> Ints:
+    """Times of all sides on the clock of the first device of each part."""
+    level = times.copy()
+    devices, first = np.unique(sides.device, return_index=True)  # a device's sides lie together
+    for device, begin, end in zip(devices.tolist(), first.tolist(), [*first[1:].tolist(), len(sides)], strict=True):
+        level[begin:end] = clocks.shared(device, times[begin:end])
+    return level
+
+
+def _on_one_clock(devices: Sequence[RankOps], clocks: Clocks) -> tuple[RankOps, ...]:
+    """The devices on the clock of the first of their part, if clocks of the part disagree by more than noise."""
+    apart = clocks.disagree()
+    moved = []
+    for i, device in enumerate(devices):
+        moved.append(device.retimed(partial(clocks.shared, i)) if apart[i] else device)
+    return tuple(moved)
+
+
+def _bounds(clocks: Clocks, where: Places) -> dict[int, Floats]:
+    """By replica, the least offset of one position's clock against another's that messages leave possible."""
+    found: dict[int, Floats] = {}
+    apart = clocks.disagree()
+    for edge in clocks.edges:
+        here, there = ((where.replica[i], where.position[i]) for i in (edge.one, edge.other))
+        if here[0] == there[0] != NOWHERE and here[1] != there[1]:
+            least = found.setdefault(here[0], np.full((where.ranks, where.ranks), -np.inf))
+            offset = 0 if apart[edge.one] else edge.offset
+            p, q = here[1], there[1]
+            least[p, q] = max(least[p, q], -offset - edge.spread)
+            least[q, p] = max(least[q, p], offset - edge.spread)
+    return found
+
+
+def _about_pairs(pairs: Pairs) -> list[str]:
+    if not pairs.by_time:
+        return []
+    return [f"{pairs.by_time:,} messages were paired by their times: one side has more of them than the other"]
+
+
+def _about_clocks(devices: Sequence[RankOps], clocks: Clocks) -> list[str]:
+    """Which clocks run apart, and by how much they disagree, if they were put on one."""
+    remarks = []
+    drifting = sorted(np.flatnonzero(clocks.drifts()).tolist(), key=lambda i: -abs(clocks.rate[i]))
+    if drifting:
+        said = [f"rank {devices[i].rank} {1e6 * clocks.rate[i]:+.1f} +- {1e6 * clocks.doubt[i]:.1f}" for i in drifting]
+        more = f" and {len(said) - _MOST_NAMED} more" if len(said) > _MOST_NAMED else ""
+        remarks.append(
+            "clocks drift, in millionths of the time on the first rank of a pipeline: "
+            f"{', '.join(said[:_MOST_NAMED])}{more}; matched transfers told it, and it was taken out"
+        )
+    apart = clocks.disagree() & (np.abs(clocks.offset) > clocks.uncertainty + TOLERANCE)
+    if apart.any() and all(device.clock is Clock.SHARED for device in devices):
+        most = float(np.abs(clocks.offset[apart]).max()) / 1e6
+        remarks.append(f"ranks disagree by {most:.3f} ms: their clocks were aligned by cause and effect of messages")
+    return remarks
+
+
+def _device_clocks(devices: Sequence[RankOps], clocks: Clocks) -> tuple[DeviceClock, ...]:
+    """The clock of each device against the lowest one; none if no message tells any."""
+    if not clocks.edges:
+        return ()
+    joined = clocks.part == clocks.part[0]
+    return tuple(
+        DeviceClock(
+            device=device.rank,
+            offset_ns=int(clocks.offset[i]) if joined[i] else None,
+            rate_ppm=1e6 * float(clocks.rate[i]) if joined[i] else 0.0,
+            uncertainty_ns=int(clocks.uncertainty[i]) if joined[i] else None,
+        )
+        for i, device in enumerate(devices)
+    )
+
+
+# Windows.
 
 
 def _whole(
@@ -100,7 +219,7 @@ def _whole(
         closer, where, beside = closed_up(devices, placed, without)
         if without is not None and where is placed:  # another replica is whole without it, and had no window before
             continue
-        found, left_out = _windows(closer, where, said, source)
+        found, left_out = windows_of(closer, where, said.steps, source)
         why = why or left_out
         if found:
             lost = why if without is not None else []
@@ -109,134 +228,27 @@ def _whole(
     raise InputError(Fault(source, rule, "give a trace with one whole step of every rank"))
 
 
-def _windows(devices: Sequence[RankOps], where: Places, said: Said, source: str) -> tuple[list[Window], list[str]]:
-    """Every complete window, each rank still on its own clock, and why the others are none."""
-    ranks = max(where.position) + 1
-    found: list[Window] = []
-    faults: Counter[str] = Counter()
-    spreads: list[int] = []
-    programs: dict[bytes, Program] = {}
-    members = where.members()
-    for q in range(max(where.replica) + 1):
-        held = [[devices[i] for i in members.get((q, position), ())] for position in range(ranks)]
-        by_step = [[rows_of(device, ranks, said.chunks) for device in members] for members in held]
-        lengths = [device.step_ns for members in held for device in members]
-        for step in _steps(by_step, said):
-            rows = [_rank(members, step) for members in by_step]
-            lacking = [position for position, row in enumerate(rows) if row is None]
-            if lacking:
-                faults[f"replica {q} rank {lacking[0]} has no whole step there"] += 1
-                continue
-            whole = [row for row in rows if row is not None]
-            try:
-                program = _program(schedule_of(whole, source, turns=turns_back(whole)), programs)
-            except Refusal as refusal:
-                faults[f"replica {q}: {str(refusal).splitlines()[:2][-1].strip()}"] += 1  # its first violation
-                continue
-            spreads += [row.spread for row in whole]
-            known = [length[step] for length in lengths if step in length]
-            found.append(Window(step, q, _timeline(program, whole), max(known, default=None)))
-    remarks = [f"{source}: {_counted(count)} left out: {why}" for why, count in faults.most_common(_MOST_REASONS)]
-    if more := sum(faults.values()) - sum(count for _, count in faults.most_common(_MOST_REASONS)):
-        remarks.append(f"{source}: {_counted(more)} left out for other reasons of that kind")
-    if sum(at >= 0 for at in where.position) > ranks * (max(where.replica) + 1):
-        spread = np.median(spreads) / 1e6 if spreads else 0.0
-        remarks.append(f"devices of one stage were merged; their ends lie {spread:.3f} ms apart (median)")
-    return found, remarks
+def _counted(sides: Sides, where: Places, windows: Sequence[Window]) -> Mask:
+    """Which sides belong to windows that count, or to a step that their file does not tell, bool[sides]."""
+    replica = np.array(where.replica)[sides.device]
+    counted: Mask = (sides.step < 0) & (replica != NOWHERE)
+    for q in {window.replica for window in windows}:
+        steps = [window.step for window in windows if window.replica == q]
+        counted |= (replica == q) & np.isin(sides.step, steps)
+    return counted
 
 
-def _counted(windows: int) -> str:
-    return "1 window" if windows == 1 else f"{windows} windows"
+def _matched_share(sides: Sides, pairs: Pairs, counted: Mask) -> float:
+    """Share of the sides that count whose other side was found; those of ranks that are not here cannot be."""
+    possible = counted & (sides.peer != ABSENT)
+    paired = np.zeros(len(sides), np.bool_)
+    paired[pairs.send] = paired[pairs.receive] = True
+    return float(paired[possible].mean()) if possible.any() else 1.0
 
 
-def _steps(by_step: Sequence[Sequence[dict[int, Row]]], said: Said) -> Iterator[int]:
-    first, last = said.steps or (None, None)
-    for step in sorted({step for members in by_step for rows in members for step in rows}):
-        if (first is None or step >= first) and (last is None or step <= last):
-            yield step
-
-
-def _rank(members: Sequence[dict[int, Row]], step: int) -> Row | None:
-    """One position in one step, or None where a device of it lacks the step or differs from the others."""
-    rows = [rows[step] for rows in members if step in rows]
-    return together(rows) if rows and len(rows) == len(members) else None
-
-
-def _program(schedule: Schedule, known: dict[bytes, Program]) -> Program:
-    """Lower an order once, however many windows show it."""
-    columns = (schedule.placement, schedule.offsets, schedule.kind, schedule.stage, schedule.unit)
-    key = b"".join(column.tobytes() for column in columns)
-    if key not in known:
-        known[key] = lower(schedule)
-    return known[key]
-
-
-def _timeline(program: Program, rows: Sequence[Row]) -> Timeline:
-    start, end = (np.concatenate([getattr(row, name) for row in rows]) for name in ("start", "end"))
-    return Timeline(program, start, end, "measured")
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class _Group:
-    """Windows whose ranks' offsets are the same, and what cause and effect say about them."""
-
-    windows: list[Window]
-    alignment: Alignment
-
-
-def _aligned(
-    windows: Sequence[Window], clock: Clock, bounds: dict[int, NDArray[np.float64]]
-) -> tuple[list[Window], int, list[str]]:
-    """Put the ranks of each window on one clock; its uncertainty in nanoseconds, and remarks."""
-    groups: list[_Group] = []
-    remarks: list[str] = []
-    for some in _sharing(windows, clock):
-        shared = _group(some, clock, bounds)
-        alone = [] if shared.alignment.consistent else [_group([window], clock, {}) for window in some]
-        apart = len(alone) > 1 and all(group.alignment.consistent for group in alone)
-        groups += alone if apart else [shared]
-        if apart and not remarks:
-            remarks.append("offsets of clocks change from step to step: each step was aligned on its own")
-    broken = max(group.alignment.violation for group in groups)
-    if broken and clock is Clock.SHARED:
-        remarks.append(
-            f"ranks disagree by {broken / 1e6:.3f} ms or more: their clocks were aligned by cause and effect"
-        )
-    if clock is not Clock.SHARED:
-        remarks.append("ranks have no common clock; they were aligned by cause and effect")
-    if not all(group.alignment.consistent for group in groups):
-        remarks.append("no clock offsets satisfy cause and effect: some ops' times are wrong; clocks were left alone")
-    moved = [_shift(window, group.alignment) for group in groups for window in group.windows]
-    return moved, round(float(np.median([group.alignment.width for group in groups]))), remarks
-
-
-def _sharing(windows: Sequence[Window], clock: Clock) -> Iterator[list[Window]]:
-    """Windows of which all have the same offsets: of one replica, or single ones where clocks begin anew each step."""
-    if clock is Clock.STEP:
-        yield from ([window] for window in windows)
-        return
-    for q in sorted({window.replica for window in windows}):
-        yield [window for window in windows if window.replica == q]
-
-
-def _group(windows: list[Window], clock: Clock, bounds: dict[int, NDArray[np.float64]]) -> _Group:
-    """Align by F and B, and more closely by transfers, as long as the two do not contradict each other."""
-    least = lags(windows[0].timeline.program, windows[0].timeline.start, windows[0].timeline.end)
-    for window in windows[1:]:
-        np.maximum(least, lags(window.timeline.program, window.timeline.start, window.timeline.end), out=least)
-    trust = clock is Clock.SHARED
-    if clock is not Clock.STEP and windows[0].replica in bounds:
-        closer = align(np.maximum(least, bounds[windows[0].replica]), trust=trust)
-        if closer.consistent:
-            return _Group(windows, closer)
-    return _Group(windows, align(least, trust=trust))
-
-
-def _shift(window: Window, alignment: Alignment) -> Window:
-    timeline = window.timeline
-    offset = alignment.offsets[timeline.program.schedule.rank_of()]
-    if not offset.any():
-        return window
-    return replace(
-        window, timeline=Timeline(timeline.program, timeline.start + offset, timeline.end + offset, "measured")
-    )
+def _memory(devices: Sequence[RankOps], where: Places) -> tuple[HeldMemory, ...]:
+    found = []
+    for device, position, replica in zip(devices, where.position, where.replica, strict=True):
+        if device.memory is not None and position != NOWHERE:
+            found.append(HeldMemory(device.rank, position, replica, device.memory.time, device.memory.held))
+    return tuple(found)

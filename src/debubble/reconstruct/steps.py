@@ -1,4 +1,7 @@
-"""Which step an op belongs to, where its file does not say: labels that repeat, or a pipeline that runs empty."""
+"""Steps and soundness of ops: which step an op belongs to if its file does not say, and which ops cannot be.
+
+Labels that repeat tell steps; else a pipeline that runs empty does: a flush leaves nothing in flight.
+"""
 
 from __future__ import annotations
 
@@ -6,26 +9,91 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 import numpy as np
-from numpy.typing import NDArray
 
 from ..core.op import Kind
-from .device_ops import RankOps
+from .device_ops import Clock, Ints, Mask, RankOps
+
+_LONG = 10.0  # times the median of its kind: beyond this an op that also covers another one is a fault of the tracer
+_FAR = 20.0  # times the median length of a step: an op that far from the rest of its step did not happen there
+
+
+def plausible(devices: Sequence[RankOps]) -> tuple[tuple[RankOps, ...], list[str]]:
+    """The devices without ops that end before they start, swallow others, or lie far from their step; and remarks."""
+    kept: list[RankOps] = []
+    remarks: list[str] = []
+    for device in devices:
+        bad = (device.end < device.start) | _swallows(device) | _strays(device)
+        if bad.any():
+            first = int(bad.argmax())
+            length = (device.end[first] - device.start[first]) / 1e6
+            remarks.append(
+                f"{device.source}: rank {device.rank}: ops set aside: {int(bad.sum())}, the first "
+                f"in step {device.step[first]}, {length:,.3f} ms long: no op of this run can be there"
+            )
+            device = device.only(~bad)
+        kept.append(device)
+    return tuple(kept), remarks
+
+
+def _swallows(device: RankOps) -> Mask:
+    """Far longer than its kind, and not over before another op that starts later has ended."""
+    bad = np.zeros(len(device), np.bool_)
+    order = np.lexsort((device.start, device.step))
+    length, end, step = (device.end - device.start)[order], device.end[order], device.step[order]
+    covers = np.concatenate([(end[:-1] > end[1:]) & (step[:-1] == step[1:]), [False]])
+    for kind in np.unique(device.kind):
+        mine = device.kind[order] == kind
+        bad[order] |= mine & covers & (length > _LONG * np.median(length[mine]))
+    return bad
+
+
+def _strays(device: RankOps) -> Mask:
+    """Further from the middle of its step than any step is long."""
+    bad = np.zeros(len(device), np.bool_)
+    order = np.argsort(device.step, kind="stable")
+    groups = np.split(order, np.flatnonzero(np.diff(device.step[order])) + 1) if len(order) else []
+    away = [np.abs(device.start[rows] - np.median(device.start[rows])) for rows in groups]
+    typical = float(np.median([np.median(distances) for distances in away])) if away else 0.0
+    for rows, distances in zip(groups, away, strict=True):
+        bad[rows] = (distances > _FAR * 4 * typical) & (typical > 0)
+    return bad
 
 
 def with_steps(devices: Sequence[RankOps]) -> tuple[RankOps, ...]:
-    """The same devices with a step for every op.
+    """The same devices, on one clock, with a step for every op.
 
-    Where micro-batches (and stages or chunks) are known, the k-th time that an op comes is its step k; else a step
-    ends where, over all devices, every forward has had its backward: a flush leaves nothing in flight.
+    If other devices know their steps, the moment tells. Else, if micro-batches (and stages or chunks) are labelled, the
+    k-th time that an op comes is its step k; if they are not, a step ends where, over all devices, every forward has
+    had its backward.
     """
+    known = [device for device in devices if len(device) and (device.step >= 0).all()]
     if all((device.step >= 0).all() for device in devices):
         return tuple(devices)
-    if all(device.unit is not None for device in devices):
+    if known and all(device.clock is not Clock.STEP for device in devices):
+        steps, bounds = _between_steps(known)
+        return tuple(device if (device.step >= 0).all() else _at_moments(device, steps, bounds) for device in devices)
+    if all(device.unit is not None and not device.counted for device in devices if len(device)):
         return tuple(replace(device, step=_occurrence(device), step_ns={}) for device in devices)
     return _by_flush(devices)
 
 
-def _occurrence(device: RankOps) -> NDArray[np.int64]:
+def _between_steps(devices: Sequence[RankOps]) -> tuple[Ints, Ints]:
+    """Numbers of steps in their order, and the moments halfway between the end of one and the start of the next."""
+    step, start, end = (np.concatenate([getattr(d, name) for d in devices]) for name in ("step", "start", "end"))
+    numbers, row = np.unique(step, return_inverse=True)
+    first, last = np.full(len(numbers), np.iinfo(np.int64).max), np.full(len(numbers), np.iinfo(np.int64).min)
+    np.minimum.at(first, row, start)
+    np.maximum.at(last, row, end)
+    order = np.argsort(first)
+    bounds: Ints = last[order][:-1] + (first[order][1:] - last[order][:-1]) // 2
+    return numbers[order], bounds
+
+
+def _at_moments(device: RankOps, steps: Ints, bounds: Ints) -> RankOps:
+    return _cut(device, steps[np.searchsorted(bounds, device.start, side="right")])
+
+
+def _occurrence(device: RankOps) -> Ints:
     """How many times each op of a device came before, int64[ops]."""
     columns = [device.kind.astype(np.int64), device.unit, device.stage, device.chunk]
     key = np.stack([column for column in columns if column is not None])
@@ -47,6 +115,16 @@ def _by_flush(devices: Sequence[RankOps]) -> tuple[RankOps, ...]:
     flight = np.cumsum(np.where(kind[order] == Kind.F, 1, -1))
     bounds = begun[order][1:][(flight[:-1] == 0) & (kind[order][1:] == Kind.F)]  # the first forward of each new step
     return tuple(
-        replace(device, step=np.searchsorted(bounds, device.start, side="right").astype(np.int64), step_ns={})
-        for device in devices
+        _cut(device, np.searchsorted(bounds, device.start, side="right").astype(np.int64)) for device in devices
     )
+
+
+def _cut(device: RankOps, step: Ints) -> RankOps:
+    """The device with these steps, in each of which micro-batches count from 0."""
+    unit = device.unit
+    if unit is not None and device.counted and len(unit):
+        steps, number = np.unique(step, return_inverse=True)
+        first = np.full(len(steps), np.iinfo(np.int32).max, np.int32)
+        np.minimum.at(first, number, unit)
+        unit = unit - first[number]
+    return replace(device, step=step, unit=unit, step_ns={})

@@ -18,8 +18,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from .names import Role
-from .pieces import launches_of
 from .tables import Tables
+from .work import launches_of
 
 _EARLY = 0.05  # of the kernels of a device may start before their launch: clocks of GPUs are read with an error
 _KNOWN = 0.5  # of the kernels whose launches the fullest process has; another may have been cut

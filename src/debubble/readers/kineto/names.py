@@ -1,6 +1,6 @@
 """What the name and category of an event say: its role in a trace, an op, a direction.
 
-The rule for directions, where only names can tell: a name (of a kernel or of a range around its launch) that holds
+The rule for directions, if only names can tell: a name (of a kernel or of a range around its launch) that holds
 ``forward`` or ``fwd`` as a word is F, ``backward`` or ``bwd`` is B; optimizer kernels (``multi_tensor_apply``, Adam,
 SGD, ..) are neither, whatever else their name holds.
 """
@@ -12,6 +12,7 @@ from enum import IntEnum
 
 from ...core.op import Kind
 from ...reconstruct.device_ops import UNKNOWN
+from ..op_names import read_name
 
 
 class Role(IntEnum):
@@ -19,7 +20,7 @@ class Role(IntEnum):
 
     NONE = 0
     LABEL = 1  # a span that names an op, on the CPU
-    TOLD = 2  # a span of work whose arguments say which op it is
+    TOLD = 2  # a span of work whose name or arguments say which op it is
     STEP = 3
     OPTIMIZER = 4
     RANGE = 5  # a user's range whose name tells a direction
@@ -35,6 +36,7 @@ class Role(IntEnum):
     THREAD = 15  # the name of one
     PROCESS = 16
     POST = 17  # of a send or receive
+    MEMORY = 18  # bytes that are allocated, at a moment
 
 
 class Way(IntEnum):
@@ -57,25 +59,11 @@ SKIPPED = frozenset(
 
 _TITLES = {"thread_name": Role.THREAD, "process_name": Role.PROCESS}
 _ENGINE = "autograd::engine::evaluate_function"
-_STEP = re.compile(r"ProfilerStep\s*#?\s*(\d+)")
-_OP = re.compile(r"PP:(\d*)([FIWB])(\d+)")
-_PAIR = re.compile(r"PP:\((\d+)([FIWB])(\d+);(\d+)([FIWB])(\d+)\)OVERLAP_F_B")
-_GPIPE = re.compile(r"(Forward|Backward) (\d+)")
-_TOLD = {
-    "forward": Kind.F,
-    "backward": Kind.B,
-    "forward-compute": Kind.F,
-    "backward-compute": Kind.B,
-    "forward_step": Kind.F,
-    "backward_step": Kind.B,
-    "backward-input": Kind.I,
-    "backward-weight": Kind.W,
-    "wgrad-compute": Kind.W,
-}
-_MOVES = re.compile(r"(forward|backward)[-_](send|recv)")
+_STEP = re.compile(r"ProfilerStep\s*#?\s*(\d{1,18})")
+_PAIR = re.compile(r"PP:\((\d{1,9})([FIWB])(\d{1,9});(\d{1,9})([FIWB])(\d{1,9})\)OVERLAP_F_B")
 _COMMUNICATION = re.compile(r"nccl|rccl|msccl|SendRecv|nvshmem|\bdeep_?ep\b", re.IGNORECASE)
-_FORWARD = re.compile(r"(?<![a-z])(?:fwd|forward)(?![a-z])", re.IGNORECASE)
-_BACKWARD = re.compile(r"(?<![a-z])(?:bwd|backward)(?![a-z])", re.IGNORECASE)
+_FORWARD = re.compile(r"(?<![a-z])(?:fwd|forward|jvp)(?![a-z])", re.IGNORECASE)
+_BACKWARD = re.compile(r"(?<![a-z])(?:bwd|backward)(?![a-z])|transpose\(jvp", re.IGNORECASE)
 _OPTIMIZER = re.compile(
     r"multi_tensor_apply|optimizer|adam|(?<![a-z])(?:sgd|lamb|lion|adagrad)(?![a-z])", re.IGNORECASE
 )
@@ -90,6 +78,8 @@ def role_of(category: str, name: str) -> Role:
         return Role.LAUNCH
     if category == "fwdbwd":
         return Role.FLOW
+    if name == "[memory]":
+        return Role.MEMORY
     if category in _CPU:
         return _role_of_call(name)
     if category == "gpu_user_annotation":
@@ -98,7 +88,8 @@ def role_of(category: str, name: str) -> Role:
         return _role_of_range(name)
     if name in _TITLES:
         return _TITLES[name]
-    return Role.TOLD if name in _TOLD or _MOVES.fullmatch(name) else Role.NONE
+    said = read_name(name)
+    return Role.TOLD if said.transfers or said.plain else Role.NONE
 
 
 def _role_of_call(name: str) -> Role:
@@ -112,10 +103,10 @@ def _role_of_call(name: str) -> Role:
 
 
 def _role_of_range(name: str) -> Role:
-    if _OP.fullmatch(name) or _PAIR.fullmatch(name) or _GPIPE.fullmatch(name):
-        return Role.LABEL
     if _STEP.fullmatch(name):
         return Role.STEP
+    if ops_of(name):
+        return Role.LABEL
     if name.startswith("Optimizer.step"):
         return Role.OPTIMIZER
     move = _SENDS.match(name)
@@ -128,7 +119,8 @@ def way_of(name: str) -> Way:
     """The direction that a name tells, by the rule above."""
     if _OPTIMIZER.search(name):
         return Way.NEITHER
-    forward, backward = bool(_FORWARD.search(name)), bool(_BACKWARD.search(name))
+    backward = bool(_BACKWARD.search(name))
+    forward = bool(_FORWARD.search(name)) and not (backward and "jvp" in name)
     if forward == backward:
         return Way.UNTOLD
     return Way.FORWARD if forward else Way.BACKWARD
@@ -141,22 +133,10 @@ def step_of(name: str) -> int:
 
 
 def ops_of(name: str) -> tuple[tuple[Kind, int, int], ...]:
-    """Kind, stage (-1 where the name has none) and micro-batch of the one or two ops that a label names."""
+    """Kind, stage (-1 if the name has none) and micro-batch of the one or two ops that a label names."""
     if pair := _PAIR.fullmatch(name):
         return (Kind[pair[2]], int(pair[1]), int(pair[3])), (Kind[pair[5]], int(pair[4]), int(pair[6]))
-    if single := _OP.fullmatch(name):
-        return ((Kind[single[2]], int(single[1] or UNKNOWN), int(single[3])),)
-    if gpipe := _GPIPE.fullmatch(name):
-        return ((Kind.F if gpipe[1] == "Forward" else Kind.B, UNKNOWN, int(gpipe[2])),)
-    return ()
-
-
-def told_kind(name: str) -> Kind | None:
-    """The kind of work that a span with arguments names, as in ``forward`` or ``backward-compute``."""
-    return _TOLD.get(name)
-
-
-def move_of(name: str) -> tuple[bool, bool] | None:
-    """Whether ``forward-send`` and its kin send, and whether forward; None for other names."""
-    match = _MOVES.fullmatch(name)
-    return (match[2] == "send", match[1] == "forward") if match else None
+    said = read_name(name)
+    if said.kind is None or said.unit == UNKNOWN or not said.plain:
+        return ()
+    return ((said.kind, said.stage, said.unit),)

@@ -10,25 +10,22 @@ from typing import Any
 import numpy as np
 
 from ...core.errors import Fault, InputError, Refusal
-from ...reconstruct.device_ops import Bare, RankOps, Reading, Undirected
+from ...core.op import Kind
+from ...reconstruct.device_ops import UNKNOWN, UNTOLD, Memory, RankOps, Reading, Transfers
 from ..chrome import Words, read_events
 from ..stream import blocks
-from .argument_ops import told
 from .identity import identity, place_in_groups, settle, with_rank
-from .labelled import labelled
 from .merged import holds_several, ranks_of
-from .names import SKIPPED
-from .ops import column
-from .p2p import transfers_of
-from .pieces import pieces_of
-from .posts import posts_of
-from .steps import steps_of
+from .messages import Moves, Posts, messages_of, posts_of
+from .names import SKIPPED, Way
+from .ranges import Found, column, named_ops
+from .runs import runs_of
+from .spans import told
 from .tables import Collector, Tables
-from .undirected import undirected
-from .unlabelled import unlabelled
-from .unusable import unfit, untold
+from .work import Pieces, pieces_of, steps_of
 
 _DAY = 86_400_000_000_000  # nanoseconds
+_FAR = 1 << 62  # nanoseconds (146 years); a base time beyond is none
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -38,12 +35,11 @@ class TraceFile:
     Args:
         path: the file.
         header: keys of its root but the events.
-        devices: one for each device; their rank is 0 until files are settled among each other, where there is one.
+        devices: one for each device; their rank is 0 until files are settled among each other, if there is one.
         many: whether the file tells its devices' ranks itself.
         remarks: what was lost or repaired, a sentence each.
         unusable: why it yields no device although it might hold a pipeline, or an empty string.
-        bare: its work without directions, which only the other ranks' traces can tell; None where it has them.
-        parts: what it held of each rank, where it is one that was merged of many; then all else is there.
+        parts: what it held of each rank, if it is one that was merged of many; then all else is there.
     """
 
     path: Path
@@ -52,7 +48,6 @@ class TraceFile:
     many: bool
     remarks: tuple[str, ...]
     unusable: str = ""
-    bare: Undirected | None = None
     parts: tuple[TraceFile, ...] = ()
 
 
@@ -78,16 +73,15 @@ def read_traces(paths: Sequence[Path], *, each: Callable[[Sequence[Path]], Seque
     single = [file for file in files if not file.many]
     ranks, doubts = settle([identity(file.path, file.header) for file in single])
     bases, guessed = _bases(single)
-    bare = [one for row in zip(single, ranks, bases, strict=True) if (one := _bare(*row)) is not None]
     for file, rank, base in zip(single, ranks, bases, strict=True):
         if rank is not None and file.devices:
             devices.append(_placed(file, rank, base))
-        elif rank is not None and file.bare is None:
+        elif rank is not None:
             why = file.unusable or f"{file.path}: rank {rank} shows no forward and no backward of a pipeline"
             remarks.append(f"{why}; it was left out")
-    if not any(map(len, devices)) and not bare:
+    if not any(map(len, devices)):
         raise _no_pipeline(files)
-    return Reading(_source(paths), tuple(devices), (*remarks, *doubts, *guessed), tuple(bare), _world(single))
+    return Reading(_source(paths), tuple(devices), (*remarks, *doubts, *guessed), _world(single))
 
 
 def read_trace_or_fault(path: Path) -> TraceFile | Fault:
@@ -99,6 +93,9 @@ def read_trace_or_fault(path: Path) -> TraceFile | Fault:
         return Fault(str(path), fault.rule, fault.remedy)
     except OSError as error:
         return Fault(str(path), f"it cannot be read: {error.strerror or error}", "give a file that can be read")
+    except Exception as error:  # whatever a stranger's file does, it costs this rank and not the run
+        rule = f"its content is not what a trace holds ({type(error).__name__}: {error})"
+        return Fault(str(path), rule, "export it again")
 
 
 def read_trace(path: Path) -> TraceFile:
@@ -131,25 +128,42 @@ def read_trace(path: Path) -> TraceFile:
 
 def _of_rank(path: Path, header: dict[str, Any], tables: Tables) -> TraceFile:
     """What a file, or its part, holds of one rank."""
-    if why := unfit(tables, header):
+    if why := _unfit(tables, header):
         return TraceFile(path, header, (), False, (), f"{path}: {why}")
     device, clauses = device_of(tables, str(path))
     remarks = tuple(f"{path}: {clause}" for clause in clauses)
     if len(device):
         return TraceFile(path, header, (device,), False, remarks)
-    pieces = pieces_of(tables)
-    why = untold(tables, pieces)
-    bare = undirected(tables, pieces, steps_of(tables)) if why else None
-    return TraceFile(path, header, (), False, remarks, why and f"{path}: {why}", bare)
+    return TraceFile(path, header, (), False, remarks, device.untold)
+
+
+def _unfit(tables: Tables, header: dict[str, Any]) -> str:
+    """Why a file cannot be read as one rank's work, as a clause, or an empty string."""
+    lanes = np.unique(tables.columns["kernels"]["lane"]).tolist()
+    devices = {tables.lanes[lane][0] for lane in lanes}
+    if len(devices) > 1:
+        return f"it holds kernels of {len(devices)} devices: ranks that were merged cannot be told apart any more"
+    if not lanes and (len(tables.columns["launches"]["start"]) or header.get("deviceProperties")):
+        return "it ran on a device, but no kernel is in the file: times on the CPU are not those of the work"
+    return ""
 
 
 def device_of(tables: Tables, source: str) -> tuple[RankOps, list[str]]:
-    """The device of one rank, without its rank, and what was left out, a clause each."""
-    steps = steps_of(tables)
+    """The device of one rank, without its rank, and what was left out, a clause each.
+
+    If nothing in the file tells the directions of its work, ``untold`` says why; it has no ops at all if it has no
+    messages either, by which the other ranks could tell.
+    """
+    posts = posts_of(tables)
+    steps = steps_of(tables, posts.moment)
     pieces = pieces_of(tables)
-    found = labelled(tables, pieces)
+    moves, collectives = messages_of(tables, steps)
+    found = named_ops(tables, pieces, posts)
     if not len(found) and not found.remarks:
-        found = unlabelled(tables, pieces, steps)
+        found = runs_of(tables, pieces, steps, posts) or found
+    why = f"{source}: {_untold(posts)}" if len(posts) and _lacks_directions(pieces, found) else ""
+    if why and moves is None:
+        found = found.only(np.zeros(len(found), np.bool_))
     step = steps.of(found.launched)
     keep = (step >= 0) | (not len(steps.number))
     clauses = list(found.remarks)
@@ -157,57 +171,71 @@ def device_of(tables: Tables, source: str) -> tuple[RankOps, list[str]]:
         clauses.append(f"{int((~keep).sum()):,} ops outside every step were left out")
     if pieces.unlaunched:
         clauses.append(f"{pieces.unlaunched:,} kernels whose launch is not in the file were left out")
+    ops = found.only(keep)
     device = RankOps(
         rank=0,
         source=source,
         step=step[keep],
-        kind=found.kind[keep],
-        start=found.start[keep],
-        end=found.end[keep],
-        stage=column(found.stage[keep]),
-        unit=column(found.unit[keep]),
+        kind=ops.kind,
+        start=ops.start,
+        end=ops.end,
+        stage=column(ops.stage),
+        chunk=column(ops.chunk),
+        unit=column(ops.unit),
+        counted=ops.counted,
         step_ns=steps.lengths(),
-        transfers=transfers_of(tables, pieces, steps),
-        talks=len(posts_of(tables)) > 0,
+        transfers=None if moves is None else _linked(moves, ops),
+        talks=len(posts) > 0,
+        collectives=collectives,
+        memory=_memory(tables),
+        first_end=ops.first_end,
+        second_start=ops.second_start,
+        untold=why,
     )
     return device, clauses
 
 
+def _lacks_directions(pieces: Pieces, found: Found) -> bool:
+    return bool((found.kind == UNTOLD).all()) and bool((pieces.way == Way.UNTOLD).any())
+
+
+def _untold(posts: Posts) -> str:
+    """Why no direction was found although a rank does send and receive, a clause."""
+    return (
+        f"it posts {len(posts):,} sends and receives, but nothing tells its forward work from its backward: "
+        "no range or kernel names a direction, and no work of the autograd engine is in it (profile CPU activities too)"
+    )
+
+
+def _linked(moves: Moves, ops: Found) -> Transfers:
+    """Transfers with their ops: a send carries what the one before it made, a receive feeds the next one."""
+    order = np.argsort(ops.worked, kind="stable")
+    send = moves.transfers.send
+    at = np.searchsorted(ops.worked[order], moves.launched, side="right") - send
+    known = (at >= 0) & (at < len(order))
+    op = np.where(known, np.append(order, UNKNOWN)[np.clip(at, 0, len(order))], UNKNOWN)
+    kind = np.append(ops.kind, UNTOLD)[op]
+    forward = np.where((op < 0) | (kind == UNTOLD), UNKNOWN, kind == Kind.F).astype(np.int8)
+    return replace(moves.transfers, op=op, forward=forward)
+
+
+def _memory(tables: Tables) -> Memory | None:
+    table = tables.columns["memory"]
+    if not len(table["start"]):
+        return None
+    order = np.argsort(table["start"], kind="stable")
+    return Memory(table["start"][order], table["held"][order])
+
+
 def _placed(file: TraceFile, rank: int, base: int) -> RankOps:
     """The file's device under its rank, on the common clock, at its place in the process groups."""
-    device = file.devices[0]
     position, replica = place_in_groups(file.header, rank)
-    moved = device.transfers and device.transfers.later(base)
-    return replace(
-        device,
-        rank=rank,
-        start=device.start + base,
-        end=device.end + base,
-        transfers=moved,
-        position=position,
-        replica=replica,
-    )
-
-
-def _bare(file: TraceFile, rank: int | None, base: int) -> Bare | None:
-    """The file's work without directions under its rank, on the common clock."""
-    if rank is None or (runs := file.bare) is None:
-        return None
-    cut = runs.first_end >= 0
-    moved = replace(
-        runs,
-        start=runs.start + base,
-        end=runs.end + base,
-        first_end=np.where(cut, runs.first_end + base, -1),
-        second_start=np.where(cut, runs.second_start + base, -1),
-        transfers=runs.transfers.later(base),
-    )
-    return Bare(rank, str(file.path), moved, place_in_groups(file.header, rank)[1], file.unusable)
+    return replace(file.devices[0].later(base), rank=rank, position=position, replica=replica)
 
 
 def _bases(files: Sequence[TraceFile]) -> tuple[list[int], list[str]]:
-    """The base time of each file, nanoseconds; that of the others where a file lacks it and its times fit theirs."""
-    said = [base if isinstance(base := file.header.get("baseTimeNanoseconds"), int) else None for file in files]
+    """The base time of each file, nanoseconds; that of the others if a file lacks it and its times fit theirs."""
+    said = [_base(file.header) for file in files]
     common = {base for base in said if base}
     remarks: list[str] = []
     if len(common) != 1 or None not in said:
@@ -223,10 +251,14 @@ def _bases(files: Sequence[TraceFile]) -> tuple[list[int], list[str]]:
     return bases, remarks
 
 
+def _base(header: dict[str, Any]) -> int | None:
+    base = header.get("baseTimeNanoseconds")
+    return base if isinstance(base, int) and abs(base) < _FAR else None
+
+
 def _middle(file: TraceFile) -> float:
-    """The median start of a file's work; infinite where it has none."""
-    work = next((one for one in (*file.devices, file.bare) if one is not None and len(one)), None)
-    return float("inf") if work is None else float(np.median(work.start))
+    """The median start of a file's work; infinite if it has none."""
+    return float(np.median(file.devices[0].start)) if file.devices else float("inf")
 
 
 def _world(files: Sequence[TraceFile]) -> int | None:

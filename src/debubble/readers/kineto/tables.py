@@ -22,6 +22,8 @@ Ints = NDArray[np.int64]
 _Columns = dict[str, NDArray[Any]]
 UNLINKED = (1 << 32) - 1  # a correlation that is not there
 SECOND = 1_000_000_000  # nanoseconds
+_MILLISECOND = 1_000_000
+_MOST_BYTES = 1 << 50  # that a device can hold
 HOUR = 3600 * SECOND
 
 
@@ -31,20 +33,32 @@ class CommArgs(msgspec.Struct, gc=False):
     collective: str | None = msgspec.field(default=None, name="Collective name")
     source: int | None = msgspec.field(default=None, name="Src Rank")
     target: int | None = msgspec.field(default=None, name="Dst Rank")
+    group: str | int | None = msgspec.field(default=None, name="Process Group Name")
+    members: str | list[int] | None = msgspec.field(default=None, name="Process Group Ranks")
+    size: int | None = msgspec.field(default=None, name="Group size")
     correlation: int = -1
     external: int = msgspec.field(default=-1, name="External id")
+
+
+Number = int | float | str | None  # as tracers write one
 
 
 class ToldArgs(msgspec.Struct, gc=False):
     """Arguments by which MegaScan, ByteDance's timelines and their kin say which op a span is."""
 
-    iteration: int | None = None
-    step: int | None = None
-    microbatch: int | None = None
-    mb_id: int | None = None
-    model_chunk: int | None = None
-    pp_rank: int | None = None
-    dp_rank: int | None = None
+    iteration: Number = None
+    step: Number = None
+    microbatch: Number = None
+    micro_batch: Number = None
+    microbatch_id: Number = None
+    mb_id: Number = None
+    mb: Number = None
+    model_chunk: Number = None
+    chunk: Number = None
+    stage: Number = None
+    pp_rank: Number = None
+    dp_rank: Number = None
+    peer: Number = None
 
 
 class _Correlation(msgspec.Struct, gc=False):
@@ -55,10 +69,18 @@ class _NameArgs(msgspec.Struct, gc=False):
     name: str = ""
 
 
+class _MemoryArgs(msgspec.Struct, gc=False):
+    """Arguments of ``[memory]``; a device of type 0 is the CPU."""
+
+    held: int = msgspec.field(default=0, name="Total Allocated")
+    device: int = msgspec.field(default=0, name="Device Type")
+
+
 _CORRELATIONS = msgspec.json.Decoder(list[_Correlation], strict=False)
 _COMM_ARGS = msgspec.json.Decoder(list[CommArgs], strict=False)
 _TOLD_ARGS = msgspec.json.Decoder(list[ToldArgs], strict=False)
 _NAME_ARGS = msgspec.json.Decoder(list[_NameArgs], strict=False)
+_MEMORY_ARGS = msgspec.json.Decoder(list[_MemoryArgs], strict=False)
 
 
 def _of(*roles: Role) -> NDArray[np.bool_]:
@@ -75,6 +97,7 @@ _SHAPES = {
     "flows": ("lane", "start", "link", "ends"),
     "told": ("word", "lane", "start", "end", "phase"),
     "comms": ("word", "lane", "start", "end"),
+    "memory": ("lane", "start", "held"),
 }
 _NARROW: dict[str, type[np.generic]] = {
     "word": np.int16,
@@ -184,6 +207,7 @@ class Collector:
         flows = np.flatnonzero((role == Role.FLOW) & ~span)
         self._keep("flows", columns, flows, link=events.link[flows], ends=events.phase[flows] == ord("f"))
         self._take_spoken(events, role, columns)
+        self._take_memory(events, role, columns)
         if len(kernels) and self._wanted[Role.CALL]:
             self._see_device()
 
@@ -211,6 +235,17 @@ class Collector:
                 self._threads[lane] = title.name
             else:
                 self._processes[lanes[lane][0] or 0] = title.name
+
+    def _take_memory(self, events: Events, role: NDArray[np.uint8], columns: _Columns) -> None:
+        """What the device held, thinned to the most of each millisecond: allocators report thousands of times more."""
+        rows = np.flatnonzero(role == Role.MEMORY)
+        said = _said(events, rows, _MEMORY_ARGS)
+        rows = rows[np.array([one.device != 0 for one in said], np.bool_)]
+        held = np.array([min(max(one.held, 0), _MOST_BYTES) for one in said if one.device != 0], np.int64)
+        order = np.lexsort((-held, events.start[rows] // _MILLISECOND))
+        moment = events.start[rows][order] // _MILLISECOND
+        first = order[np.diff(moment, prepend=moment[:1] - 1) != 0]
+        self._keep("memory", columns, rows[first], held=held[first])
 
     def _learn(self) -> None:
         """Find what the words say that came up since the last chunk."""
@@ -271,7 +306,10 @@ def _correlations(events: Events, rows: NDArray[np.intp]) -> NDArray[np.uint32]:
 
 def linked(correlations: Sequence[int]) -> NDArray[np.uint32]:
     """Correlation ids, which are 32 bits wide, as a column; -1 is ``UNLINKED``."""
-    return (np.array(correlations, np.int64) & UNLINKED).astype(np.uint32)
+    try:
+        return (np.array(correlations, np.int64) & UNLINKED).astype(np.uint32)
+    except OverflowError:  # wider ones are no ids of the runtime, and cost their own row
+        return np.array([one & UNLINKED for one in correlations], np.int64).astype(np.uint32)
 
 
 def _zero(columns: dict[str, dict[str, NDArray[Any]]]) -> bool:

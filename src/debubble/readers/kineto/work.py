@@ -1,4 +1,4 @@
-"""Pieces of work in the order of their launch: kernels where the file has any, else calls on the CPU.
+"""Work of one file in the order of its launch: kernels if the file has any, else calls on the CPU; and its steps.
 
 A kernel belongs to the moment at which the CPU launched it, not to the moment at which it ran: the two lie
 milliseconds apart, and only the first lies inside the range that names the op.
@@ -13,9 +13,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from .names import Role, Way
+from ...reconstruct.device_ops import UNKNOWN
+from .names import Role, Way, step_of
 from .tables import UNLINKED, Ints, Tables, outermost
 
+_FAR = 1 << 61
 Lanes = NDArray[np.integer[Any]]
 _PART = 1 << 18  # rows at a time
 _LONG = 20_000_000  # nanoseconds; shorter overlaps of kernels are real (programmatic launch), and harmless
@@ -176,3 +178,57 @@ def slices(rows: int) -> Iterator[slice]:
     """Parts of a long table: what is worked out on the way then takes no memory beside the table itself."""
     for first in range(0, rows, _PART):
         yield slice(first, min(first + _PART, rows))
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Steps:
+    """Spans of steps on the CPU, in order; none where the file marks none.
+
+    Args:
+        number: int64[steps].
+        start: int64[steps], nanoseconds.
+        end: int64[steps], nanoseconds.
+        whole: bool[steps], whether both ends are marked, so that the span is the length of the step.
+    """
+
+    number: Ints
+    start: Ints
+    end: Ints
+    whole: NDArray[np.bool_]
+
+    def of(self, moment: Ints) -> Ints:
+        """The number of the step around each moment; -1 outside of all."""
+        if not len(self.number):
+            return np.full(len(moment), UNKNOWN, np.int64)
+        at = np.searchsorted(self.start, moment, side="right") - 1
+        inside = (at >= 0) & (moment <= self.end[np.maximum(at, 0)])
+        return np.where(inside, self.number[np.maximum(at, 0)], UNKNOWN)
+
+    def lengths(self) -> dict[int, int]:
+        """Nanoseconds of each whole step by its number."""
+        rows = np.flatnonzero(self.whole)
+        return {int(self.number[row]): int(self.end[row] - self.start[row]) for row in rows}
+
+
+def steps_of(tables: Tables, posted: Ints) -> Steps:
+    """The steps that a file marks: by ``ProfilerStep#N`` ranges, else by the ends of optimizer steps.
+
+    Args:
+        tables: of the file.
+        posted: when it posted sends and receives, nanoseconds.
+    """
+    word, start, end = marks(tables, Role.STEP)
+    if len(word):
+        number = np.array([step_of(tables.names[w]) for w in word.tolist()], np.int64)
+        return Steps(number, start, end, np.ones(len(word), np.bool_))
+    _, begun, done = marks(tables, Role.OPTIMIZER)
+    busy = np.sort(np.concatenate([marks(tables, Role.LABEL)[1], posted]))
+    between = np.diff(np.searchsorted(busy, begun), prepend=0) > 0
+    done = done[between]  # a second optimizer right behind the first ends no further step
+    if not len(done):
+        none = np.empty(0, np.int64)
+        return Steps(none, none, none, none.astype(np.bool_))
+    bounds = np.concatenate([[-_FAR], done, [_FAR]])
+    whole = np.ones(len(bounds) - 1, np.bool_)
+    whole[[0, -1]] = False
+    return Steps(np.arange(len(whole)), bounds[:-1] + 1, bounds[1:], whole)

@@ -1,0 +1,289 @@
+"""Stages and micro-batches of ops that carry no label: by the messages that a micro-batch travels with.
+
+    rank 0   F s       r F s           each activation that is sent feeds the op that its receive belongs to, so the
+    rank 1     r F s     r F           forwards of one micro-batch are a chain: how deep an op lies in it is its stage,
+    rank 2       r F s     r F         and chains count micro-batches in the order in which they begin; gradients go up
+                                       the same way
+
+How many chunks a rank holds is told by forwards that need no message: only those of stage 0 need none. If receives
+cannot be laid to ops (a runtime posts them early), the order of Megatron-LM's interleaving is taken
+(https://arxiv.org/abs/2104.04473, section 2.2): of each chunk in turn as many micro-batches as there are ranks.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ..core.errors import Fault, InputError
+from ..core.op import Kind
+from .device_ops import UNKNOWN, Ints, Mask, RankOps
+from .pairing import Pairs, Sides
+from .positions import NOWHERE, Places
+
+_GRADIENT = (Kind.B, Kind.I)
+
+
+def with_chunks(
+    devices: Sequence[RankOps], sides: Sides, pairs: Pairs, places: Places, chunks: int | None
+) -> tuple[tuple[RankOps, ...], list[str]]:
+    """The devices with stage or chunk and micro-batch of each op, if no label tells them and ranks hold several.
+
+    Args:
+        devices: their ops have directions.
+        sides: of all messages.
+        pairs: of which both sides are known.
+        places: of the devices.
+        chunks: stages a rank that the user or a configuration says; None if nobody does.
+
+    Raises:
+        InputError: labels or messages tell another number of chunks than was said, or ops do not divide by it.
+    """
+    used = [i for i, at in enumerate(places.position) if at != NOWHERE and len(devices[i])]
+    labelled = _labelled(devices, used)
+    told = labelled or _by_messages(devices, sides, places, used)
+    if chunks is not None and told is not None and told != chunks:
+        who = "labels" if labelled else "messages between ranks"
+        rule = f"{who} tell {told} chunk{'s' * (told > 1)} a rank"
+        raise InputError(Fault(f"--chunks {chunks}", rule, f"leave it out, or give {told}"))
+    count = chunks or told or 1
+    if labelled is not None or count == 1:
+        return tuple(devices), []
+    traced = _traced(devices, sides, pairs, places, count)
+    if traced is not None:
+        return traced, []
+    order = tuple(_in_megatrons_order(device, places.ranks, count) if len(device) else device for device in devices)
+    how = f"{count} chunks a rank, which take turns as Megatron-LM interleaves them: no label tells their order"
+    return order, [how]
+
+
+def _labelled(devices: Sequence[RankOps], used: Sequence[int]) -> int | None:
+    """Chunks a rank by labels; None if there are none."""
+    found: set[int] = set()
+    for i in used:
+        device = devices[i]
+        if device.stage is not None:
+            found.add(len(np.unique(device.stage)))
+        elif device.chunk is not None:
+            found.add(int(device.chunk.max()) + 1)
+        elif device.unit is not None and not device.counted:
+            forward = device.kind == Kind.F
+            passes = np.unique(np.stack([device.step[forward], device.unit[forward]]), axis=1, return_counts=True)[1]
+            found.add(int(passes.max(initial=1)))
+    return max(found, default=None)
+
+
+def _by_messages(devices: Sequence[RankOps], sides: Sides, places: Places, used: Sequence[int]) -> int | None:
+    """Chunks a rank by how many forwards of the first rank need no message, and of the last rank make none.
+
+    None if neither rank is here or both do not say the same.
+    """
+    found: set[int | None] = set()
+    for i in used:
+        first, last = places.position[i] == 0, places.position[i] == places.ranks - 1
+        if first == last or devices[i].transfers is None:
+            continue
+        moves = (sides.device == i) & (sides.forward == 1) & (sides.send == last) & (sides.op >= 0)
+        found.add(_ratio(devices[i], devices[i].step[sides.op[moves]]))
+    return found.pop() if len(found) == 1 else None
+
+
+def _ratio(device: RankOps, moved: Ints) -> int | None:
+    """Forwards of a step over those of them without a message, the same in most steps; None if it is no whole number.
+
+    Args:
+        device: at an end of the pipeline.
+        moved: step of each message of a forward, int64[messages].
+    """
+    steps, forwards = np.unique(device.step[device.kind == Kind.F], return_counts=True)
+    messages = np.array([int((moved == step).sum()) for step in steps.tolist()])
+    alone = forwards - messages
+    whole = (alone > 0) & (forwards % np.maximum(alone, 1) == 0)
+    ratios = Counter((forwards[whole] // alone[whole]).tolist())
+    ratio, times = ratios.most_common(1)[0] if ratios else (None, 0)
+    return ratio if 2 * times > len(steps) else None
+
+
+# By the messages of each micro-batch.
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _Ops:
+    """The ops of all devices in one table.
+
+    Args:
+        first: row of the first op of each device, int64[devices].
+        device: index of the device of each op, int64[ops].
+        position: int64[ops]; -1 on a device that is left out.
+        group: number of the step and replica of each op, int64[ops].
+        kind: uint8[ops].
+        start: nanoseconds, int64[ops].
+    """
+
+    first: Ints
+    device: Ints
+    position: Ints
+    group: Ints
+    kind: NDArray[np.uint8]
+    start: Ints
+
+
+def _traced(
+    devices: Sequence[RankOps], sides: Sides, pairs: Pairs, places: Places, chunks: int
+) -> tuple[RankOps, ...] | None:
+    """The devices with stages and micro-batches by following messages; None if no step forms whole chains.
+
+    Ops of steps that do not get stage and micro-batch -1.
+    """
+    ops = _table(devices, places)
+    stages = places.ranks * chunks
+    used = ops.position >= 0
+    forward, gradient = used & (ops.kind == Kind.F), used & np.isin(ops.kind, _GRADIENT)
+    down = _chains(ops, forward, _feeds(ops, sides, pairs, forward), home=0)
+    ends = np.unique(ops.position[forward & (down.depth == stages - 1)])
+    if len(ends) != 1:
+        return None
+    up = _chains(ops, gradient, _feeds(ops, sides, pairs, gradient), home=int(ends[0]))
+    good = _whole(ops, forward, down.depth, stages) & _whole(ops, gradient, up.depth, stages)
+    if not good.any() or not _one_place_each(ops, forward & good, down.depth):
+        return None
+    forward, gradient = forward & good, gradient & good
+    stage, unit = np.full(len(good), UNKNOWN), np.full(len(good), UNKNOWN)
+    stage[forward], stage[gradient] = down.depth[forward], stages - 1 - up.depth[gradient]
+    first = _in_order(ops, forward & (stage == 0))
+    unit[first] = _index(ops.group[first])
+    unit[forward] = unit[down.head[forward]]
+    # The k-th gradient that the last stage begins belongs to the k-th forward that it ended: first in, first out.
+    unit[_in_order(ops, gradient & (stage == stages - 1))] = unit[_in_order(ops, forward & (stage == stages - 1))]
+    unit[gradient] = unit[up.head[gradient]]
+    mine, theirs = (_by_device(ops, used & good & (ops.kind == kind)) for kind in (Kind.W, Kind.I))
+    if len(mine) == len(theirs):  # gradients of weights run in the order of those of inputs
+        stage[mine], unit[mine] = stage[theirs], unit[theirs]
+    return tuple(_named(device, i, ops, stage, unit) for i, device in enumerate(devices))
+
+
+def _table(devices: Sequence[RankOps], places: Places) -> _Ops:
+    lengths = [len(device) for device in devices]
+    first = np.concatenate([[0], np.cumsum(lengths)]).astype(np.int64)
+    device = np.repeat(np.arange(len(devices)), lengths)
+    step = np.concatenate([one.step for one in devices])
+    replica = np.array(places.replica)[device]
+    group = np.unique(np.stack([replica, step]), axis=1, return_inverse=True)[1].reshape(-1)
+    return _Ops(
+        first=first,
+        device=device,
+        position=np.array(places.position)[device],
+        group=group,
+        kind=np.concatenate([one.kind for one in devices]),
+        start=np.concatenate([one.start for one in devices]),
+    )
+
+
+def _feeds(ops: _Ops, sides: Sides, pairs: Pairs, among: Mask) -> Ints:
+    """The op whose output each op waits for, int64[ops]; -1 if no message brings one."""
+    known = (sides.op[pairs.send] >= 0) & (sides.op[pairs.receive] >= 0)
+    send, receive = pairs.send[known], pairs.receive[known]
+    source = ops.first[sides.device[send]] + sides.op[send]
+    target = ops.first[sides.device[receive]] + sides.op[receive]
+    both = among[source] & among[target]
+    before = np.full(len(ops.kind), UNKNOWN)
+    before[target[both]] = source[both]
+    return before
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _Chains:
+    """How deep each op lies in its chain, and the op that begins it, int64[ops] each; depth -1 in a circle."""
+
+    depth: Ints
+    head: Ints
+
+
+def _chains(ops: _Ops, among: Mask, before: Ints, home: int) -> _Chains:
+    """Follow what feeds each op to where its micro-batch began, which is at the position ``home``.
+
+    At any other position an op that no message feeds goes on from one of the same device that feeds no message: stages
+    that turn back. Which one, their order tells.
+    """
+    feeds = np.zeros(len(before), np.bool_)
+    feeds[before[before >= 0]] = True
+    turns, ends = (among & mask & (ops.position != home) for mask in (before < 0, ~feeds))
+    on, off = _by_device(ops, turns), _by_device(ops, ends)
+    keys = [ops.device[rows] * (int(ops.group.max(initial=0)) + 1) + ops.group[rows] for rows in (on, off)]
+    counts = [np.bincount(key, minlength=max(int(both.max(initial=0)) for both in keys) + 1) for key in keys]
+    equal = counts[0] == counts[1]
+    on, off = on[equal[keys[0]]], off[equal[keys[1]]]
+    before = before.copy()
+    before[on] = off
+    depth, head, back = (before >= 0).astype(np.int64), np.where(before >= 0, before, np.arange(len(before))), before
+    for _ in range(int(np.log2(max(len(before), 2))) + 2):  # each round follows twice as far
+        more = back >= 0
+        depth = depth + np.where(more, depth[back], 0)
+        head = np.where(more, head[back], head)
+        back = np.where(more, back[back], UNKNOWN)
+    return _Chains(np.where(back >= 0, UNKNOWN, depth), head)
+
+
+def _whole(ops: _Ops, among: Mask, depth: Ints, stages: int) -> Mask:
+    """Whether in the step and replica of each op every stage has as many of some ops, bool[ops]."""
+    groups = int(ops.group.max(initial=0)) + 1
+    inside = among & (depth >= 0) & (depth < stages)
+    table = np.bincount(ops.group[inside] * stages + depth[inside], minlength=groups * stages).reshape(groups, stages)
+    astray = np.bincount(ops.group[among & ~inside], minlength=groups) > 0
+    good = (table > 0).all(axis=1) & (table == table[:, :1]).all(axis=1) & ~astray
+    found: Mask = good[ops.group]
+    return found
+
+
+def _one_place_each(ops: _Ops, among: Mask, stage: Ints) -> bool:
+    """Whether each stage is at one position."""
+    spots = np.unique(np.stack([stage[among], ops.position[among]]), axis=1)
+    return len(np.unique(spots[0])) == len(spots[0])
+
+
+def _in_order(ops: _Ops, mask: Mask) -> Ints:
+    """Rows of some ops by step, replica and start."""
+    rows = np.flatnonzero(mask)
+    return rows[np.lexsort((ops.start[rows], ops.group[rows]))]
+
+
+def _by_device(ops: _Ops, mask: Mask) -> Ints:
+    """Rows of some ops by device, step and start."""
+    rows = np.flatnonzero(mask)
+    return rows[np.lexsort((ops.start[rows], ops.group[rows], ops.device[rows]))]
+
+
+def _index(group: Ints) -> Ints:
+    """How many rows of the same group come before each one, int64[rows]; groups lie together."""
+    fresh = np.flatnonzero(np.diff(group, prepend=-1))
+    found: Ints = np.arange(len(group)) - np.repeat(fresh, np.diff(np.append(fresh, len(group))))
+    return found
+
+
+def _named(device: RankOps, i: int, ops: _Ops, stage: Ints, unit: Ints) -> RankOps:
+    rows = slice(int(ops.first[i]), int(ops.first[i + 1]))
+    return replace(device, stage=stage[rows].astype(np.int32), unit=unit[rows].astype(np.int32), counted=False)
+
+
+# By the order of Megatron-LM.
+
+
+def _in_megatrons_order(device: RankOps, ranks: int, chunks: int) -> RankOps:
+    """The k-th op of a kind is of chunk k / ranks, modulo chunks; gradients take the chunks backwards."""
+    line = np.where(np.isin(device.kind, _GRADIENT), Kind.B, device.kind).astype(np.int64)
+    order = np.lexsort((device.start, line, device.step))
+    group = np.unique(np.stack([device.step[order], line[order]]), axis=1, return_inverse=True)[1].reshape(-1)
+    k = np.empty(len(order), np.int64)
+    k[order] = _index(group)
+    chunk = k // ranks % chunks
+    unit = k // (ranks * chunks) * ranks + k % ranks
+    return replace(
+        device,
+        chunk=np.where(line == Kind.F, chunk, chunks - 1 - chunk).astype(np.int32),
+        unit=unit.astype(np.int32),
+        counted=False,
+    )
