@@ -130,8 +130,10 @@ def _level(sides: Sides, clocks: Clocks, times: Ints) -> Ints:
     """Times of all sides on the clock of the first device of each part."""
     level = times.copy()
     devices, first = np.unique(sides.device, return_index=True)  # a device's sides lie together
-    for device, begin, end in zip(devices.tolist(), first.tolist(), [*first[1:].tolist(), len(sides)], strict=True):
-        level[begin:end] = clocks.shared(device, times[begin:end])
+    bounds = np.append(first, len(sides))
+    for i, device in enumerate(devices.tolist()):
+        rows = slice(bounds[i], bounds[i + 1])
+        level[rows] = clocks.shared(device, times[rows])
     return level
 
 
