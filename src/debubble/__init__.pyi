@@ -21,6 +21,8 @@ from .core.laws import violations as violations
 from .core.lower import lower as lower
 from .core.memory import Release as Release
 from .core.memory import peak_activations as peak_activations
+from .core.observation import DeviceClock as DeviceClock
+from .core.observation import HeldMemory as HeldMemory
 from .core.observation import Link as Link
 from .core.observation import Observation as Observation
 from .core.observation import Window as Window
