@@ -5,7 +5,7 @@ BIN := .venv/bin
 # Tests run in as many processes as there are cores, each file in one, so that what it shares is made once.
 SPREAD := --numprocesses auto --dist loadfile
 
-.PHONY: demo test quick check mutants shape bench docs clean
+.PHONY: demo test quick check mutants shape bench docs site package clean
 
 demo: .venv/demo ## why eight GPUs train slower than four, from two recordings that lie in this repository
 	@$(BIN)/debubble why examples/four-to-eight/recordings/four examples/four-to-eight/recordings/eight --html demo.html
@@ -47,6 +47,15 @@ bench: .venv/test ## every claim of speed, measured here
 
 docs: .venv/test ## put into the pages what their commands print now
 	$(BIN)/python docs/refresh.py
+
+# The archive must hold all that its own tests need, the wheel all that a command reads.
+package: .venv/test ## source archive and wheel: the tests of the unpacked archive pass, the wheel draws a page
+	rm -rf dist && $(BIN)/python -m build --no-isolation --outdir dist .
+	$(BIN)/python -m pip install --quiet --no-deps --target dist/wheel dist/*.whl
+	PYTHONPATH=dist/wheel $(BIN)/python -P -m debubble plan --gpu h100 --gpus 8 --global-batch 32 \
+		--model llama3-8b --html dist/plan.html > dist/plan.txt
+	mkdir dist/unpacked && tar -xzf dist/*.tar.gz -C dist/unpacked --strip-components=1
+	cd dist/unpacked && PYTHONPATH=$$PWD/src $(abspath $(BIN))/python -m pytest $(SPREAD) -m "not slow and not real"
 
 clean:
 	rm -rf .venv
