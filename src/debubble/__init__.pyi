@@ -42,6 +42,8 @@ from .core.schedule import from_rows as from_rows
 from .core.simulate import simulate as simulate
 from .core.timeline import Timeline as Timeline
 from .core.version import __version__ as __version__
+from .diagnosis.alone import Alone as Alone
+from .diagnosis.arguments import Changed as Changed
 from .diagnosis.causes import CauseCost as CauseCost
 from .diagnosis.comparison import CauseDifference as CauseDifference
 from .diagnosis.comparison import ComparedWindow as ComparedWindow

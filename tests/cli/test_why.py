@@ -161,7 +161,6 @@ def test_a_job_that_cannot_be_is_one_line(cli, jobs, text, said):
 def test_paths_that_hold_nothing_are_all_named(cli, tmp_path):
     lines = faults(cli("why", tmp_path / "no.toml", tmp_path / "no"))
     assert len(lines) == 2
-    assert faults(cli("why", FOUNDING[0]))[0].endswith("give a second one, or a series of [[run]] tables")
 
 
 def test_a_gate_that_is_no_share_is_refused(cli):

@@ -203,3 +203,43 @@ def test_one_setting_alone_tells_no_fixed_time_and_none_is_printed(cli, whole_lo
     (row,) = [line for line in cli("why", *paths).out.splitlines() if line.startswith("  a.log")]
     assert row.split() == ["a.log", "444.4", "ms", "<=", "444.4", "ms", "-", "estimated"]
     assert "fixed 0" not in cli("fit", paths[0]).out
+
+
+def test_what_changed_between_two_logs_is_said_first_and_what_did_not_is_no_suspect(cli, whole_log):
+    a, b = whole_log("a.log", 4, 32, 1000.0), whole_log("b.log", 4, 32, 1300.0, micro_batch_size=4)
+    found = cli("why", a, b, "--json").json
+    assert found["verdict"][1] == "What changed: micro-batch 2 -> 4 at the same global batch: m 8 -> 4."
+    assert [(each["key"], each["a"], each["b"]) for each in found["changed"]] == [("micro-batch", "2", "4")]
+    assert not [
+        each for each in found["check"] if each.startswith(("smaller", "recomputation", "exposed", "a smaller"))
+    ]
+
+
+def test_only_what_megatron_runs_is_advised_for_its_log_and_the_rest_stands_apart(cli, whole_log):
+    a, b = whole_log("a.log", 4, 32, 1000.0), whole_log("b.log", 4, 16, 800.0, num_layers=32)
+    found = cli("why", a, b, "--json").json
+    assert found["first"] == found["next"][0]
+    assert found["verdict"][-2].startswith(f"Next: {found['first']['change']}, ")
+    names = {part.split(" with ")[0] for each in found["next"] for part in each["change"].split(" + ")}
+    assert not names & {"zb-h1", "zb-h2", "interleaved-zb", "dualpipe", "v-half", "hanayo", "looped-bfs", "gpipe"}
+    assert any("Megatron-LM has no zb-h1" in demand for each in found["beyond"] for demand in each["demands"])
+    assert all(each["demands"] == [] for each in found["next"])
+
+
+def test_phases_of_both_logs_are_keys_and_are_held_against_each_other(cli, shared):
+    paths = (shared / "cases" / "failing" / f"phases-{name}.log" for name in "ab")
+    found = cli("why", *paths, "--ranks", 4, "--data", 1, "--micro-batch", 1, "--json").json
+    assert [(each["first_step"], each["last_step"]) for each in found["b"]["phases"]] == [(2, 6), (7, 11)]
+    assert found["b"]["phases"][1]["share"] == pytest.approx(2.0 * 5 / 14.5)
+    assert any("7 to 11 1.43 times 7 to 11" in line for line in found["verdict"])
+
+
+def test_no_gain_is_said_to_be_more_than_all_of_what_can_be_gained(cli, tmp_path):
+    """b is 3 times as fast although the bubble of a costs a quarter: no percentage of that is said."""
+    job = 'name = "{}"\ngpus = 8\npipeline = 4\nmicrobatches = 8\nmeasured.tokens_per_second = {}\n'
+    paths = [tmp_path / f"{name}.toml" for name in "ab"]
+    for path, speed in zip(paths, (1000, 3000), strict=True):
+        path.write_text(job.format(path.stem, speed))
+    said = " ".join(cli("why", *paths, "--json").json["verdict"])
+    assert "something else became faster, too" in said
+    assert "% of it" not in said

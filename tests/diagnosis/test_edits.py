@@ -128,8 +128,8 @@ def test_a_schedule_that_the_framework_lacks_stands_apart():
     lacking = remedies(replay(4, 8), (), Launcher("Megatron-LM", frozenset({"1f1b", "interleaved"})))
     assert {each.change.split(" + ")[0] for each in lacking.launchable} >= {"interleaved with 2 chunks"}
     assert not [each for each in lacking.launchable if "zb" in each.change]
-    assert ("Megatron-LM does not run zb-h1",) in {each.demands for each in lacking.beyond}
-    refused = remedies(replay(4, 8), (), Launcher("X", frozenset(CATALOG), lambda _: "it is full"))
+    assert ("another framework runs it: Megatron-LM has no zb-h1",) in {each.demands for each in lacking.beyond}
+    refused = remedies(replay(4, 8), (), Launcher("X", frozenset(CATALOG), lambda _, __: "it is full"))
     assert refused.first is None
     assert all("it is full" in each.demands for each in refused.beyond)
 

@@ -16,17 +16,17 @@ from .progress import working
 
 
 @click.command(cls=Verb, short_help="Say why one run is slower than another.")
-@click.argument("runs", nargs=-1, required=True, metavar="A B | SERIES")
+@click.argument("runs", nargs=-1, required=True, metavar="A [B] | SERIES")
 @measurement_options
 @option("--micro-batch", type=COUNT, help="Samples in one micro-batch, which logs do not tell.")
 @option("--gate", type=SHARE, help="Exit 1 if B is slower by more than this, as in 3%.")
 @option("--framework", shell_complete=FRAMEWORK, help="Who will run what is advised: megatron, torchtitan, torch, ..")
 @output_options("html", "svg", "png", "pdf")
 def why(runs: tuple[str, ...], output: Output, **given: Any) -> int:
-    """Say why run B is slower (or faster) than run A, and what to change.
+    """Say why run B is slower (or faster) than run A, and what to change; of A alone, what its bubble costs.
 
     Each run is a job TOML (what you know of it), a launch script or configuration, a recording (the folder that
-    `run --out` wrote), a trace or a folder of traces, or a log of steps (Megatron-LM, DeepSpeed, CSV). A TOML with
+    `run --out` wrote), a trace or a folder of traces, or a log of steps of any framework, or CSV. A TOML with
     [[run]] tables is a series; each run of it is compared with the first. What traces and logs do not tell is taken
     from the options, for all of them.
 

@@ -23,8 +23,10 @@ from ..core.timeline import Timeline
 from ..schedules.catalog import build
 from .causes import Causes, causes
 from .evidence.slowness import slow_ranks, work_of
+from .log_run import LoggedRun
 from .measured_costs import fitted
 from .own_idle import Own, halved, own, rates, shape
+from .phases import History
 from .recognise import recognise
 from .remedies import Launcher, Remedies, measured_remedies, remedies
 from .replay import MOST_OPS, Replay, replay_of
@@ -53,6 +55,7 @@ class ComparedRun:
         outside_ns: what a step holds beside its pipeline window.
         observation: what was measured; None for a stated job.
         summary: of all its windows.
+        history: of its steps, if a log tells of it.
         remarks: what was left out of a measurement or repaired, a sentence each.
     """
 
@@ -69,6 +72,7 @@ class ComparedRun:
     outside_ns: float = 0
     observation: Observation | None = None
     summary: Summary | None = None
+    history: History | None = None
     remarks: tuple[str, ...] = ()
 
     @property
@@ -127,13 +131,17 @@ class ComparedRun:
         return (self.outside_ns + self.causes.window) / (self.outside_ns + lower_bound(split, costs))
 
 
-def compared_run(run: Config | Observation) -> ComparedRun:
+def compared_run(run: Config | Observation | LoggedRun) -> ComparedRun:
     """What is known of a run.
 
     Raises:
         InputError: a job whose schedule does not exist or does not take its sizes; a measurement without a step.
     """
-    return _of_job(settled(run)) if isinstance(run, Config) else _of_observation(run)
+    if isinstance(run, Observation):
+        return _of_observation(run)
+    if isinstance(run, Config):
+        return _of_job(settled(run))
+    return replace(_of_job(settled(run.job)), history=run.history)
 
 
 def _of_job(job: Config) -> ComparedRun:

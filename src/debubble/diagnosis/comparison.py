@@ -13,11 +13,13 @@ from ..core.rank_time import MILLISECOND, RankTime, rank_times
 from ..core.results import HIDDEN, SPARSE, Result
 from ..core.simulate import simulate
 from ..core.timeline import Timeline
+from .arguments import Changed, changed_arguments
 from .causes import CauseCost, cause_costs
 from .compared_run import ComparedRun
 from .diagnosis import Change, change_of
 from .fit import Fit
 from .gates import Gate
+from .phases import LoneStep, Phase, Restart
 from .replay import WhatIf
 from .series import frontier
 from .sliders import Sliders, measured_sliders
@@ -62,6 +64,9 @@ class Side:
         ceiling_barrier_ratio: that of the best order that ends in a barrier.
         causes: why its window is as long as it is.
         remarks: what was left out or repaired.
+        phases: of the steps of a log.
+        left_out: its steps that do not count.
+        restarts: at which it began again.
     """
 
     name: str
@@ -89,6 +94,9 @@ class Side:
     ceiling_barrier_ratio: float | None
     causes: tuple[CauseCost, ...]
     remarks: tuple[str, ...]
+    phases: tuple[Phase, ...] | None = field(default=None, metadata=SPARSE)
+    left_out: tuple[LoneStep, ...] | None = field(default=None, metadata=SPARSE)
+    restarts: tuple[Restart, ...] | None = field(default=None, metadata=SPARSE)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -105,7 +113,7 @@ class CauseDifference:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WayOut:
-    """A change of b at the global batch that it has.
+    """A change of b: at the global batch that it has, or with what it demands.
 
     Args:
         change: what to change, a clause.
@@ -116,6 +124,7 @@ class WayOut:
         idle_share: of its window.
         activations_ratio: memory of activations, with over without.
         assumes: what it takes for granted, a clause each.
+        demands: those of them that not every run can give; empty for what can be launched.
         evidence: always ``simulated``.
     """
 
@@ -127,6 +136,7 @@ class WayOut:
     idle_share: float
     activations_ratio: float
     assumes: tuple[str, ...]
+    demands: tuple[str, ...]
     evidence: str
 
 
@@ -165,9 +175,12 @@ class Comparison(Result):
         tie_hop_ms: the hop at which both are equally fast.
         verdict: the comparison in sentences, the answer first.
         check: what may have cost work in a busy second, the likeliest first.
+        first: the first recommendation: the best change of b that can be launched; None if there is none.
         next: changes of b that can be launched, the best first.
+        beyond: changes of b that ask for more, each with what.
         causes: why each window takes as long as it does, side by side; empty if one has no timeline.
         missing: what would tell more.
+        changed: arguments of two launches that differ and may bear on speed; empty unless both say them.
         fits: of the logs among the runs.
         gate: what a script asked for, and whether it passes.
     """
@@ -194,9 +207,12 @@ class Comparison(Result):
     tie_hop_ms: float | None
     verdict: tuple[str, ...]
     check: tuple[str, ...]
+    first: WayOut | None
     next: tuple[WayOut, ...]
+    beyond: tuple[WayOut, ...]
     causes: tuple[CauseDifference, ...]
     missing: tuple[Missing, ...]
+    changed: tuple[Changed, ...]
     fits: tuple[Fit, ...] | None = field(default=None, metadata=SPARSE)
     gate: Gate | None = field(default=None, metadata=SPARSE)
     compared: Compared = field(metadata=HIDDEN)
@@ -319,8 +335,8 @@ def comparison_of(c: Compared, fits: Sequence[Fit] = (), passes: Gate | None = N
         factors=c.factors,
         schedule_factors=_of_schedules(c),
         busy_evidence=c.busy_evidence or None,
-        a=_side(c.a),
-        b=_side(c.b),
+        a=side_of(c.a),
+        b=side_of(c.b),
         bubble_explains_ratio=_known(explains),
         bubble_explains_bounds=explains,
         left_over_ratio=_known(left),
@@ -333,9 +349,12 @@ def comparison_of(c: Compared, fits: Sequence[Fit] = (), passes: Gate | None = N
         tie_hop_ms=None if c.tie_hop_ns is None else c.tie_hop_ns / MILLISECOND,
         verdict=tuple(verdict(c)),
         check=tuple(checks(c)),
-        next=tuple(_way_out(answer, ratio) for answer in c.next),
+        first=None if c.remedies.first is None else way_out_of(c.remedies.first, ratio),
+        next=tuple(way_out_of(answer, ratio) for answer in c.next),
+        beyond=tuple(way_out_of(answer, ratio) for answer in c.remedies.beyond),
         causes=_causes(c),
         missing=tuple(Missing(side=ask.side, key=ask.key, reason=ask.reason) for ask in c.asks),
+        changed=changed_arguments(c.a.job, c.b.job),
         fits=tuple(fits) or None,
         gate=passes,
         compared=c,
@@ -376,7 +395,8 @@ def _of_schedules(c: Compared) -> dict[str, float]:
     return {name: all_factors[name] for name in c.factors}
 
 
-def _side(run: ComparedRun) -> Side:
+def side_of(run: ComparedRun) -> Side:
+    """A run under the keys of its JSON."""
     own, job = run.own, run.job
     known = own is not None and own.known
     speeds: dict[str, Figure] = {**run.predicted, **run.speeds}
@@ -406,10 +426,14 @@ def _side(run: ComparedRun) -> Side:
         ceiling_barrier_ratio=run.ceiling_barrier_ratio,
         causes=() if run.causes is None else cause_costs(run.causes, "measured" if run.measured else "simulated"),
         remarks=tuple(run.remarks),
+        phases=None if run.history is None else run.history.phases,
+        left_out=None if run.history is None else run.history.left_out,
+        restarts=None if run.history is None else run.history.restarts,
     )
 
 
-def _way_out(answer: WhatIf, against: float | None) -> WayOut:
+def way_out_of(answer: WhatIf, against: float | None) -> WayOut:
+    """A change under the keys of its JSON; ``against`` is the ratio to the run that this one is compared with."""
     return WayOut(
         change=answer.change,
         predicted_ratio=answer.speedup,
@@ -419,6 +443,7 @@ def _way_out(answer: WhatIf, against: float | None) -> WayOut:
         idle_share=answer.idle_share,
         activations_ratio=answer.activations_ratio,
         assumes=answer.assumes,
+        demands=answer.demands,
         evidence=answer.evidence,
     )
 

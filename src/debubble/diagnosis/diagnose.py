@@ -12,7 +12,7 @@ from .evidence.replicas import Replica, replicas
 from .evidence.slowness import heavy_stage, slow_ranks, work_of
 from .findings import Case, findings
 from .recognise import Recognised, recognise
-from .remedies import Launcher, Remedies, measured_remedies
+from .remedies import Launcher, Remedies, measured_remedies, next_sentences
 from .replay import Replay, WhatIf, replay_of
 from .windows import Summary, median_window, summarise
 
@@ -153,15 +153,4 @@ def _verdict(d: Examined) -> Iterator[str]:
         share = first.cost_ns / (step or summary.makespan_ns)
         yield f"Most costs {first.cause}, {100 * share:.0f} % of a {whole} ({first.evidence}): {first.sentence}."
     yield from _receives(d)
-    yield from _next(d.remedies)
-
-
-def _next(found: Remedies) -> Iterator[str]:
-    """The first recommendation; what brings more is named with what it asks for."""
-    first = found.first
-    if first is not None:
-        yield f"Next: {first.change}, {first.speedup:.2f} times the samples per second (simulated)."
-    if found.beyond and (first is None or found.beyond[0].speedup > first.speedup):
-        best, word = found.beyond[0], "Next" if first is None else "More"
-        gain = f"{best.speedup:.2f} times the samples per second (simulated)"
-        yield f"{word}: {best.change}, {gain}, if {' and '.join(best.demands)}."
+    yield from next_sentences(d.remedies)

@@ -194,6 +194,7 @@ class Diagnosis(Result):
         clock_uncertainty_ms: by which the clocks of two ranks may disagree.
         findings: the dearest first.
         what_if: changes that were tried, the best first.
+        first: the first recommendation, the best of them that can be launched; None if there is none.
         verdict: the run in sentences, the answer first.
         remarks: what was left out, repaired or not offered, a sentence each.
         gate: what a script asked for, and whether it passes; None if nothing was asked.
@@ -242,6 +243,7 @@ class Diagnosis(Result):
     clock_uncertainty_ms: float
     findings: tuple[FindingCost, ...]
     what_if: tuple[Change, ...]
+    first: Change | None
     verdict: tuple[str, ...]
     remarks: tuple[str, ...]
     gate: Gate | None
@@ -358,6 +360,7 @@ def diagnosis_of(found: Examined, passes: Gate | None = None) -> Diagnosis:
         clock_uncertainty_ms=run.clock_uncertainty_ns / MILLISECOND,
         findings=tuple(_finding(each) for each in found.findings),
         what_if=tuple(map(change_of, found.what_ifs)),
+        first=None if found.remedies.first is None else change_of(found.remedies.first),
         verdict=tuple(found.verdict),
         remarks=tuple(found.remarks),
         gate=passes,

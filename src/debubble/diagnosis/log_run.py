@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import NDArray
@@ -48,6 +48,36 @@ class Setting:
         phases = self.history.phases if self.history is not None else ()
         levels = [level for phase in phases for level in _levels(phase)]
         return bool(levels) and max(levels) > (1 + UNSTEADY) * min(levels)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class LoggedRun:
+    """A run that a log tells of: what its job is, and what its steps did.
+
+    Args:
+        job: sizes and measured rates.
+        history: of the steps; None for a table, whose rows may be in any order.
+    """
+
+    job: Config
+    history: History | None
+
+
+def logged_run(log: StepLog, config: Config) -> LoggedRun:
+    """A log as a run that can be compared.
+
+    Args:
+        log: what was read.
+        config: the job's sizes, as the log's head or options say them.
+
+    Raises:
+        InputError: no row has a step time, or the sizes do not fit the batch.
+    """
+    main = settings_of(log)[0]
+    past = main.history
+    if past is not None and (whole := history_of(log)) is not None:
+        past = replace(past, restarts=whole.restarts)
+    return LoggedRun(measured_config(log, config), past)
 
 
 def settings_of(log: StepLog) -> list[Setting]:

@@ -51,12 +51,12 @@ class Launcher:
     Args:
         title: as people call it.
         schedules: names of the catalog that it can run.
-        refuses: why it would refuse a changed run, as a clause, or an empty string; None if nobody can ask.
+        refuses: why it would refuse a run that was changed into another, a clause; empty if it takes it.
     """
 
     title: str
     schedules: frozenset[str]
-    refuses: Callable[[Replay], str] | None = None
+    refuses: Callable[[Replay, Replay], str] | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -255,9 +255,9 @@ def _with_demands(run: Replay, launcher: Launcher | None, changed: Replay) -> Re
     name = changed.name
     demand = ""
     if launcher is not None and name is not None and name != run.name and name not in launcher.schedules:
-        demand = f"{launcher.title} does not run {name}"
+        demand = f"another framework runs it: {launcher.title} has no {name}"
     elif launcher is not None and launcher.refuses is not None:
-        demand = launcher.refuses(changed)
+        demand = launcher.refuses(run, changed)
     elif launcher is None and name in CATALOG and name != run.name and CATALOG[name].not_on_torch:
         demand = f"another engine than torch runs it: {CATALOG[name].not_on_torch}"
     return replace(changed, demands=(*changed.demands, demand)) if demand else changed
@@ -293,3 +293,14 @@ def _sorted_by_need(several: Sequence[WhatIf]) -> Remedies:
         beyond=tuple(answer for answer in ranked if answer.demands and not answer.bound),
         limits=tuple(answer for answer in ranked if answer.bound),
     )
+
+
+def next_sentences(found: Remedies) -> Iterator[str]:
+    """The first recommendation; what brings more is named with what it asks for."""
+    first = found.first
+    if first is not None:
+        yield f"Next: {first.change}, {first.speedup:.2f} times the samples per second (simulated)."
+    if found.beyond and (first is None or found.beyond[0].speedup > first.speedup):
+        best, word = found.beyond[0], "Next" if first is None else "More"
+        gain = f"{best.speedup:.2f} times the samples per second (simulated)"
+        yield f"{word}: {best.change}, {gain}, if {' and '.join(best.demands)}."

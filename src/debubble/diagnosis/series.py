@@ -5,10 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from ..config.config import Config
-from ..core.observation import Observation
 from .remedies import Launcher
-from .why import Compared, why
+from .why import Comparable, Compared, why
 
 FEWEST = 2  # runs with a stated memory
 
@@ -33,7 +31,7 @@ class Frontier:
     implied_idle_share: float
 
 
-def series(runs: Sequence[Config | Observation], launcher: Launcher | None = None) -> list[Compared]:
+def series(runs: Sequence[Comparable], launcher: Launcher | None = None) -> list[Compared]:
     """Each run after the first against the first; remedies of the last."""
     return [why(runs[0], run, changes=run is runs[-1], launcher=launcher) for run in runs[1:]]
 

@@ -5,11 +5,15 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from ..core.units import percent
+from .arguments import change_sentences, still_suspect
 from .compared_run import ComparedRun
+from .log_run import history_sentences
+from .remedies import next_sentences
 from .throughput import MICROBATCHES, STEPS
 from .why import Compared
 
 NOTICEABLE = 0.03  # factors nearer to 1 than this are not worth a sentence
+MOST_PHASES = 6  # in a sentence
 UNREALISED = 0.1  # share of a possible gain below which something must be wrong
 
 # What costs work in a busy second, and what only looks like it while nothing was measured op by op; likeliest first.
@@ -37,6 +41,8 @@ def verdict(c: Compared) -> list[str]:
     """The comparison in sentences, the answer first."""
     return [
         *_headline(c),
+        *change_sentences(c.a.job, c.b.job),
+        *_phases(c),
         *_overstated(c),
         *_bubble(c),
         *_recomputation(c),
@@ -45,6 +51,7 @@ def verdict(c: Compared) -> list[str]:
         *_tie(c),
         *_ceiling(c),
         *_no_way_out(c.b),
+        *next_sentences(c.remedies),
     ]
 
 
@@ -55,7 +62,8 @@ def checks(c: Compared) -> list[str]:
         return []
     if c.left_over_parts.get("work_rate", 0) > 1 - NOTICEABLE:
         return []
-    return list(IN_BUSY_SECONDS if c.a.measured and c.b.measured else CHECKS)
+    suspects = list(IN_BUSY_SECONDS if c.a.measured and c.b.measured else CHECKS)
+    return still_suspect(suspects, c.a.job, c.b.job)
 
 
 def times(value: float) -> str:
@@ -76,6 +84,22 @@ def _headline(c: Compared) -> Iterator[str]:
     step_a, step_b = (run.job.step for run in (c.a, c.b))
     if step_a and step_b and step_b > step_a and c.ratio.value > 1:
         yield f"Its steps take {times(step_b / step_a)} times as long because they hold more: it is not slower."
+
+
+def _phases(c: Compared) -> Iterator[str]:
+    """What the steps of logged runs did over time, and which phase of a is to be held against which of b."""
+    for run in (c.a, c.b):
+        if run.history is not None:
+            yield from (f"In {run.name}, {sentence}." for sentence in history_sentences(run.history))
+    here, there = (run.history.phases if run.history is not None else () for run in (c.a, c.b))
+    if not here or not there or len(here) == len(there) == 1:
+        return
+    pairs = []
+    for mine in there[:MOST_PHASES]:
+        theirs = min(here, key=lambda phase: abs(phase.mean_ms - mine.mean_ms))
+        ratio = times(mine.mean_ms / theirs.mean_ms)
+        pairs.append(f"{mine.first_step} to {mine.last_step} {ratio} times {theirs.first_step} to {theirs.last_step}")
+    yield f"Phase by phase, steps of {c.b.name} against the nearest of {c.a.name}: {', '.join(pairs)}."
 
 
 def _overstated(c: Compared) -> Iterator[str]:
@@ -125,8 +149,14 @@ def _realised(c: Compared) -> Iterator[str]:
         return
     if c.explains[0] <= 1 + NOTICEABLE and c.ratio.value <= 1:
         return
-    seen = f"{percent(c.ratio.value - 1)} was seen, {percent(realised)} of it"
-    yield f"Removing the bubble of {c.a.name} can bring {percent(ceiling - 1)}; {seen}."
+    can = f"Removing the bubble of {c.a.name} can bring {percent(ceiling - 1)}, with the barrier that ends a step"
+    if realised > 1:
+        yield f"{can}; {percent(c.ratio.value - 1)} was seen, so something else became faster, too."
+        return
+    if c.ratio.value < 1:
+        yield f"{can}; none of it was seen."
+        return
+    yield f"{can}; {percent(c.ratio.value - 1)} was seen, {percent(realised)} of it."
     if realised < UNREALISED:
         yield "Next to nothing of it came: look whether the backward was split at all, and what was timed."
 
@@ -223,9 +253,11 @@ def _ceiling(c: Compared) -> Iterator[str]:
         return
     evidence = _own_evidence(c) if c.b.timeline is None else "simulated"
     yield (
-        f"No schedule can make {c.b.name} more than {times(ceiling)} times as fast as it is; with the barrier that "
-        f"ends a step, no order of this placement more than {times(barrier)} times ({evidence})."
+        f"With the barrier that ends a step, no order of this placement makes {c.b.name} more than {times(barrier)} "
+        f"times as fast as it is ({evidence})."
     )
+    if ceiling > barrier + NOTICEABLE:
+        yield f"Without that barrier, no schedule makes it more than {times(ceiling)} times as fast ({evidence})."
 
 
 def _no_way_out(run: ComparedRun) -> Iterator[str]:

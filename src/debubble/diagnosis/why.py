@@ -22,11 +22,13 @@ from ..core.observation import Observation
 from ..core.op import KINDS
 from ..core.simulate import simulate
 from .compared_run import ComparedRun, compared_run
+from .log_run import LoggedRun
 from .remedies import Launcher, Remedies
 from .replay import WhatIf
 from .throughput import PER_GPU, UNITS, Figure
 
 Bounds = tuple[float, float]
+Comparable = Config | Observation | LoggedRun
 
 LONG_HOP = 10  # windows: a hop that costs more than all else together
 
@@ -107,7 +109,11 @@ class Compared:
 
 
 def why(
-    first: Config | Observation, second: Config | Observation, *, changes: bool = True, launcher: Launcher | None = None
+    first: Config | Observation | LoggedRun,
+    second: Config | Observation | LoggedRun,
+    *,
+    changes: bool = True,
+    launcher: Launcher | None = None,
 ) -> Compared:
     """Compare two runs.
 

@@ -14,6 +14,7 @@ from .text import text as lines
 
 # The class of a result -> the file of this room whose ``report(result, detail=..)`` makes its sections.
 REPORTS = {
+    "Alone": "alone",
     "Catalog": "catalog",
     "Comparison": "why",
     "ConfigurationCheck": "configuration_check",

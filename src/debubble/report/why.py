@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import shlex
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING
 
 from ..core.units import counted, percent
@@ -16,11 +16,12 @@ from .launch import files, launch, numbers, show_command
 from .sections import Column, Figure, Figures, Picture, Report, Section, Sentences, Table
 
 if TYPE_CHECKING:
-    from ..diagnosis.comparison import ComparedWindow, Comparison, Side
+    from ..diagnosis.comparison import ComparedWindow, Comparison, Missing, Side, WayOut
     from ..diagnosis.why import Bounds
 
 NONE = "-"
 MOST_CHANGES = 12  # ways out in a terminal; a page and --json have more
+MOST_BEYOND = 4
 
 Line = tuple[str, Callable[["Side"], str], str]
 
@@ -40,7 +41,7 @@ def sections_of(c: Comparison, *, detail: bool) -> list[Section]:
     """Everything about two runs but the verdict."""
     windows = c.windows
     sections: list[Section] = [Figures(list(_figures(c, windows)))] if detail else []
-    sections += [_picture(window) for window in windows]
+    sections += [picture_of(window) for window in windows]
     sections.append(_side_by_side(c))
     if c.factors:
         sections.append(_factors(c))
@@ -55,9 +56,11 @@ def sections_of(c: Comparison, *, detail: bool) -> list[Section]:
     if c.check:
         sections.append(Sentences("Check, in this order", c.check))
     if c.next:
-        sections.append(_ways_out(c, detail))
+        sections.append(ways_out_section(c.next, c.b.name, c.a.name, detail=detail))
+    if c.beyond:
+        sections.append(beyond_section(c.beyond))
     if c.missing:
-        sections.append(Sentences("To know more, state", list(_missing(c))))
+        sections.append(Sentences("To know more, state", missing_lines(c.missing)))
     remarks = [f"{run.name}: {each}" for run in (c.a, c.b) for each in run.remarks]
     if remarks:
         sections.append(Sentences("Remarks", remarks))
@@ -79,7 +82,7 @@ def _take(c: Comparison, windows: tuple[ComparedWindow, ...]) -> Iterator[Sectio
     yield numbers(c)
 
 
-def _picture(window: ComparedWindow) -> Picture:
+def picture_of(window: ComparedWindow) -> Picture:
     """A window; a terminal draws only measured ones, as it has no room for more."""
     name = window.name
     if window.measured:
@@ -230,50 +233,64 @@ def _causes(c: Comparison) -> Table:
     return Table("Why each window takes as long as it does (by re-simulation)", columns, rows)
 
 
-def _ways_out(c: Comparison, detail: bool) -> Table:
-    found = c.next if detail else c.next[:MOST_CHANGES]
+def ways_out_section(ways: Sequence[WayOut], name: str, against: str | None, *, detail: bool) -> Table:
+    """Changes that can be launched, the best first.
+
+    Args:
+        ways: the changes.
+        name: of the run that is changed.
+        against: of the run that it is compared with; None if there is none.
+        detail: whether all are shown.
+    """
+    found = ways if detail else ways[:MOST_CHANGES]
     letter = {text: chr(ord("a") + n) for n, text in enumerate(dict.fromkeys(t for way in found for t in way.assumes))}
-    rows = [
-        (
-            way.change,
-            way.microbatches,
-            way.idle_share,
-            f"{way.peak_activations:g}",
-            way.activations_ratio,
-            way.predicted_ratio,
-            way.against_a_ratio,
-            "".join(letter[text] for text in way.assumes),
-        )
-        for way in found
-    ]
     columns = [
         Column("change", left=True, long=True),
         Column("m", Unit.COUNT),
         Column("idle", Unit.SHARE),
         Column("held"),
         Column("memory", Unit.GAIN),
-        Column(f"x {c.b.name}", Unit.GAIN),
-        Column(f"x {c.a.name}", Unit.GAIN),
+        Column(f"x {name}", Unit.GAIN),
+        *([] if against is None else [Column(f"x {against}", Unit.GAIN)]),
         Column("if", left=True),
     ]
+    rows = [row for way in found for row in _way_out(way, letter, against, len(columns))]
     notes = [
-        f"The global batch is that of {c.b.name} unless the last column says otherwise.",
+        f"The global batch is that of {name} unless the last column says otherwise.",
         LEGEND,
         *(f"{sign}: {text}" for text, sign in letter.items()),
     ]
-    if len(found) < len(c.next):
-        notes.append(f"{counted(len(c.next) - len(found), 'more change')} in --json")
-    title = f"Ways out of {c.b.name}: throughput with each change (simulated)"
-    return Table(title, columns, rows, notes=notes)
+    if len(found) < len(ways):
+        notes.append(f"{counted(len(ways) - len(found), 'more change')} in --json")
+    return Table(f"Ways out of {name}: throughput with each change (simulated)", columns, rows, notes=notes)
 
 
-def _missing(c: Comparison) -> Iterator[str]:
+def _way_out(way: WayOut, letter: dict[str, str], against: str | None, columns: int) -> Iterator[list[Cell]]:
+    """A row for a change; those that go together are below each other."""
+    *before, last = way.change.split(" + ")
+    for part in before:
+        yield [f"{part} and", *[""] * (columns - 1)]
+    cells: list[Cell] = [last, way.microbatches, way.idle_share, f"{way.peak_activations:g}", way.activations_ratio]
+    cells.append(way.predicted_ratio)
+    if against is not None:
+        cells.append(way.against_a_ratio)
+    yield [*cells, "".join(letter[text] for text in way.assumes)]
+
+
+def beyond_section(ways: Sequence[WayOut]) -> Sentences:
+    """Changes that ask for more than the run has, each with what."""
+    lines = [f"{way.change}: {way.predicted_ratio:.2f}x, if {' and '.join(way.demands)}" for way in ways[:MOST_BEYOND]]
+    if len(ways) > len(lines):
+        lines.append(f"{counted(len(ways) - len(lines), 'more change')} in --json")
+    return Sentences("Beyond what it has (simulated)", lines)
+
+
+def missing_lines(missing: Sequence[Missing]) -> list[str]:
     """One line a key, for all runs that lack it."""
     wanted: dict[tuple[str, str], list[str]] = {}
-    for ask in c.missing:
+    for ask in missing:
         wanted.setdefault((ask.key, ask.reason), []).append(ask.side)
-    for (key, reason), sides in wanted.items():
-        yield f"{key} of {' and '.join(sides)}: {reason}"
+    return [f"{key} of {' and '.join(sides)}: {reason}" for (key, reason), sides in wanted.items()]
 
 
 def _next(c: Comparison) -> str:

@@ -4,15 +4,14 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from ..config.config import Config
 from ..diagnosis.fit import Fit, Sizes, fit_of
-from ..diagnosis.log_run import measured_config
+from ..diagnosis.log_run import LoggedRun, logged_run
 from ..readers.steplog import read_steps
 from ..reconstruct.positions import Said
 from .log_head import config_of_log
 
 
-def job_of_log(path: Path, said: Said, micro_batch: int | None) -> tuple[Config, Fit | None]:
+def job_of_log(path: Path, said: Said, micro_batch: int | None) -> tuple[LoggedRun, Fit | None]:
     """A job whose step and batch are those of most steps in a log; with sizes, also the fit of all its settings.
 
     Args:
@@ -26,7 +25,8 @@ def job_of_log(path: Path, said: Said, micro_batch: int | None) -> tuple[Config,
     head = config_of_log(path)
     log = read_steps(path)
     sizes = head.filled(pipeline=said.ranks, data=said.data, micro_batch=micro_batch, chunks=said.chunks)
-    job = measured_config(log, sizes)
+    run = logged_run(log, sizes)
+    job = run.job
     if job.pipeline is None or job.microbatches is None:
-        return job, None
-    return job, fit_of(log, Sizes(job.pipeline, job.data, job.micro_batch))
+        return run, None
+    return run, fit_of(log, Sizes(job.pipeline, job.data, job.micro_batch))

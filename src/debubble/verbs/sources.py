@@ -10,6 +10,7 @@ from ..config.config import Config
 from ..core.errors import Fault, InputError
 from ..core.observation import Observation
 from ..diagnosis.fit import Fit
+from ..diagnosis.log_run import LoggedRun
 from ..readers.places import place
 from ..readers.source import Ask, is_log, read
 from .launched_job import LAUNCHERS, jobs_of_file
@@ -28,7 +29,7 @@ class Run:
         fit: of its step times, if it is a log of several.
     """
 
-    what: Config | Observation
+    what: Config | Observation | LoggedRun
     fit: Fit | None = None
 
 

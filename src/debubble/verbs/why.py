@@ -6,9 +6,13 @@ from collections.abc import Mapping, Sequence
 from typing import overload
 
 from ..core.errors import Fault, InputError
+from ..core.observation import Observation
 from ..core.units import percent
+from ..diagnosis.alone import Alone, alone
+from ..diagnosis.compared_run import compared_run
 from ..diagnosis.comparison import Comparison, Series, comparison_of, series_of
 from ..diagnosis.gates import Gate
+from ..diagnosis.log_run import LoggedRun
 from ..diagnosis.series import series
 from ..diagnosis.why import Compared
 from .arguments import share
@@ -45,7 +49,7 @@ def why(
     micro_batch: int | None = None,
     gate: str | float | None = None,
     framework: str | None = None,
-) -> Comparison | Series: ...
+) -> Comparison | Series | Alone: ...
 def why(
     *runs: Source,
     ranks: int | None = None,
@@ -57,13 +61,13 @@ def why(
     micro_batch: int | None = None,
     gate: str | float | None = None,
     framework: str | None = None,
-) -> Comparison | Series:
-    """Say why run b is slower (or faster) than run a, and what to change.
+) -> Comparison | Series | Alone:
+    """Say why run b is slower (or faster) than run a, and what to change; of one run alone, what its bubble costs it.
 
         >>> debubble.why("four.toml", "eight.toml").bubble_explains_ratio
 
     Args:
-        runs: two or more, each an observation, a job TOML, a launch script or configuration, a recording, traces, or a
+        runs: one or more, each an observation, a job TOML, a launch script or configuration, a recording, traces, or a
             log of steps; one TOML with ``[[run]]`` tables is a series.
         ranks: positions in the pipeline, if traces and logs do not tell.
         data: data-parallel replicas, likewise.
@@ -76,18 +80,22 @@ def why(
         framework: who will run what is advised.
 
     Returns:
-        The comparison; a series if there are more than two runs.
+        The comparison; a series if there are more than two runs; what can be said of one alone.
 
     Raises:
-        InputError: a run that cannot be, fewer than two, or too little to say anything: every key that is missing.
+        InputError: a run that cannot be, or too little to say anything: every key that is missing.
     """
     limit = None if gate is None else share(gate, "gate")
-    launcher = launcher_of(framework)
     asked = ask_of(ranks=ranks, data=data, chunks=chunks, steps=steps, columns=columns, ray=ray)
     read = read_runs(runs, asked, micro_batch)
-    if len(read) < 2:
-        rule = "one run alone is neither slower nor faster"
-        raise InputError(Fault(" ".join(map(str, runs)), rule, "give a second one, or a series of [[run]] tables"))
+    last = read[-1].what
+    launched = last.job if isinstance(last, LoggedRun) else last
+    launcher = launcher_of(framework, None if isinstance(launched, Observation) else launched)
+    if len(read) == 1:
+        if limit is not None:
+            rule = "one run alone is neither slower nor faster"
+            raise InputError(Fault("--gate", rule, "give a second run, or debubble diagnose --gate"))
+        return alone(compared_run(last), read[0].fit, launcher)
     compared = series([run.what for run in read], launcher)
     passes = None if limit is None else _gate(compared, limit)
     fits = [run.fit for run in read if run.fit is not None]
