@@ -48,6 +48,13 @@ bench: .venv/test ## every claim of speed, measured here
 docs: .venv/test ## put into the pages what their commands print now
 	$(BIN)/python docs/refresh.py
 
+site: .venv/site ## the documentation as a site in site/: opens from disk, its links are checked
+	NO_MKDOCS_2_WARNING=1 PYTHONPATH=src $(BIN)/python -m mkdocs build --quiet --site-dir site
+
+.venv/site: .venv/test
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[docs]'
+	@touch $@
+
 # The archive must hold all that its own tests need, the wheel all that a command reads.
 package: .venv/test ## source archive and wheel: the tests of the unpacked archive pass, the wheel draws a page
 	rm -rf dist && $(BIN)/python -m build --no-isolation --outdir dist .

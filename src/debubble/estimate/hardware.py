@@ -15,8 +15,8 @@ TERA = 1e12
 FOLDER = Path(__file__).resolve().parents[1] / "data" / "hardware"
 
 # Words of a file that every device needs, and those that it may leave out. See ``_from_table`` for what stands in then.
-_NEEDED = ("bf16_tflops", "memory_gb", "memory_tb_s", "link_gb_s")
-_OPTIONAL = (
+NEEDED = ("bf16_tflops", "memory_gb", "memory_tb_s", "link_gb_s")
+OPTIONAL = (
     *("fp8_tflops", "fp4_tflops", "vector_tflops", "units", "peer_gb_s", "domain", "nic_gb_s"),
     *("achievable", "sustained", "flash", "native"),
 )
@@ -168,8 +168,8 @@ def _from_table(table: dict[str, Any], where: str) -> Hardware:
 
 def _faults(table: dict[str, Any], where: str) -> list[Fault]:
     """What is missing, unknown or no figure."""
-    known = sorted((*_NEEDED, *_OPTIONAL))
-    faults = [Fault(f"{where}: {word}", "it is missing", f"add {word}") for word in _NEEDED if word not in table]
+    known = sorted((*NEEDED, *OPTIONAL))
+    faults = [Fault(f"{where}: {word}", "it is missing", f"add {word}") for word in NEEDED if word not in table]
     for word in sorted(table.keys() - {*known, *_TEXT}):
         faults.append(Fault(f"{where}: {word}", "no device has such a figure", f"known: {', '.join(known)}"))
     for word, value in table.items():
