@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -37,11 +38,18 @@ SCOPES = (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef, ast.Lambda)
 NOUNS = ["notebook_hook", "errors", "units", "op", "schedule", "program", "costs", "timeline", "observation"]
 
 
+@cache
+def nodes_of(file: Path) -> list[ast.AST]:
+    """Every node of a file, its module first; each file is read once for all laws."""
+    return list(ast.walk(ast.parse(file.read_text())))
+
+
+@cache
 def rooms_imported(file: Path) -> set[str]:
     """Names of our own rooms or flat files that a file imports."""
     found = set()
     package = file.relative_to(SOURCE.parent).with_suffix("").parts[:-1]
-    for node in ast.walk(ast.parse(file.read_text())):
+    for node in nodes_of(file):
         if isinstance(node, ast.ImportFrom) and node.level:
             base = package[: len(package) - node.level + 1]
             path = [*base, *(node.module.split(".") if node.module else [])]
@@ -51,9 +59,10 @@ def rooms_imported(file: Path) -> set[str]:
     return found
 
 
+@cache
 def outside_imports(file: Path) -> set[str]:
     """Top-level names of other packages that a file imports."""
-    tree = ast.walk(ast.parse(file.read_text()))
+    tree = nodes_of(file)
     names: set[str] = set()
     for node in tree:
         if isinstance(node, ast.Import):
@@ -63,11 +72,12 @@ def outside_imports(file: Path) -> set[str]:
     return names
 
 
+@cache
 def files_imported(file: Path) -> set[Path]:
     """Our own files that a file imports, at any depth of its functions."""
     package = file.relative_to(SOURCE.parent).parts[:-1]
     found: set[Path] = set()
-    for node in ast.walk(ast.parse(file.read_text())):
+    for node in nodes_of(file):
         if isinstance(node, ast.ImportFrom) and node.level:
             base = SOURCE.parent.joinpath(*package[: len(package) - node.level + 1], *(node.module or "").split("."))
             named = [base / alias.name for alias in node.names]
@@ -77,7 +87,7 @@ def files_imported(file: Path) -> set[Path]:
 
 def functions_of(file: Path) -> Iterator[ast.FunctionDef | ast.AsyncFunctionDef]:
     """Every function and method of a file, those inside others too."""
-    for node in ast.walk(ast.parse(file.read_text())):
+    for node in nodes_of(file):
         if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
             yield node
 
@@ -164,7 +174,7 @@ def test_core_and_config_import_nothing_but_numpy_and_the_standard_library():
 
 @pytest.mark.parametrize("file", FILES, ids=lambda f: str(f.relative_to(SOURCE)))
 def test_every_file_opens_with_one_sentence_that_says_its_idea(file):
-    text = ast.get_docstring(ast.parse(file.read_text()))
+    text = ast.get_docstring(nodes_of(file)[0])
     assert text
     first = text.splitlines()[0]
     assert len(first) <= 120
@@ -173,7 +183,7 @@ def test_every_file_opens_with_one_sentence_that_says_its_idea(file):
 
 def test_every_dataclass_is_frozen_and_has_slots():
     for file in FILES:
-        for node in ast.walk(ast.parse(file.read_text())):
+        for node in nodes_of(file):
             if isinstance(node, ast.ClassDef):
                 for decorator in node.decorator_list:
                     text = ast.unparse(decorator)
@@ -184,7 +194,7 @@ def test_every_dataclass_is_frozen_and_has_slots():
 
 def test_no_assert_and_no_print_in_the_library():
     for file in FILES:
-        for node in ast.walk(ast.parse(file.read_text())):
+        for node in nodes_of(file):
             assert not isinstance(node, ast.Assert), file
             is_print = isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id == "print"
             assert not is_print or room_of(file) == "cli", file
