@@ -15,6 +15,7 @@ from debubble.core.memory import Release, peak_activations
 from debubble.core.rank_time import rank_times
 from debubble.core.schedule import Shape
 from debubble.core.simulate import simulate
+from debubble.diagnosis.simulated import simulated
 from debubble.drawing import html as page
 from debubble.drawing.scene import scene
 from debubble.export import perfetto
@@ -165,6 +166,14 @@ def test_the_most_that_a_rank_holds_over_time_is_what_the_python_counts(name, re
     timeline = timeline_of(name, Shape(4, 8, CATALOG[name].chunks, 2 if name == "seq1f1b" else 1), transfer=1e5)
     [most] = ask("return [...heldOf(await unpack(q)).most];", [data_of(timeline, release)])
     assert most == peak_activations(timeline.program.schedule, release).tolist()
+
+
+@pytest.mark.parametrize("release", ["w", "half", "i"])
+def test_the_curve_of_memory_reaches_the_peaks_of_the_table(release):
+    result = simulated(build("zb-h1", Shape(4, 8)), Rates(), release)
+    run = json.loads(result.html().split('id="data">')[1].split("</script>")[0])["runs"][0]
+    [most] = ask("return [...heldOf(await unpack(q)).most];", [run])
+    assert most == [rank.peak_activations for rank in result.per_rank]
 
 
 def test_a_rank_holds_a_micro_batch_from_the_start_of_its_forward_to_the_end_of_its_backward():

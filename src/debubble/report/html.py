@@ -71,9 +71,8 @@ def _tile(name: str, value: str, notes: Sequence[str]) -> Part:
 def _run(picture: Picture) -> Run:
     headers, rows, note = ranks_table(Ranks("", picture.ranks, picture.account.window / MILLISECOND), MOST_RANKS)
     per_rank = [asdict(rank) for rank in picture.ranks]
-    return Run(
-        picture.name, picture.timeline, picture.account, per_rank, {"head": headers, "lines": rows, "note": note}
-    )
+    table = {"head": headers, "lines": rows, "note": note}
+    return Run(picture.name, picture.timeline, picture.account, per_rank, table, picture.release)
 
 
 def _parts(section: Parts) -> Part:

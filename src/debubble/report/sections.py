@@ -22,6 +22,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from ..core.account import Account
+from ..core.memory import Release
 from ..core.rank_time import RankTime
 from ..core.timeline import Timeline
 from ..diagnosis.sliders import Sliders
@@ -200,6 +201,7 @@ class Picture:
         ranks: of it.
         caption: below it in a figure; empty for the title.
         of_page: whether only pages and figures show it.
+        release: when a split backward frees its activations, for the curve of memory on a page.
     """
 
     title: str
@@ -209,6 +211,7 @@ class Picture:
     ranks: Sequence[RankTime]
     caption: str = ""
     of_page: bool = False
+    release: Release = Release.W
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,6 +7,7 @@ from dataclasses import replace
 from math import isfinite
 from typing import TYPE_CHECKING
 
+from ..core.memory import Release
 from ..core.units import percent
 from ..drawing.tables import duration
 from .causes import WHAT, causes_section
@@ -33,7 +34,10 @@ _MENDED: dict[str, Mapping[str, tuple[float, ...] | float]] = {
 def report(shown: Show, *, detail: bool = False) -> Report:
     """The sections of a simulated schedule."""
     sections: list[Section] = [
-        Picture("", shown.schedule, shown.timeline, shown.account, shown.per_rank, shown.title),
+        Picture(
+            *("", shown.schedule, shown.timeline, shown.account, shown.per_rank, shown.title),
+            release=Release(shown.release),
+        ),
         _figures(shown, detail),
         Ranks("", shown.per_rank, shown.makespan_ms),
     ]
