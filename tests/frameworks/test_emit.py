@@ -96,6 +96,7 @@ def comparable(backend: Framework, layout: Layout) -> dict:
     return found
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", sorted(FRAMEWORKS))
 @settings(suppress_health_check=list(HealthCheck), max_examples=150, deadline=None)
 @given(data=st.data())

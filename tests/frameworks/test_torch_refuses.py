@@ -30,6 +30,7 @@ def torch_refuses(name: str, ranks: int, microbatches: int, chunks: int) -> bool
     return False
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", sorted(SCHEDULES))
 def test_torch_2_13_refuses_exactly_what_our_rules_refuse(name):
     theirs, stages = SCHEDULES[name]

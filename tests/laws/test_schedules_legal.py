@@ -37,6 +37,7 @@ def prove(schedule):
     lower(schedule)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", CATALOG)
 def test_every_schedule_keeps_the_laws(name):
     proved = 0

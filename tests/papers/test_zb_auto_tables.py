@@ -30,6 +30,7 @@ def span(its):
     return int((its.window - its.warm_up - its.cool_down).max()) / UNIT
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", SEARCH)
 def test_makespan_span_and_peak_of_uniform_costs(shared, name):
     rows = [row for row in table(shared, "uniform_costs.csv") if row["schedule"] == name]
@@ -58,6 +59,7 @@ def test_zero_bubble_table_5_to_four_decimals(shared, name, cap):
         assert rate == float(row["reproduced"]) == float(row["paper_bubble_rate"]), row
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("name", "cap", "within"), [("ZB-1p", "1p", 0.03), ("ZB-2p", "2p", 0.06)])
 def test_speed_up_over_1f1b_is_what_zero_bubble_table_4_measured_on_gpus(shared, name, cap, within):
     throughput = {

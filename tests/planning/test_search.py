@@ -34,6 +34,7 @@ def found():
     return search(MODEL, EIGHT, SMALL)
 
 
+@pytest.mark.slow
 def test_the_first_is_the_fastest_that_fits_of_all_layouts_judged_one_by_one(found):
     legal = space(MODEL, EIGHT, SMALL)
     every = [judge(MODEL, EIGHT, legal.layout(row)) for row in range(len(legal))]

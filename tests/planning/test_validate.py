@@ -94,6 +94,7 @@ def test_the_planner_is_nearer_than_a_constant_mfu_on_every_set(published, name)
     assert planner.mape_after_scale_percent < line.mape_after_scale_percent, found[0].source
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("name", "mape", "spearman", "regret"),
     [
@@ -116,6 +117,7 @@ def test_layouts_of_vtrain_are_ranked_better_than_any_peer_does(published):
     assert scored.top1_regret_percent <= 1.5
 
 
+@pytest.mark.slow
 def test_failures_are_told_apart_by_memory(published):
     runs = runs_of(published, "ultrascale clean")
     found = memory_errors(runs, predict(runs)[1])

@@ -30,6 +30,7 @@ def test_the_drawing_in_the_file_is_the_schedule(name, cap):
     assert draw(found(name, 3, 5, cap=cap), 2) == written(FIND[name])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", FIND)
 def test_every_shape_keeps_the_laws(name):
     for p in range(1, 17):
@@ -56,6 +57,7 @@ def test_zb_auto_is_legal_and_keeps_any_cap_of_at_least_1(data, p, m, release):
     assert all(held <= caps)
 
 
+@pytest.mark.slow
 @given(st.data(), st.integers(1, 9), st.integers(1, 20), st.sampled_from(list(Release)))
 @settings(max_examples=200, deadline=None)
 def test_zb_v_auto_is_legal_and_keeps_any_cap_of_at_least_p(data, p, m, release):
@@ -65,6 +67,7 @@ def test_zb_v_auto_is_legal_and_keeps_any_cap_of_at_least_p(data, p, m, release)
     assert peak_activations(schedule, release).max() <= cap
 
 
+@pytest.mark.slow
 @given(st.integers(2, 8), st.integers(1, 20), st.floats(0.5, 8), st.sampled_from(list(Release)))
 @settings(max_examples=60, deadline=None)
 def test_the_least_cap_that_an_error_names_is_the_least(p, m, cap, release):
