@@ -122,7 +122,8 @@ def bubble_slots(entry: Entry, pipeline: Even) -> float | None:
     Pairs that run faster together make busy times differ between ranks: then there is no such number either.
     """
     idle, slot = idle_time(entry, pipeline), float(_slot(entry, pipeline.letters()))
-    if idle is None or not slot or pipeline.pair is not None:
+    pairs = pipeline.pair is not None and "F&B" in letters_of(entry.bubble)
+    if idle is None or not slot or pairs:
         return None
     return idle / slot
 
