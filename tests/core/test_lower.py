@@ -68,6 +68,18 @@ def test_a_split_backward_without_its_second_half():
     assert broken("0F0 0F1 0B0 0I1", GOOD[1]) == [(0, -1, "0W1 is missing")]
 
 
+def test_a_gradient_that_is_missing_has_no_second_half_that_could_be_missing_too():
+    """Whatever op comes last: one fault is named once. Whether it was to be split nobody can tell."""
+    assert broken("0F0 0F1 0B0", "1F0 1B0 1F1 1I1 1W1") == [(0, -1, "0B1 is missing")]
+    assert broken("0F0 0F1 0B0", "1F0 1B0 1F1 1W1 1I1") == [(0, -1, "0B1 is missing")]
+    assert broken(GOOD[0], "1F0 1F1 1I0 1W0") == [(1, -1, "1B1 is missing")]
+
+
+def test_a_weight_gradient_without_any_gradient_of_the_input():
+    """It repeats nothing; what it builds on is missing."""
+    assert broken("0F0 0F1 0B0 0W1", GOOD[1]) == [(0, -1, "0B1 is missing")]
+
+
 def test_a_backward_before_its_forward():
     assert broken("0F0 0B1 0F1 0B0", GOOD[1]) == [(0, 1, "0B1 stands before 0F1, which it builds on")]
 

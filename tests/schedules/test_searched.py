@@ -1,14 +1,18 @@
 """zb-auto and zb-v-auto: drawings, laws for every shape, caps that are never exceeded, and what the catalog says."""
 
+import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from debubble import InputError, Rates, Release, Shape, build, costs_of, lower, peak_activations, simulate, violations
 from debubble.core.bounds import lower_bound
-from debubble.schedules.auto.zb_auto import zb_auto
-from debubble.schedules.auto.zb_v_auto import zb_v_auto
+from debubble.core.schedule import loop_placement, v_placement
+from debubble.schedules.auto.ranks import task_of
+from debubble.schedules.auto.zb_auto import _attempt, _Switches, zb_auto
+from debubble.schedules.auto.zb_v_auto import _search, zb_v_auto
 from debubble.schedules.catalog import CATALOG
+from debubble.schedules.rows import linear, v_shaped
 from drawn import draw, written
 from evenly import UNIT, holds, run, value
 
@@ -96,6 +100,20 @@ def test_idle_time_and_activations_are_what_the_catalog_says(name):
                     assert idle == pytest.approx(value(entry.bubble, **letters), abs=1e-4)
                     compared += 1
     assert compared >= 15
+
+
+@given(st.data(), st.integers(1, 7), st.integers(1, 12))
+@settings(max_examples=60, deadline=None)
+def test_a_search_sees_its_ops_when_simulation_runs_them(data, p, m):
+    """Op by op it keeps the same clock, hops included: else it would decide by times that never come."""
+    line, v = loop_placement(p, 1), v_placement(p)
+    for chunks, placement, made in ((1, line, linear), (2, v, v_shaped)):
+        speed = data.draw(speeds(chunks * p))
+        task = task_of(Shape(p, m, chunks), placement, speed, (2.0 * p,) * p, Release.HALF)
+        ranks = _attempt(task, _Switches(gap=True, input_first=False, fill=False)) if chunks == 1 else _search(task)
+        schedule = made("searched", task.shape, ranks.order())
+        timeline = simulate(lower(schedule), costs_of(speed, schedule))
+        assert np.maximum.reduceat(timeline.end, schedule.offsets[:-1]).tolist() == ranks.now
 
 
 def test_zb_2p_is_never_worse_than_zb_h2_with_enough_micro_batches():

@@ -3,8 +3,8 @@
 The largest of three counts; the first two are the bounds of https://arxiv.org/abs/2401.10241, appendix H, for one
 rank, with the way there and the way back added:
 
-    rank      the way from the input to a rank + all its work + the way back from its last gradient
-    split     W may run last: the way there + F, I and B of the rank + the way back + one W of stage 0
+    rank      the way from the input to a rank + all its work
+    back      the way there + F, I and B of the rank, since W may run last + the way back + one W of stage 0
     chain     one micro-batch from end to end and back
 """
 
@@ -46,11 +46,10 @@ def lower_bound(schedule: Schedule, costs: Costs) -> int:
         np.minimum.at(there, home, ways.there)
         np.minimum.at(back, home, ways.onward if schedule.forward_only else ways.back)
         chain = max(chain, ways.chain)
-    last_is_w = np.bincount(rank[weight], minlength=schedule.ranks) > 0
-    by_rank = there + work + np.where(last_is_w, 0, back)
-    by_split = there + without_w + back
+    by_rank = there + work
+    by_return = there + without_w + back  # of a rank without W all its work
     used = work > 0
-    return int(max(chain, by_rank[used].max(initial=0), by_split[used].max(initial=0)))
+    return int(max(chain, by_rank[used].max(initial=0), by_return[used].max(initial=0)))
 
 
 def _least(schedule: Schedule, costs: Costs) -> NDArray[np.int64]:
@@ -69,7 +68,9 @@ def _ways(schedule: Schedule, costs: Costs, spent: NDArray[np.int64], copy: int)
     home = schedule.placement[copy]
     hops = np.concatenate([[False], home[1:] != home[:-1]])  # between stage s-1 and s
     down = np.where(hops, costs.hops()[Kind.F].min(axis=1), 0)
-    up = np.where(hops, np.roll(costs.hops()[[Kind.I, Kind.B]].min(axis=(0, 2)), 1), 0)
+    gradients = [kind for kind in (Kind.I, Kind.B) if (schedule.kind == kind).any()]  # a table may leave the other at 0
+    backward = costs.hops()[gradients].min(axis=(0, 2), initial=_FAR) % _FAR
+    up = np.where(hops, np.roll(backward, 1), 0)
     there = np.cumsum(down) + np.cumsum(forward) - forward
     last = _last_w(schedule, spent, mine)
     back = np.cumsum(up) + np.cumsum(gradient) - gradient + last
