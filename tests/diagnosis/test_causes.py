@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from debubble import Rates, Shape, Timeline, account, build, costs_of, lower, simulate
 from debubble.core.costs import Costs
 from debubble.diagnosis.causes import causes
-from debubble.diagnosis.measured_costs import fitted, spent
+from debubble.diagnosis.measured_costs import fitted, hops, spent
 
 MS = 1_000_000
 SHAPES = st.tuples(st.sampled_from(["gpipe", "1f1b"]), st.integers(1, 6), st.integers(1, 9))
@@ -59,6 +59,26 @@ def test_an_even_run_has_nothing_but_its_schedule(p, m):
         "schedule": (p - 1) * 3 * MS,
         **dict.fromkeys(("imbalance", "variation", "transfer", "unexplained"), 0),
     }
+
+
+def test_ideal_is_the_mean_work_of_a_rank_whatever_stages_it_holds():
+    """Two chunks a rank: 8 micro-batches x 3 ms of work on each of 4 ranks, on 8 stages."""
+    schedule = build("interleaved", Shape(4, 8, 2))
+    found = causes(simulate(lower(schedule), costs_of(Rates(forward=1 * MS), schedule)))
+    assert (found.ideal, found.schedule) == (24 * MS, 9 * MS // 2)
+
+
+def test_a_hop_that_hides_behind_work_is_the_lower_one_of_two_that_show():
+    """Rank 1 waits for its first input and for the second (3 and 1 ms), and has the third before it is free."""
+    schedule = build("gpipe", Shape(2, 3))
+    rows = {(str(schedule.op(row))): row for row in range(len(schedule))}
+    start, end = np.zeros(12, np.int64), np.zeros(12, np.int64)
+    spans = {"0F0": (0, 1), "0F1": (4, 5), "0F2": (5, 6), "1F0": (4, 5), "1F1": (6, 9), "1F2": (9, 10), "1B0": (10, 11)}
+    spans |= {"1B1": (11, 12), "1B2": (12, 13), "0B0": (11, 12), "0B1": (12, 13), "0B2": (13, 14)}
+    for op, (a, b) in spans.items():
+        start[rows[op]], end[rows[op]] = a * MS, b * MS
+    found = hops(Timeline(lower(schedule), start, end, "measured"))
+    assert [found[rows[op]] // MS for op in ("1F0", "1F1", "1F2")] == [3, 1, 1]
 
 
 def test_a_heavy_last_stage_is_imbalance_and_nothing_else():

@@ -61,3 +61,8 @@ def test_ops_that_take_no_time_are_no_measurement():
 def test_no_complete_step_is_an_error():
     with pytest.raises(InputError, match="holds no complete step"):
         observed()
+
+
+def test_what_lies_outside_is_never_less_than_nothing():
+    """Steps that begin before the last one has ended are shorter than their windows of 15 ms."""
+    assert observed(*(window(step, step_ns=14_000_000) for step in range(3))).outside_ns == 0

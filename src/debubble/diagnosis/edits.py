@@ -12,7 +12,7 @@ durations or hops. ``slide`` is both at once, for a person who moves sliders; th
           column is the mean over units, rounded half to even (and for ``finer`` multiplied likewise).
        b. Stages. Same placement: as they are. Same ranks: a rank keeps its work and shares it out evenly over its
           chunks, so that a heavy rank stays heavy. Other ranks: the model is cut anew along its depth; new stage s of
-           S'          gets from old stage o of S the sum of D[o] x overlap / S', overlap = the whole number
+          S' gets from old stage o of S the sum of D[o] x overlap / S', overlap = the whole number
           max(0, min((o+1) S', (s+1) S) - max(o S', s S)).
        c. Kinds. F = F; I = I + B x; W = W + B (1 - x); B = B + I + W, with x the ``input_share``, a half if nobody
           stated I and W; the new order reads the rows that it has. Rounded half to even once, here.
