@@ -55,8 +55,10 @@ from .diagnosis.comparison import Side as Side
 from .diagnosis.comparison import Stated as Stated
 from .diagnosis.comparison import WayOut as WayOut
 from .diagnosis.diagnosis import Change as Change
+from .diagnosis.diagnosis import ClockRow as ClockRow
 from .diagnosis.diagnosis import Diagnosis as Diagnosis
 from .diagnosis.diagnosis import FindingCost as FindingCost
+from .diagnosis.diagnosis import MemoryRow as MemoryRow
 from .diagnosis.diagnosis import Receives as Receives
 from .diagnosis.diagnosis import ReplicaWindow as ReplicaWindow
 from .diagnosis.diagnosis import ReplicaWork as ReplicaWork

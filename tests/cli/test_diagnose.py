@@ -138,3 +138,15 @@ def test_nothing_there_is_one_line(cli, tmp_path):
     for path in (tmp_path / "none", tmp_path):
         ran = cli("diagnose", path)
         assert (ran.status, len(ran.err.splitlines())) == (2, 1)
+
+
+def test_a_gate_on_the_idle_share_and_on_the_schedule_sets_the_status(cli):
+    idle = cli("diagnose", RECORDING, "--json").json["idle_share"]
+    below, above = (f"{100 * idle + off:.1f}%" for off in (-1, 1))
+    assert [cli("diagnose", RECORDING, "--gate", limit).status for limit in (below, above)] == [1, 0]
+    ran = cli("diagnose", RECORDING, "--gate", below, "--expect", "gpipe", "--json")
+    assert ran.status == 1
+    gate = ran.json["gate"]
+    assert (gate["passed"], gate["idle_share"], len(gate["reasons"])) == (False, idle, 2)
+    assert gate["limit_share"] == pytest.approx(float(below[:-1]) / 100)
+    assert cli("diagnose", RECORDING, "--expect", "1f1b", "--strict").status == 0

@@ -5,7 +5,9 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+import debubble
 from debubble import Observation, Rates, Shape, Timeline, Window, build, costs_of, lower, simulate
+from debubble.core.observation import DeviceClock, HeldMemory
 from debubble.diagnosis.diagnose import diagnose
 
 MS = 1_000_000
@@ -87,6 +89,28 @@ def test_a_prediction_is_held_against_what_was_measured():
     found = diagnose(replace(observed(), predicted_ns=300 * MS, paced=True))
     assert "The pipeline window took 10.0 % more than was simulated before the run." in found.verdict
     assert any(remark.startswith("paced") for remark in found.remarks)
+
+
+def test_ranks_that_messages_name_are_missing_by_name_and_fail_a_strict_gate():
+    run = replace(observed(), torn=(1, 3), missing=(2,))
+    found = debubble.diagnose(run, strict=True)
+    assert found.verdict[0].startswith("Ranks are missing: 2, to which rank 1, 3 talks;")
+    assert (found.missing_ranks, found.gate.passed, found.status) == ((2,), False, 1)
+    assert found.gate.reasons == ("Ranks are missing: 2.",)
+    assert debubble.diagnose(observed(), strict=True).status == 0
+
+
+def test_clocks_and_memory_over_time_stand_in_the_result():
+    held = np.arange(1000) % 7 * 10**9
+    memory = HeldMemory(3, 1, 1, np.arange(1000) * MS, held)
+    clocks = (DeviceClock(0, 0, 0.0, 0), DeviceClock(1, -5 * MS, 40.0, 20_000), DeviceClock(2, None, 0.0, None))
+    found = debubble.diagnose(replace(observed(), memory=(memory,), clocks=clocks))
+    assert [(each.offset_ms, each.rate_ppm) for each in found.clocks] == [(0, 0), (-5, 40), (None, 0)]
+    (row,) = found.memory
+    assert (row.device, row.rank, row.replica, row.peak_bytes) == (3, 1, 1, 6 * 10**9)
+    assert len(row.time_ms) == len(row.held_bytes) == 256
+    assert max(row.held_bytes) == row.peak_bytes
+    assert "device 3" in found.text()
 
 
 def test_an_unknown_order_is_said_to_be_one():

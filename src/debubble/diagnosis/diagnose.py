@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from ..core.finding import Finding
@@ -133,6 +133,10 @@ def _receives(d: Examined) -> Iterator[str]:
         yield f"Receives were {said} (measured)."
 
 
+def _listed(ranks: Sequence[int]) -> str:
+    return ", ".join(map(str, ranks[:8])) + (", .." if len(ranks) > 8 else "")
+
+
 def _verdict(d: Examined) -> Iterator[str]:
     summary = d.summary
     step = summary.step_ns
@@ -140,9 +144,11 @@ def _verdict(d: Examined) -> Iterator[str]:
     inside = busy * (summary.makespan_ns / step) if step else busy
     whole = "step" if step else "pipeline window"
     if d.run.torn:
-        ranks = ", ".join(map(str, d.run.torn[:8])) + (", .." if len(d.run.torn) > 8 else "")
         sure = "no order or cause is sure without them"
-        yield f"Ranks are missing: rank {ranks} talks to others that are not here, and {sure}."
+        if d.run.missing:
+            yield f"Ranks are missing: {_listed(d.run.missing)}, to which rank {_listed(d.run.torn)} talks; {sure}."
+        else:
+            yield f"Ranks are missing: rank {_listed(d.run.torn)} talks to others that are not here, and {sure}."
     yield f"Its GPUs compute for {100 * inside:.0f} % of a {whole} (measured)."
     if d.run.predicted_ns:
         off = summary.makespan_ns / d.run.predicted_ns - 1

@@ -7,11 +7,13 @@ from dataclasses import dataclass, field
 from pathlib import PurePath
 from typing import ClassVar
 
+import numpy as np
+
 from ..core.account import Account
 from ..core.costs import Rates
 from ..core.finding import Finding
 from ..core.memory import peak_activations
-from ..core.observation import Link
+from ..core.observation import DeviceClock, Link, Observation
 from ..core.op import Kind
 from ..core.rank_time import MILLISECOND, RankTime, rank_times
 from ..core.results import HIDDEN, SPARSE, Result
@@ -24,6 +26,8 @@ from .evidence.replicas import Replica
 from .gates import Gate
 from .replay import WhatIf
 from .sliders import Sliders, measured_sliders, stage_table
+
+MOST_SAMPLES = 256  # of a device's memory over time: about a column of a page each
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -142,6 +146,37 @@ class Receives:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class ClockRow:
+    """The clock of one device against that of the lowest one; None if nothing joins the two."""
+
+    device: int
+    offset_ms: float | None
+    rate_ppm: float
+    uncertainty_ms: float | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MemoryRow:
+    """What a device held over time: its peak, and at most 256 samples from the start of the first window.
+
+    Args:
+        device: global rank.
+        rank: its rank in the pipeline.
+        replica: its data-parallel replica.
+        peak_bytes: the most of all samples.
+        time_ms: of each sample that is kept: the largest of its stretch.
+        held_bytes: of each sample that is kept.
+    """
+
+    device: int
+    rank: int
+    replica: int
+    peak_bytes: int
+    time_ms: tuple[float, ...]
+    held_bytes: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class ReplicaWindow:
     """The median window of the replica whose windows take longest."""
 
@@ -192,6 +227,9 @@ class Diagnosis(Result):
         transfers: receives, by sender and receiver.
         receive_waiting_share: of all receives together; None if none was measured.
         clock_uncertainty_ms: by which the clocks of two ranks may disagree.
+        clocks: of each device whose messages tell it.
+        missing_ranks: global ranks that messages name and that were not measured.
+        memory: over time, of each device whose trace has it; None if none has.
         findings: the dearest first.
         what_if: changes that were tried, the best first.
         first: the first recommendation, the best of them that can be launched; None if there is none.
@@ -241,6 +279,9 @@ class Diagnosis(Result):
     transfers: tuple[Receives, ...]
     receive_waiting_share: float | None
     clock_uncertainty_ms: float
+    clocks: tuple[ClockRow, ...]
+    missing_ranks: tuple[int, ...]
+    memory: tuple[MemoryRow, ...] | None = field(default=None, metadata=SPARSE)
     findings: tuple[FindingCost, ...]
     what_if: tuple[Change, ...]
     first: Change | None
@@ -358,6 +399,9 @@ def diagnosis_of(found: Examined, passes: Gate | None = None) -> Diagnosis:
         transfers=tuple(_receives(each) for each in run.links),
         receive_waiting_share=_waiting_share(run.links),
         clock_uncertainty_ms=run.clock_uncertainty_ns / MILLISECOND,
+        clocks=tuple(map(_clock, run.clocks)),
+        missing_ranks=run.missing,
+        memory=_memory(run) or None,
         findings=tuple(_finding(each) for each in found.findings),
         what_if=tuple(map(change_of, found.what_ifs)),
         first=None if found.remedies.first is None else change_of(found.remedies.first),
@@ -446,3 +490,32 @@ def _finding(each: Finding) -> FindingCost:
         step=each.step,
         size_ratio=each.size_ratio,
     )
+
+
+def _clock(each: DeviceClock) -> ClockRow:
+    return ClockRow(
+        device=each.device,
+        offset_ms=_ms(each.offset_ns),
+        rate_ppm=each.rate_ppm,
+        uncertainty_ms=_ms(each.uncertainty_ns),
+    )
+
+
+def _memory(run: Observation) -> tuple[MemoryRow, ...]:
+    """What each device held, thinned to what can be drawn: of each stretch of samples the largest."""
+    begin = min(window.timeline.window[0] for window in run.windows)
+    rows = []
+    for each in run.memory:
+        stretches = np.array_split(np.arange(len(each.held_bytes)), min(MOST_SAMPLES, len(each.held_bytes)))
+        kept = np.array([stretch[each.held_bytes[stretch].argmax()] for stretch in stretches if len(stretch)], np.int64)
+        rows.append(
+            MemoryRow(
+                device=each.device,
+                rank=each.rank,
+                replica=each.replica,
+                peak_bytes=int(each.held_bytes.max(initial=0)),
+                time_ms=tuple(((each.time_ns[kept] - begin) / MILLISECOND).tolist()),
+                held_bytes=tuple(each.held_bytes[kept].tolist()),
+            )
+        )
+    return tuple(rows)

@@ -5,10 +5,11 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from .causes import causes_section
+from .changes import beyond_section
 from .figures import Cell, Unit
 from .fit import fits_section, phases_section
 from .sections import Column, Report, Section, Sentences, Table
-from .why import beyond_section, missing_lines, picture_of, ways_out_section
+from .why import beyond_ways, missing_lines, picture_of, ways_out_section
 
 if TYPE_CHECKING:
     from ..diagnosis.alone import Alone
@@ -44,7 +45,7 @@ def report(found: Alone, *, detail: bool = False) -> Report:
     if found.next:
         sections.append(ways_out_section(found.next, run.name, None, detail=detail))
     if found.beyond:
-        sections.append(beyond_section(found.beyond))
+        sections.append(beyond_section(beyond_ways(found.beyond)))
     if found.missing:
         sections.append(Sentences("To know more, state", missing_lines(found.missing)))
     if run.remarks:

@@ -8,11 +8,12 @@ from typing import TYPE_CHECKING
 
 from ..core.units import counted
 from .figures import Unit
-from .sections import Column, Table
+from .sections import Column, Sentences, Table
 
 if TYPE_CHECKING:
     from ..diagnosis.diagnosis import Change
 
+MOST_BEYOND = 4  # changes that ask for more, in a terminal
 MOST_CHANGES = 12  # in a terminal; a page and --json have more
 LEGEND = "held: micro-batches in flight; memory: of their activations on the worst rank, with over without."
 LIMITS = "A limit is what nobody can do: it shows what something costs."
@@ -80,3 +81,15 @@ def changes_section(changes: Sequence[Change], resim: str, *, detail: bool) -> T
         notes=notes,
         name=f"What would help, per sample (simulated; {resim})",
     )
+
+
+def beyond_section(ways: Sequence[tuple[str, float, Sequence[str]]]) -> Sentences:
+    """What asks for more than a run has.
+
+    Args:
+        ways: each change with its gain and what it demands, the best first.
+    """
+    lines = [f"{change}: {gain:.2f}x, if {' and '.join(demands)}" for change, gain, demands in ways[:MOST_BEYOND]]
+    if len(ways) > len(lines):
+        lines.append(f"{counted(len(ways) - len(lines), 'more change')} in --json")
+    return Sentences("Beyond what it has (simulated)", lines)

@@ -9,17 +9,18 @@ from typing import TYPE_CHECKING
 from ..core.units import counted, percent
 from ..drawing.tables import duration
 from .causes import causes_section
-from .changes import changes_section
+from .changes import beyond_section, changes_section
 from .figures import Cell, Unit, decimals
 from .launch import files, launch, numbers, show_command
 from .sections import Column, Figure, Figures, Picture, Ranks, Report, Section, Sentences, Table
 
 if TYPE_CHECKING:
-    from ..diagnosis.diagnosis import Diagnosis, FindingCost, ReplicaWork
+    from ..diagnosis.diagnosis import Diagnosis, FindingCost, MemoryRow, ReplicaWork
 
 MOST_REPLICAS = 8  # in a terminal; a page has all
 MOST_STAGES = 6  # of which each has a column there
 MOST_LINKS = 8
+MOST_DEVICES = 16
 HOT = 1.05  # work over the median of all stages, from which a cell is marked
 
 
@@ -45,9 +46,17 @@ def report(found: Diagnosis, *, detail: bool = False) -> Report:
         sections.append(_transfers(found, detail))
     if found.findings:
         sections.append(Sentences("Findings", [_finding(each) for each in found.findings]))
-    if found.what_if:
+    can = [each for each in found.what_if if each.bound or not each.demands]
+    if can:
         off = f"the replay fits to {percent(abs(1 - found.resim_ratio))}"
-        sections.append(changes_section(found.what_if, off, detail=detail))
+        sections.append(changes_section(can, off, detail=detail))
+    beyond = [(each.change, each.speedup, each.demands) for each in found.what_if if each not in can]
+    if beyond:
+        sections.append(beyond_section(beyond))
+    if found.clocks:
+        sections.append(_clocks(found, detail))
+    if found.memory:
+        sections.append(_memory(found.memory, detail))
     sections.append(_sure(found))
     if found.remarks:
         sections.append(Sentences("Remarks", found.remarks))
@@ -64,6 +73,31 @@ def report(found: Diagnosis, *, detail: bool = False) -> Report:
         next=_next(found),
         sliders=found.sliders,
     )
+
+
+def _clocks(found: Diagnosis, detail: bool) -> Table:
+    """Clocks of devices against that of the lowest one."""
+    rows = [(f"device {each.device}", each.offset_ms, each.rate_ppm, each.uncertainty_ms) for each in found.clocks]
+    columns = [
+        Column("", left=True),
+        Column("ahead by ms", Unit.MILLISECONDS, digits=3),
+        Column("faster by ppm", Unit.NUMBER),
+        Column("sure to ms", Unit.MILLISECONDS, digits=3),
+    ]
+    shown = rows if detail else rows[:MOST_DEVICES]
+    title = f"Clocks of {counted(len(rows), 'device')} by their messages (measured)"
+    return Table(title, columns, shown)
+
+
+def _memory(memory: Sequence[MemoryRow], detail: bool) -> Table:
+    """The most that devices held, the fullest first."""
+    fullest = sorted(memory, key=lambda each: -each.peak_bytes)
+    rows = [
+        (f"device {each.device}", f"rank {each.rank} of replica {each.replica}", each.peak_bytes)
+        for each in (fullest if detail else fullest[:MOST_DEVICES])
+    ]
+    columns = [Column("", left=True), Column("", left=True), Column("peak GB", Unit.GIGABYTES)]
+    return Table("Memory of devices, the most that each held (measured; over time in --json)", columns, rows)
 
 
 def _title(found: Diagnosis) -> str:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from ..core.units import counted, percent
 from ..diagnosis.own_idle import rates
 from .causes import causes_section
-from .changes import LEGEND
+from .changes import LEGEND, beyond_section
 from .figures import Cell, Unit, shown
 from .fit import fits_section
 from .launch import files, launch, numbers, show_command
@@ -21,7 +21,6 @@ if TYPE_CHECKING:
 
 NONE = "-"
 MOST_CHANGES = 12  # ways out in a terminal; a page and --json have more
-MOST_BEYOND = 4
 
 Line = tuple[str, Callable[["Side"], str], str]
 
@@ -58,7 +57,7 @@ def sections_of(c: Comparison, *, detail: bool) -> list[Section]:
     if c.next:
         sections.append(ways_out_section(c.next, c.b.name, c.a.name, detail=detail))
     if c.beyond:
-        sections.append(beyond_section(c.beyond))
+        sections.append(beyond_section(beyond_ways(c.beyond)))
     if c.missing:
         sections.append(Sentences("To know more, state", missing_lines(c.missing)))
     remarks = [f"{run.name}: {each}" for run in (c.a, c.b) for each in run.remarks]
@@ -277,12 +276,9 @@ def _way_out(way: WayOut, letter: dict[str, str], against: str | None, columns: 
     yield [*cells, "".join(letter[text] for text in way.assumes)]
 
 
-def beyond_section(ways: Sequence[WayOut]) -> Sentences:
-    """Changes that ask for more than the run has, each with what."""
-    lines = [f"{way.change}: {way.predicted_ratio:.2f}x, if {' and '.join(way.demands)}" for way in ways[:MOST_BEYOND]]
-    if len(ways) > len(lines):
-        lines.append(f"{counted(len(ways) - len(lines), 'more change')} in --json")
-    return Sentences("Beyond what it has (simulated)", lines)
+def beyond_ways(ways: Sequence[WayOut]) -> list[tuple[str, float, Sequence[str]]]:
+    """Changes with their gains and demands."""
+    return [(way.change, way.predicted_ratio, way.demands) for way in ways]
 
 
 def missing_lines(missing: Sequence[Missing]) -> list[str]:

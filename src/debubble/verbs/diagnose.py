@@ -145,6 +145,7 @@ def _unexpected(found: Examined, expect: str | None) -> list[str]:
 
 def _missing(found: Examined) -> list[str]:
     """Ranks that were not measured."""
-    if not found.run.torn:
-        return []
-    return [f"Ranks are missing beside rank {', '.join(map(str, found.run.torn))}."]
+    run = found.run
+    if run.missing:
+        return [f"Ranks are missing: {', '.join(map(str, run.missing))}."]
+    return [f"Ranks are missing beside rank {', '.join(map(str, run.torn))}."] if run.torn else []
