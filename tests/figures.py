@@ -5,7 +5,9 @@ from collections.abc import Iterator
 
 UNITS = {"%": (100, 1), "ms": (1,), "us": (1e3,), "ns": (1e6,), "s": (1e-3,), "GB": (1e-9,), "x": (1,)}
 PLAIN = (1, 100, 1e3, 1e-3, 1e-9)  # cells whose unit is in the title of their column
-FIGURE = re.compile(r"(?<![\w.,])(\d[\d,]*(?:\.\d+)?(?:e[-+]?\d+)?)( ?(?:%|ms|us|ns|GB|x|s)\b|%| %)?(?![\w])")
+FIGURE = re.compile(
+    r"(?<![\w.,])((?:\d{1,3}(?:,\d{3})+|\d+)(?:\.\d+)?(?:e[-+]?\d+)?)( ?(?:%|ms|us|ns|GB|x|s)\b|%| %)?(?![\w])"
+)
 
 OPTION = re.compile(r"--[a-z][\w-]*(?:[ =]\S+)?")
 
@@ -13,7 +15,7 @@ OPTION = re.compile(r"--[a-z][\w-]*(?:[ =]\S+)?")
 def figures(text: str) -> set[tuple[str, str]]:
     """Digits and unit of each figure of a text; digits in a name, or in an option to be typed, are none."""
     said = OPTION.sub("", text)
-    return {(match[1].rstrip(","), (match[2] or "").strip()) for match in FIGURE.finditer(said)}
+    return {(match[1], (match[2] or "").strip()) for match in FIGURE.finditer(said)}
 
 
 def missing(text: str, document: object) -> set[tuple[str, str]]:

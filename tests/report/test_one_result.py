@@ -28,6 +28,10 @@ RESULTS = {
     "check of a schedule": lambda: debubble.check("1f1b", ranks=8, microbatches=4, makespan="10ms", local_batch=34),
     "check of a configuration": lambda: debubble.check(*["--layers", "64", "--pipeline", "7"], framework="megatron"),
     "check of a layout": lambda: debubble.check("Et*4|(tttt|)*14tmL", "--pipeline", "16", framework="megatron"),
+    "plan": lambda: debubble.plan(model="llama3-8b", gpu="h100", gpus="4,8", global_batch=32, price=2.5, top=4),
+    "plan of a batch": lambda: debubble.plan(gpus=16, pipeline=[2, 4, 3], global_batch=[32, 30], nodes=2),
+    "plan of a batch that grows": lambda: debubble.plan(gpus=64, pipeline=8, global_batch=64, rampup="16,16,3000"),
+    "split": lambda: debubble.split(weights="1.5,1*20,1.5", pipeline=4, microbatches=[8, 32]),
     "show without work": lambda: debubble.show("gpipe", ranks=2, microbatches=2, forward=0, backward=0),
 }
 

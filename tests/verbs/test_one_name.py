@@ -12,7 +12,7 @@ from debubble.cli.main import VERBS
 from debubble.cli.output import FILES
 from debubble.core.results import Result
 
-PORTED = ("show", "diagnose", "run", "profile", "why", "fit", "check", "validate")
+PORTED = ("show", "diagnose", "run", "profile", "why", "fit", "check", "validate", "plan", "split")
 OF_THE_ANSWER = {kind.replace("-", "_") for kind in FILES} | {"json", "markdown", "ascii", "no_color", "help"}
 OTHER_VERBS = {"show": {"list"}}  # options that ask for something else than the verb
 

@@ -11,7 +11,7 @@ from ..core.errors import Fault, InputError
 # Verb and option that once asked for what is a verb now: the verb, whether it keeps the option, and what it is made of.
 FORMER = {
     ("run", "--profile"): ("profile", False, "--profile times a layer and no pipeline"),
-    # ("plan", "--weights"): ("split", True, "blocks and their weights are all that a split is made of"),
+    ("plan", "--weights"): ("split", True, "blocks and their weights are all that a split is made of"),
 }
 
 

@@ -27,6 +27,7 @@ VERBS = {
     "show": ("debubble.cli.show:show", "Draw a schedule, its two bubble numbers and where each rank's time goes."),
     "plan": ("debubble.cli.plan:plan", "Find the layout to launch: time, memory, bubble, and what was ruled out."),
     "check": ("debubble.cli.check:check", "Prove a schedule or a configuration legal, or list every fault."),
+    "split": ("debubble.cli.split:split", "Split uneven blocks over ranks, each split simulated."),
     "profile": ("debubble.cli.profile:profile", "Time one layer on the device here, for plan to know your hardware."),
     "run": ("debubble.cli.run:run", "Train through a schedule on torch.distributed.pipelining and record it."),
     "diagnose": ("debubble.cli.diagnose:diagnose", "Read a recording or a trace: how big is the bubble, and why."),

@@ -8,19 +8,10 @@ from collections.abc import Iterator
 from ..core.costs import Rates
 from ..core.results import Result
 from ..core.schedule import Schedule
+from ..schedules.catalog import CATALOG
 from .sections import Paste
 
 MOST_OPS = 200_000  # of a run whose files a page can make
-# Names of torch.distributed.pipelining, which torchtitan's configuration takes as they are.
-ON_TORCH = {
-    "gpipe": "GPipe",
-    "1f1b": "1F1B",
-    "interleaved": "Interleaved1F1B",
-    "looped-bfs": "LoopedBFS",
-    "interleaved-zb": "InterleavedZeroBubble",
-    "zb-v": "ZBVZeroBubble",
-    "dualpipe-v": "DualPipeV",
-}
 _DURATIONS = ("forward", "backward", "input", "weight", "transfer", "pair")
 _SCALES = ("stage_scale", "microbatch_scale", "rank_scale")
 
@@ -64,7 +55,8 @@ def _launch(schedule: Schedule) -> Iterator[str]:
         yield "\n".join(["# Megatron-LM", *flags, f"# {batch}"])
     elif schedule.name == "gpipe":
         yield f"# Megatron-LM runs 1F1B instead, which idles as long and holds fewer activations: -m {m} as it is"
-    name = ON_TORCH.get(schedule.name)
+    # torchtitan takes the names of torch.distributed.pipelining as they are.
+    name = CATALOG[schedule.name].torch if schedule.name in CATALOG else ""
     chosen = f'pipeline_parallel_schedule="{name}"' if name else 'pipeline_parallel_schedule_csv="schedule.csv"'
     degree = f"pipeline_parallel_degree={p}"
     yield f"# torchtitan\nParallelismConfig({degree}, {chosen}, num_pp_microbatches={m})"

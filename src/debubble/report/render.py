@@ -9,24 +9,28 @@ from ..core.results import Result
 from ..drawing.notebook import frame
 from .html import html as page
 from .markdown import markdown as marked
-from .sections import Report
+from .sections import Picture, Report
 from .text import text as lines
 
 # The class of a result -> the file of this room whose ``report(result, detail=..)`` makes its sections.
 REPORTS = {
     "Alone": "alone",
+    "BatchPlan": "batch_plan",
     "Catalog": "catalog",
     "Comparison": "why",
     "ConfigurationCheck": "configuration_check",
     "Diagnosis": "diagnose",
     "Executed": "executed",
     "Fit": "fit",
+    "GrowthPlan": "growth_plan",
+    "LayoutPlan": "layout_plan",
     "LayerProfile": "layer_profile",
     "OrderCheck": "order_check",
     "PartOfRun": "part_of_run",
     "Series": "why_series",
     "SeveralChecks": "several_checks",
     "Show": "show",
+    "Splits": "split",
     "Validation": "validate",
 }
 FRAME = 640  # pixels of a page in a notebook, and what each rank adds
@@ -43,6 +47,15 @@ def report_of(result: Result, *, detail: bool = False) -> Report:
     module = import_module(f"..{REPORTS[type(result).__name__]}", __name__)
     make: Callable[..., Report] = module.report
     return make(result, detail=detail)
+
+
+def pictures_of(result: Result) -> list[Picture]:
+    """The timelines of a result, which its figures show; some are too dear to be drawn for a terminal."""
+    module = import_module(f"..{REPORTS[type(result).__name__]}", __name__)
+    if hasattr(module, "pictures"):
+        found: list[Picture] = module.pictures(result)
+        return found
+    return report_of(result).pictures
 
 
 def text(result: Result, width: int, *, utf8: bool, colour: bool) -> str:

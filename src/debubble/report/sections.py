@@ -100,6 +100,7 @@ class Table:
         name: of this table, if several follow each other under one title.
         folds: columns at which a row goes on in the next line of a terminal, if it is wider than that.
         untitled: whether a terminal leaves the title out: what is before it says what it is.
+        margin: columns before it in a terminal; none for a table that is wider than that anyway.
     """
 
     title: str
@@ -112,6 +113,7 @@ class Table:
     name: str = ""
     folds: Sequence[int] = ()
     untitled: bool = False
+    margin: int = 2
 
     def cells(self) -> list[list[str]]:
         """Its rows as text."""

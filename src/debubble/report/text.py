@@ -8,7 +8,7 @@ from itertools import pairwise
 from textwrap import indent, wrap
 
 from ..core.units import percent
-from ..drawing.tables import duration, table
+from ..drawing.tables import table
 from ..drawing.terminal import timeline_text
 from .figures import milliseconds
 from .rank_table import ranks_table
@@ -16,7 +16,7 @@ from .sections import Figure, Figures, Parts, Paste, Picture, Ranks, Report, Sec
 
 MARGIN = "  "
 LEAST = 16  # columns to which a column of words is broken
-BAR = 34  # columns of a bar that is the whole
+BAR = 32  # columns of a bar that is the whole
 SMALL = 5e-4  # of a whole drawn as bars: smaller parts share a line
 GROUPS = 5  # columns between figures and those beside them
 _UNIT = re.compile(r"(\d) (%|ms\b|us\b|s\b)")
@@ -132,7 +132,7 @@ def _table(section: Table, width: int) -> str:
         return ""
     left = [n for n, column in enumerate(section.columns) if column.left]
     headers = [column.title for column in section.columns]
-    room = width - len(MARGIN)
+    room = width - section.margin
     rows = section.cells()
     body = table(headers if any(headers) else [], rows, left=left, columns=room)
     over = max(map(len, body.splitlines())) - room
@@ -142,7 +142,7 @@ def _table(section: Table, width: int) -> str:
     elif over > 0 and long:
         body = table(headers if any(headers) else [], _broken(rows, long[0], over), left=left, columns=room)
     title = [] if section.untitled else wrapped(section.name or section.title, width)
-    return "\n".join([*title, indent(body, MARGIN), *_listed(section.notes, width)])
+    return "\n".join([*title, indent(body, " " * section.margin), *_listed(section.notes, width)])
 
 
 def _broken(rows: Sequence[Sequence[str]], long: int, over: int) -> list[list[str]]:
@@ -185,12 +185,16 @@ def _bars(section: Parts, full: str) -> str:
         else:
             first, last = sorted((round(BAR * start), round(BAR * end)))
             bar = " " * first + full * max(last - first, 1)
-            rows.append([part.name, duration(1e6 * part.cost_ms), percent(part.share), bar])
+            rows.append([part.name, _told(part.cost_ms, section), percent(part.share), bar])
         start = end
     if abs(small) >= SMALL:
-        rows.append(["smaller parts", duration(1e6 * small * section.whole_ms), percent(small), ""])
-    rows.append([section.whole, duration(1e6 * section.whole_ms), "100 %", section.note])
+        rows.append(["smaller parts", _told(small * section.whole_ms, section), percent(small), ""])
+    rows.append([section.whole, _told(section.whole_ms, section), "100.0 %", section.note])
     return "\n".join([section.title, indent(table((), rows, left=(0, 3)), MARGIN)])
+
+
+def _told(cost_ms: float, section: Parts) -> str:
+    return f"{milliseconds(cost_ms, section.digits)} ms"
 
 
 def _ranks(section: Ranks, width: int) -> str:

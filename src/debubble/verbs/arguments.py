@@ -110,6 +110,40 @@ def pace(text: str, name: str = "pace") -> dict[str, str]:
     return {kind.strip(): value for kind, value in pairs}
 
 
+def weight_list(value: Factors, name: str = "weights") -> tuple[float, ...]:
+    """``1.458,1*70,1.458``: a number, or a number and how often it comes.
+
+    Raises:
+        InputError: anything else, or more than can be simulated.
+    """
+    text = value if isinstance(value, str) else ",".join(map(str, value))
+    found: list[float] = []
+    for part in text.replace(" ", "").split(","):
+        number, _, times = part.partition("*")
+        try:
+            weight, many = float(number), int(times or 1)
+        except ValueError:
+            weight, many = -1.0, 0
+        if not (0 < weight < 1e15 and 0 < many <= LONGEST_LIST and len(found) + many <= LONGEST_LIST):
+            rule = f"weights are numbers above 0, at most {LONGEST_LIST} of them"
+            raise InputError(Fault(f"{name} = {text[:60]}", rule, "write them as in 1.5,1*70,1.5"))
+        found += [weight] * many
+    return tuple(found)
+
+
+def block_list(value: str | Sequence[int], name: str = "split") -> tuple[int, ...]:
+    """How many blocks each rank holds: ``8,8,7,7``.
+
+    Raises:
+        InputError: anything else.
+    """
+    parts = _parts(value)
+    if not all(part.isdecimal() for part in parts):
+        text = ",".join(parts)[:60]
+        raise InputError(Fault(f"{name} = {text}", "it is a list of whole numbers", "write it as in 8,8,7,7"))
+    return tuple(int(part) for part in parts)
+
+
 def share(value: str | float, name: str = "share") -> float:
     """A share of a whole, ``3%`` or 0.03.
 

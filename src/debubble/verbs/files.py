@@ -14,7 +14,7 @@ from ..drawing.plot import plot
 from ..drawing.svg import figure
 from ..export import perfetto
 from ..readers import torch_csv
-from ..report.render import html, report_of
+from ..report.render import html, pictures_of
 from ..report.sections import Picture
 
 Made = bytes | Callable[[Path], None]
@@ -34,7 +34,7 @@ def write(result: Result, *, kind: str, path: str | PathLike[str]) -> None:
     if kind == "html":
         _save(html(result).encode(), Path(path))
         return
-    pictures = report_of(result).pictures
+    pictures = pictures_of(result)
     if not pictures:
         rule = "there is no timeline to draw"
         if isinstance(result, Comparison):

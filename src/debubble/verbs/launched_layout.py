@@ -4,50 +4,48 @@ from __future__ import annotations
 
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
 
+from ..config.config import Config
+from ..config.layout import SCHEDULES, Layout
 from ..core.errors import Fault, InputError
-from .console import warn
-
-if TYPE_CHECKING:
-    from ..config.config import Config
-    from ..config.layout import Layout
-    from ..core.observation import Observation
-    from ..core.schedule import Schedule
-    from ..diagnosis.windows import Summary
-    from ..estimate.model import Model
-    from ..frameworks.framework import Framework
+from ..core.observation import Observation
+from ..core.schedule import Schedule
+from ..diagnosis.recognise import recognise
+from ..diagnosis.windows import Summary
+from ..estimate.model import Model
+from ..frameworks.catalog import FRAMEWORKS, configurations_of
+from ..frameworks.framework import Framework
+from .plan_options import PlanOptions
+from .telling import tell
 
 _DEGREES = ("tensor", "context", "expert", "expert_tensor", "micro_batch")
 
 
-def layout_of_run(run: Observation, summary: Summary, said: dict[str, Any], model: Model, base: Layout) -> Layout:
+def layout_of_run(run: Observation, summary: Summary, asked: PlanOptions, model: Model, base: Layout) -> Layout:
     """Pipeline, chunks, micro-batches and schedule as they were measured; the rest as it was launched.
 
     Args:
         run: what was measured.
         summary: of its windows.
-        said: options of ``plan``: ``launched``, and where that is not given, degrees of which each has one value.
+        asked: ``launched``, and if that is not given, degrees of which each has one value.
         model: that is planned.
         base: what neither says.
 
     Raises:
         InputError: the configuration is of another pipeline or model, or the micro-batch is not known.
     """
-    if said["launched"]:
-        layout = _of_configuration(Path(said["launched"]), model, base, summary)
+    if asked.launched:
+        layout = _of_configuration(Path(asked.launched), model, base, summary)
     else:
-        layout = _of_options(run, summary, said, base)
+        layout = _of_options(run, summary, asked, base)
         _tell(run.source, layout)
     schedule = summary.window.timeline.program.schedule
-    _refuse_others(summary, layout, said["launched"])
+    _refuse_others(summary, layout, asked.launched)
     chunks = schedule.stages // schedule.ranks
     return replace(layout, microbatches=schedule.microbatches, chunks=chunks, schedule=_name(schedule, chunks))
 
 
 def _of_configuration(path: Path, model: Model, base: Layout, summary: Summary) -> Layout:
-    from ..frameworks.catalog import FRAMEWORKS, configurations_of
-
     found = configurations_of(path)
     if len(found) > 1:
         names = ", ".join(one.name for one in found)
@@ -71,9 +69,13 @@ def refuse_other_model(framework: Framework, config: Config, model: Model, where
         raise InputError(Fault(value, f"{model.name} has {model.layers} layers", "give --model as it was launched"))
 
 
-def _of_options(run: Observation, summary: Summary, said: dict[str, Any], base: Layout) -> Layout:
+def _of_options(run: Observation, summary: Summary, asked: PlanOptions, base: Layout) -> Layout:
     schedule = summary.window.timeline.program.schedule
-    given = {name: said[name][0] for name in _DEGREES if said[name] and len(said[name]) == 1}
+    given: dict[str, int] = {}
+    for name in _DEGREES:
+        values: tuple[int, ...] = getattr(asked, name) or ()
+        if len(values) == 1:
+            given[name] = values[0]
     members = (run.gpus or 1) // (schedule.ranks * summary.replicas)
     given.setdefault("tensor", max(members // given.get("context", 1), 1))
     if "micro_batch" not in given and run.samples:
@@ -82,13 +84,14 @@ def _of_options(run: Observation, summary: Summary, said: dict[str, Any], base: 
         rule = "it does not tell how many samples a micro-batch has"
         raise InputError(Fault(run.source, rule, "give --micro-batch, or --launched with its configuration"))
     sequence = run.tokens // run.samples if run.tokens and run.samples else base.sequence
-    return replace(base, pipeline=schedule.ranks, data=summary.replicas, sequence=sequence, **given)
+    known = {"pipeline": schedule.ranks, "data": summary.replicas, "sequence": sequence} | given
+    return replace(base, **known)  # type: ignore[arg-type]  # degrees by name
 
 
 def _tell(source: str, layout: Layout) -> None:
     """What was assumed, since every factor depends on it."""
     assumed = f"tensor {layout.tensor}, context {layout.context}, micro-batch {layout.micro_batch}"
-    warn(
+    tell(
         f"{source}: taken to have run with {assumed}, sequence {layout.sequence}, nothing recomputed and an even "
         "split; if it did not, give --launched with its configuration"
     )
@@ -107,9 +110,6 @@ def _refuse_others(summary: Summary, layout: Layout, named: str | None) -> None:
 
 def _name(schedule: Schedule, chunks: int) -> str:
     """The schedule as ``plan`` calls it, or the nearest plain one with as many stages."""
-    from ..config.layout import SCHEDULES
-    from ..diagnosis.recognise import recognise
-
     name = recognise(schedule).name
     if name in SCHEDULES:
         return name

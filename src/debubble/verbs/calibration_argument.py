@@ -4,28 +4,39 @@ from __future__ import annotations
 
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
 
+import numpy as np
+
+from ..config.layout import Layout
 from ..core.errors import Fault, InputError
-from .console import warn
-
-if TYPE_CHECKING:
-    from ..config.layout import Layout
-    from ..estimate.constants import Calibration
-    from ..estimate.hardware import Cluster
-    from ..estimate.model import Model
-    from ..planning.calibrate_stages import StageRun
-    from ..planning.runs import Run
+from ..diagnosis.measured_costs import stage_costs
+from ..diagnosis.windows import summarise
+from ..estimate.constants import Calibration
+from ..estimate.hardware import Cluster
+from ..estimate.model import Model
+from ..frameworks.megatron import MEGATRON
+from ..planning.calibrate import calibrate
+from ..planning.calibrate_stages import StageRun, calibrate_stages
+from ..planning.calibration_file import read_calibration
+from ..planning.runs import Planned, Run, read_runs
+from ..readers.source import Ask, is_log, read, recognised
+from ..readers.steplog import is_log as is_step_log
+from ..readers.steplog import read_steps
+from ..readers.stream import first_bytes
+from .launched_layout import layout_of_run, refuse_other_model
+from .log_head import HEAD, config_of_log
+from .plan_options import PlanOptions
+from .telling import tell
 
 WARM_UP = 1  # first steps that are left out
 FAR = 2.0  # times the estimate; beyond it a run is hardly of this model, layout and device
 
 
-def calibration_of(said: dict[str, Any], model: Model, cluster: Cluster, base: Layout) -> Calibration:
+def calibration_of(asked: PlanOptions, model: Model, cluster: Cluster, base: Layout) -> Calibration:
     """One calibration from all files together.
 
     Args:
-        said: options of ``plan``: ``calibrate``, the files; ``launched`` and the degrees that traces do not tell.
+        asked: ``calibrate``, the files; ``launched`` and the degrees that traces do not tell.
         model: of which the files are.
         cluster: on which they ran.
         base: what neither files nor options say of a layout.
@@ -33,17 +44,14 @@ def calibration_of(said: dict[str, Any], model: Model, cluster: Cluster, base: L
     Raises:
         InputError: what cannot be read, or saved factors beside other files.
     """
-    from ..planning.calibrate import calibrate
-    from ..planning.calibration_file import read_calibration
-
-    paths: tuple[str, ...] = said["calibrate"]
+    paths: tuple[str, ...] = asked.calibrate
     saved = [path for path in paths if path.lower().endswith(".toml")]
     if saved and len(paths) > 1:
         raise InputError(Fault(saved[0], "factors that were saved stand alone", "give it alone, or rows and logs"))
     if saved:
         return read_calibration(Path(saved[0]))
     traces = [path for path in map(Path, paths) if _is_trace(path)]
-    if said["launched"] and not traces:
+    if asked.launched and not traces:
         raise InputError(Fault("--launched", "it says how recordings and traces were launched", "leave it out"))
     rows: list[Run] = []
     for path in map(Path, paths):
@@ -53,42 +61,30 @@ def calibration_of(said: dict[str, Any], model: Model, cluster: Cluster, base: L
             rows += _of_table(path, model, cluster, base)
     if not traces:
         return calibrate(rows, ", ".join(paths))
-    return _with_stages([_of_trace(path, said, model, cluster, base) for path in traces], rows, ", ".join(paths))
+    return _with_stages([_of_trace(path, asked, model, cluster, base) for path in traces], rows, ", ".join(paths))
 
 
 def _with_stages(runs: list[StageRun], rows: list[Run], source: str) -> Calibration:
-    from ..planning.calibrate_stages import calibrate_stages
-
     found = calibrate_stages(runs, rows, source)
     kernels = float(found.kernels.value)
     if not 1 / FAR < kernels < FAR:
-        warn(f"{source}: kernels take {kernels:.2g} times the estimate: were they of this model, layout and device?")
+        tell(f"{source}: kernels take {kernels:.2g} times the estimate: were they of this model, layout and device?")
     return found
 
 
 def _is_trace(path: Path) -> bool:
     """Whether it holds ops with their times: a folder, or a file of any format that ``diagnose`` reads."""
-    from ..readers.source import is_log, recognised
-
     return path.is_dir() or (path.is_file() and recognised(path) is not None and not is_log(path))
 
 
-def _of_trace(path: Path, said: dict[str, Any], model: Model, cluster: Cluster, base: Layout) -> StageRun:
+def _of_trace(path: Path, asked: PlanOptions, model: Model, cluster: Cluster, base: Layout) -> StageRun:
     """The stages of a run as ``diagnose`` measures them, and the layout with which it was launched."""
-    from ..diagnosis.measured_costs import stage_costs
-    from ..diagnosis.windows import summarise
-    from ..planning.calibrate_stages import StageRun
-    from ..readers.source import Ask, read
-    from .plan_launched import layout_of_run
-    from .progress import reading
-
-    with reading([path]):
-        run = read([path], Ask())
+    run = read([path], Ask())
     if run.paced:
         rule = "its ops were stretched to given durations"
         raise InputError(Fault(str(path), rule, "give a run without --pace"))
     summary = summarise(run)
-    layout = layout_of_run(run, summary, said, model, base)
+    layout = layout_of_run(run, summary, asked, model, base)
     schedule = summary.window.timeline.program.schedule
     return StageRun(
         model,
@@ -102,35 +98,21 @@ def _of_trace(path: Path, said: dict[str, Any], model: Model, cluster: Cluster, 
 
 
 def _of_table(path: Path, model: Model, cluster: Cluster, base: Layout) -> tuple[Run, ...]:
-    """The runs of a CSV; those that cannot be used are said."""
-    from ..planning.runs import Planned, read_runs
-
+    """The runs of a CSV; those that cannot be used are told."""
     table = read_runs(path, Planned(model, cluster, base))
     if not table.runs:
         raise InputError(*(Fault(f"{path.name}: {rows} rows", why, "correct them") for why, rows in table.left_out))
     for why, rows in table.left_out:
-        warn(f"{path.name}: {rows} rows left out: {why}")
+        tell(f"{path.name}: {rows} rows left out: {why}")
     return table.runs
 
 
 def _is_log(path: Path) -> bool:
-    from ..readers.steplog import is_log
-    from ..readers.stream import first_bytes
-    from ..verbs.log_head import HEAD
-
-    return path.suffix.lower() != ".csv" and is_log(first_bytes(path, HEAD))
+    return path.suffix.lower() != ".csv" and is_step_log(first_bytes(path, HEAD))
 
 
 def _of_log(path: Path, model: Model, cluster: Cluster, base: Layout) -> Run:
     """The layout from the arguments that a log begins with, the step from the median of its steps."""
-    import numpy as np
-
-    from ..frameworks.megatron import MEGATRON
-    from ..planning.runs import Run
-    from ..readers.steplog import read_steps
-    from ..verbs.log_head import config_of_log
-    from .plan_launched import refuse_other_model
-
     steps, head = read_steps(path).seconds, config_of_log(path)
     missing = [MEGATRON.key(name) for name in ("pipeline", "tensor", "micro_batch") if getattr(head, name) is None]
     missing += [] if missing or head.flush else [MEGATRON.key("global_batch")]

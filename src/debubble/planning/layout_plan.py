@@ -1,0 +1,491 @@
+"""A plan of layouts as scripts and reports have it: the ranking, what was ruled out, and the one to launch."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, fields
+from typing import ClassVar
+
+from ..config.layout import Layout, Plan
+from ..core.account import Account, account
+from ..core.costs import Costs
+from ..core.errors import DebubbleError
+from ..core.memory import peak_activations
+from ..core.rank_time import MILLISECOND, RankTime, rank_times
+from ..core.results import HIDDEN, SPARSE, Result
+from ..core.timeline import Timeline
+from ..core.units import duration, percent
+from ..estimate.constants import GENERIC, Calibration
+from ..estimate.count import parameters
+from ..estimate.hardware import Cluster
+from ..estimate.model import Model
+from ..frameworks.catalog import FRAMEWORKS
+from ..frameworks.framework import Framework
+from .arithmetic import Growth
+from .factor_values import FactorValue, factor_values
+from .idle import exact, idle_share
+from .judge import simulated
+from .launch import sizes_of
+from .layout_row import LayoutRow, RejectedRow, sizes_of_layout
+from .search import Found
+from .verdict import SPARE, Scaled, about, more_devices, roomy, scaled
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Candidate(LayoutRow):
+    """A layout and what is predicted of it.
+
+    Args:
+        number: in the ranking of its number of devices, from 1.
+        expert_tensor: devices that share an expert.
+        zero: what replicas share out.
+        recompute: ``none``, ``selective`` or ``full``.
+        recompute_layers: how many layers are computed again; None for all.
+        layers: of each stage; empty if they are even.
+        step_ms: from one update to the next.
+        tokens_per_second_per_gpu: of the global batch.
+        mfu_share: model FLOPs over step, devices and peak.
+        idle_share: of the pipeline window.
+        peak_bytes: of the fullest rank.
+        peak_bytes_by_rank: of each rank of the pipeline.
+        memory_bytes: what the fullest rank holds, by name.
+        parts: milliseconds of the step by name; they sum to it.
+        parts_share: the same as shares of the step.
+        reasons: what was assumed, and what to look at.
+    """
+
+    number: int
+    expert_tensor: int
+    zero: int
+    recompute: str
+    recompute_layers: int | None
+    layers: tuple[int, ...]
+    step_ms: float
+    tokens_per_second_per_gpu: float
+    mfu_share: float
+    idle_share: float
+    peak_bytes: int
+    peak_bytes_by_rank: tuple[int, ...]
+    memory_bytes: Mapping[str, int]
+    parts: Mapping[str, float]
+    parts_share: Mapping[str, float]
+    reasons: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ScalingRow:
+    """The best layout at one number of devices.
+
+    Args:
+        gpus: devices.
+        fits: whether any layout does.
+        best: the layout; None if none fits.
+        tokens_per_second: of the whole job.
+        speedup: over the first number of devices at which a layout fits.
+        efficiency: speed-up over the growth in devices.
+        cost_per_billion_tokens: in the currency of the price; None without one.
+        global_batch_for_10_percent_idle: the least that keeps the idle share there.
+    """
+
+    gpus: int
+    fits: bool
+    best: Candidate | None
+    tokens_per_second: float
+    speedup: float
+    efficiency: float
+    cost_per_billion_tokens: float | None
+    global_batch_for_10_percent_idle: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GrowthStep:
+    """One size of a batch that grows, with the layout that is launched; what it does not have is None."""
+
+    global_batch: int
+    samples: float
+    microbatches: int | None
+    idle_share: float | None
+    step_ms: float | None
+    tokens_per_second_per_gpu: float | None
+    reason: str | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BatchGrowth:
+    """A batch that grows.
+
+    Args:
+        sizes: in order.
+        duration_ms: of all steps while it grows.
+        lost_share: how much longer that is than the same samples take at the whole batch; None if it is not known.
+        note: how many sizes cannot be run, and why; empty if all can.
+    """
+
+    sizes: tuple[GrowthStep, ...]
+    duration_ms: float
+    lost_share: float | None
+    note: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CalibrationValues:
+    """What the cost model was calibrated on, and the factors that were learned."""
+
+    source: str
+    rows: int
+    factors: Mapping[str, FactorValue]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Search:
+    """What was asked, and what was found.
+
+    Args:
+        model: what is trained.
+        clusters: by number of devices.
+        found: by number of devices.
+        calibration: of the cost model, or None.
+        framework: that is to launch it, or None.
+        emit: whether what to paste was asked for.
+        price: of one device for an hour, or None.
+        top: layouts of each number of devices that results hold.
+        chosen: place from 0 of the layout to launch among the best (see ``to_launch``).
+        growth: sizes of a batch that grows, with the plan of each; of the layout to launch.
+        next: the command that continues from here.
+    """
+
+    model: Model
+    clusters: Mapping[int, Cluster]
+    found: Mapping[int, Found]
+    calibration: Calibration | None
+    framework: Framework | None
+    emit: bool
+    price: float | None
+    top: int
+    chosen: int = 0
+    growth: Sequence[tuple[Growth, Plan | None]] = ()
+    next: str = ""
+
+    @property
+    def cluster(self) -> Cluster:
+        """The first: all are of the same device."""
+        return next(iter(self.clusters.values()))
+
+    @property
+    def best(self) -> Found:
+        """The search at the largest number of devices at which a layout fits."""
+        return next(self.found[gpus] for gpus in sorted(self.found, reverse=True) if self.found[gpus].plans)
+
+    @property
+    def launched(self) -> tuple[int, Framework] | None:
+        """The fastest layout from there on that a framework launches by name, and which; the one asked for, if any."""
+        able = [self.framework] if self.framework else list(FRAMEWORKS.values())
+        plans = self.best.plans
+        pairs = ((n, each) for n in range(self.chosen, len(plans)) for each in able if _runs(each, plans[n]))
+        return next(pairs, None)
+
+
+@dataclass(frozen=True, slots=True, eq=False, repr=False, kw_only=True)
+class LayoutPlan(Result):
+    """The layouts of a model on devices, ranked, and the one to launch.
+
+    Args:
+        title: what was planned, in a line.
+        model: its name.
+        gpu: the device.
+        device_bytes: memory of one.
+        candidates: layouts that fit, for each number of devices the fastest first.
+        recommended: number of the layout to launch among those of the largest number of devices that works, from 1.
+        rejected: layouts that were ruled out, and why; those of legal layouts and all ranked ones sum to ``legal``.
+        legal: layouts that were screened, by number of devices.
+        simulated: of them, how many were simulated.
+        ranked: of them, how many are in the ranking.
+        error_band_share: relative error of a prediction, one standard deviation.
+        verdict: sentences, the answer first.
+        evidence: ``estimated``.
+        calibration: of the cost model; None without.
+        scaling: the best layout at each number of devices, if there are several.
+        growth: of the batch; None if it does not grow.
+        emit: what to paste; None if that was not asked for.
+        emitted: number of the layout that is emitted.
+        next: the command that continues from here.
+    """
+
+    schema: ClassVar[str] = "plan/1"
+
+    title: str
+    model: str
+    gpu: str
+    device_bytes: float
+    candidates: tuple[Candidate, ...]
+    recommended: int
+    rejected: tuple[RejectedRow, ...]
+    legal: Mapping[str, int]
+    simulated: Mapping[str, int]
+    ranked: Mapping[str, int]
+    error_band_share: float
+    verdict: tuple[str, ...]
+    evidence: str
+    calibration: CalibrationValues | None = field(metadata=SPARSE)
+    scaling: tuple[ScalingRow, ...] | None = field(metadata=SPARSE)
+    growth: BatchGrowth | None = field(metadata=SPARSE)
+    emit: str | None = field(metadata=SPARSE)
+    emitted: int | None = field(metadata=SPARSE)
+    next: str
+    search: Search = field(metadata=HIDDEN)
+
+    @property
+    def gpus(self) -> int:
+        """The largest number of devices at which a layout fits."""
+        return self.search.best.plans[0].layout.gpus
+
+    @property
+    def best(self) -> Candidate:
+        """The layout to launch."""
+        return _candidate(self.search.best.plans[self.search.chosen], self.recommended)
+
+    @property
+    def promised(self) -> tuple[float, str]:
+        """What its schedule would idle with even stages and free transfers, and where that figure comes from."""
+        best = self.best
+        sizes = best.schedule, best.pipeline, best.microbatches, best.chunks
+        share = idle_share(*sizes)
+        return (best.idle_share, "simulated") if share is None else (share, "exact" if exact(*sizes) else "simulated")
+
+    @property
+    def framework(self) -> str | None:
+        """The title of the framework that is to launch it; None if nobody said."""
+        return None if self.search.framework is None else self.search.framework.title
+
+    @property
+    def ranking(self) -> tuple[Candidate, ...]:
+        """The layouts of that number of devices."""
+        return tuple(each for each in self.candidates if each.gpus == self.gpus)
+
+    @property
+    def window(self) -> PlannedWindow:
+        """The pipeline window of the layout to launch, op by op."""
+        plan = self.search.best.plans[self.search.chosen]
+        cluster = self.search.clusters[plan.layout.gpus]
+        timeline, costs = simulated(self.search.model, cluster, plan.layout, self.search.calibration)
+        spent = account(timeline)
+        peaks = peak_activations(timeline.program.schedule)
+        return PlannedWindow(timeline, costs, spent, rank_times(spent, peaks))
+
+    @property
+    def pastes(self) -> tuple[tuple[str, str, str], ...]:
+        """Title, name of a file and text for each framework that runs the layout to launch."""
+        return tuple(_pastes(self.search.model, self.search.best.plans[self.search.chosen].layout))
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class PlannedWindow:
+    """A pipeline window, op by op, its costs, where its time goes, and that of each rank."""
+
+    timeline: Timeline
+    costs: Costs
+    account: Account
+    per_rank: tuple[RankTime, ...]
+
+
+def to_launch(found: Found, takes: Callable[[Layout], bool]) -> int:
+    """Place from 0 of the layout to launch: the fastest with memory to spare; the first if none has.
+
+    Estimates of memory are off by some 10 %, so a layout that fills its device may not run.
+
+    Args:
+        found: the search.
+        takes: whether a layout can be launched in every other way that was asked for.
+    """
+    spare = roomy(found)
+    if spare is None:
+        return 0
+    limit = SPARE * found.memory
+    able = (
+        place
+        for place, plan in enumerate(found.plans[spare:], start=spare)
+        if max(plan.peak_bytes) <= limit and takes(plan.layout)
+    )
+    return next(able, spare)
+
+
+def layout_plan(asked: Search) -> LayoutPlan:
+    """What a search found, under the keys of its JSON."""
+    best, chosen = asked.best, asked.chosen
+    plan = best.plans[chosen]
+    rows = scaled(dict(asked.found), asked.price)
+    more = more_devices(rows) if len(rows) > 1 else []
+    emitted = asked.framework is not None and asked.emit
+    return LayoutPlan(
+        title=_title(asked),
+        model=asked.model.name,
+        gpu=asked.cluster.device.name,
+        device_bytes=float(best.memory),
+        candidates=tuple(_candidates(asked)),
+        recommended=chosen + 1,
+        rejected=tuple(
+            RejectedRow(gpus=gpus, cause=each.cause, reason=each.reason, count=each.count)
+            for gpus, one in asked.found.items()
+            for each in one.rejected
+        ),
+        legal={str(gpus): one.legal for gpus, one in asked.found.items()},
+        simulated={str(gpus): one.simulated for gpus, one in asked.found.items()},
+        ranked={str(gpus): len(one.plans) for gpus, one in asked.found.items()},
+        error_band_share=best.band,
+        verdict=(_launch(asked, plan), *_unable(asked), *map(_sentence, (*about(asked.model, best), *more))),
+        evidence="estimated",
+        calibration=None if asked.calibration is None else _calibration(asked.calibration),
+        scaling=tuple(_scaling(row) for row in rows) if len(rows) > 1 else None,
+        growth=_growth(asked.growth) if asked.growth else None,
+        emit=_emitted(asked, plan) if emitted else None,
+        emitted=chosen + 1 if emitted else None,
+        next=asked.next,
+        search=asked,
+    )
+
+
+def _candidates(asked: Search) -> Iterator[Candidate]:
+    """The fastest of each number of devices, and the one to launch, wherever it stands."""
+    for one in asked.found.values():
+        for number, plan in enumerate(one.plans, start=1):
+            if number <= asked.top or (one is asked.best and number == asked.chosen + 1):
+                yield _candidate(plan, number)
+
+
+def _runs(framework: Framework, plan: Plan) -> bool:
+    return plan.layout.schedule in framework.schedules
+
+
+def _candidate(plan: Plan, number: int) -> Candidate:
+    layout = plan.layout
+    costs = {part.name: getattr(plan.parts, part.name) for part in fields(plan.parts)}
+    return Candidate(
+        **sizes_of_layout(layout),  # type: ignore[arg-type]  # fields by name
+        number=number,
+        expert_tensor=layout.expert_shards,
+        zero=layout.zero,
+        recompute=layout.recompute,
+        recompute_layers=layout.recompute_layers,
+        layers=tuple(layout.layers),
+        step_ms=plan.step / MILLISECOND,
+        tokens_per_second_per_gpu=plan.tokens_per_second_per_gpu,
+        mfu_share=plan.mfu,
+        idle_share=plan.idle_share,
+        peak_bytes=max(plan.peak_bytes),
+        peak_bytes_by_rank=tuple(plan.peak_bytes),
+        memory_bytes=plan.memory,
+        parts={f"{name}_ms": cost / MILLISECOND for name, cost in costs.items()},
+        parts_share={name: cost / plan.step for name, cost in costs.items()},
+        reasons=tuple(plan.reasons),
+    )
+
+
+def _title(asked: Search) -> str:
+    model, cluster = asked.model, asked.cluster
+    counts = ", ".join(map(str, asked.clusters))
+    band = f"±{100 * (asked.calibration or GENERIC).band:.0f} %"
+    name = f"{model.name}  {model.layers} layers, {parameters(model) / 1e9:.1f} B parameters"
+    device = cluster.device
+    size = f"{counts} x {device.name} {device.memory / 1e9:.0f} GB, {cluster.gpus_per_node} a node"
+    return f"{name}, {size} (estimated {band})"
+
+
+def _sentence(clause: str) -> str:
+    return f"{clause[:1].upper()}{clause[1:].rstrip('.')}."
+
+
+def _launch(asked: Search, plan: Plan) -> str:
+    layout = plan.layout
+    degrees = {"tensor": layout.tensor, "pipeline": layout.pipeline, "data": layout.data, "context": layout.context}
+    said = ", ".join(f"{name} {many}" for name, many in degrees.items() if many > 1) or "one device"
+    chunks = f" with {layout.chunks} chunks" if layout.chunks > 1 else ""
+    again = "no recomputation" if layout.recompute == "none" else f"{layout.recompute} recomputation"
+    return (
+        f"Launch {said}: {layout.microbatches} micro-batches of {layout.micro_batch} on {layout.schedule}{chunks}, "
+        f"{again}. A step takes {duration(plan.step)} (estimated ±{percent(asked.best.band)}), "
+        f"{plan.tokens_per_second_per_gpu:,.0f} tokens per second and GPU."
+    )
+
+
+def _unable(asked: Search) -> Iterator[str]:
+    """If no framework has the schedule to launch by name: how to run it all the same, and what comes next."""
+    found, plan = asked.launched, asked.best.plans[asked.chosen]
+    if found is None or found[0] == asked.chosen:
+        return
+    number, framework = found
+    behind = asked.best.plans[number].step / plan.step - 1
+    yield (
+        f"No framework has {plan.layout.schedule} by name (PyTorch takes its order as a CSV file); the fastest layout "
+        f"that {framework.title} launches as it is, is number {number + 1}, {percent(behind)} slower."
+    )
+
+
+def _calibration(found: Calibration) -> CalibrationValues:
+    return CalibrationValues(source=found.source, rows=found.rows, factors=factor_values(found))
+
+
+def _scaling(row: Scaled) -> ScalingRow:
+    return ScalingRow(
+        gpus=row.gpus,
+        fits=row.plan is not None,
+        best=None if row.plan is None else _candidate(row.plan, 1),
+        tokens_per_second=row.tokens_per_second,
+        speedup=row.speedup,
+        efficiency=row.efficiency,
+        cost_per_billion_tokens=row.cost,
+        global_batch_for_10_percent_idle=row.efficient_batch,
+    )
+
+
+def _emitted(asked: Search, plan: Plan) -> str | None:
+    if asked.framework is None:
+        return None
+    return asked.framework.emit(plan.layout, sizes_of(asked.model, plan.layout.sequence))
+
+
+def _pastes(model: Model, layout: Layout) -> Iterator[tuple[str, str, str]]:
+    """What to paste, for each framework that runs the schedule."""
+    sizes = sizes_of(model, layout.sequence)
+    for framework in FRAMEWORKS.values():
+        if framework.lacking(layout, sizes):
+            continue
+        try:
+            text = framework.emit(layout, sizes)
+        except DebubbleError:  # the framework cannot say this layout
+            continue
+        yield f"Launch it on {framework.title}", f"{framework.name}.txt", text
+
+
+def _growth(rows: Sequence[tuple[Growth, Plan | None]]) -> BatchGrowth:
+    sizes = tuple(
+        GrowthStep(
+            global_batch=row.global_batch,
+            samples=row.samples,
+            microbatches=plan.layout.microbatches if plan else None,
+            idle_share=plan.idle_share if plan else None,
+            step_ms=plan.step / MILLISECOND if plan else None,
+            tokens_per_second_per_gpu=plan.tokens_per_second_per_gpu if plan else None,
+            reason=row.reason or None,
+        )
+        for row, plan in rows
+    )
+    whole = sum(plan.step * row.samples / row.global_batch for row, plan in rows if plan)
+    last = rows[-1][1]
+    samples = sum(row.samples for row, plan in rows if plan)
+    lost = None
+    if last is not None and samples:
+        lost = whole / (last.step * samples / last.layout.global_batch) - 1
+    return BatchGrowth(sizes=sizes, duration_ms=whole / MILLISECOND, lost_share=lost, note=_refused(rows))
+
+
+def _refused(rows: Sequence[tuple[Growth, Plan | None]]) -> str:
+    """How many sizes cannot be run, for which reason the first of them, and steps that all can."""
+    refused = [row for row, plan in rows if plan is None]
+    if not refused:
+        return ""
+    said = f"{len(refused)} of {len(rows)} sizes cannot be run, and count nowhere; the first: {refused[0].reason}"
+    layout = next((plan.layout for _, plan in rows if plan), None)
+    unit = layout.micro_batch * layout.data if layout else 0
+    if unit and all(one.global_batch % unit for one in refused):
+        said += f"; start and grow by a multiple of {unit}, or try --micro-batch 1"
+    return said

@@ -1,0 +1,94 @@
+"""``plan``: the layout to launch, by batch arithmetic alone or with a model and devices."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from os import PathLike
+
+from ..planning.batch_plan import BatchPlan, GrowthPlan
+from ..planning.layout_plan import LayoutPlan
+from .arguments import Counts, Size
+from .plan_batch import plan_batch
+from .plan_options import read_options
+from .plan_search import plan_search
+
+AnyPath = str | PathLike[str]
+
+
+def plan(
+    job: AnyPath | None = None,
+    *,
+    gpus: Counts | None = None,
+    model: AnyPath | None = None,
+    gpu: AnyPath | None = None,
+    global_batch: Counts | None = None,
+    sequence: int | None = None,
+    nodes: int | None = None,
+    nic: Size | None = None,
+    price: float | None = None,
+    tensor: Counts | None = None,
+    pipeline: Counts | None = None,
+    data: int | None = None,
+    context: Counts | None = None,
+    expert: Counts | None = None,
+    expert_tensor: Counts | None = None,
+    chunks: Counts | None = None,
+    micro_batch: Counts | None = None,
+    microbatches: Counts | None = None,
+    schedule: str | Sequence[str] | None = None,
+    precision: str | None = None,
+    zero: int | None = None,
+    calibrate: AnyPath | Sequence[AnyPath] = (),
+    save_calibration: AnyPath | None = None,
+    launched: AnyPath | None = None,
+    top: int | None = None,
+    framework: str | None = None,
+    emit: str | None = None,
+    rampup: Counts | None = None,
+) -> LayoutPlan | BatchPlan | GrowthPlan:
+    """Find the layout to launch: every legal one, ranked, with where its time and memory go.
+
+        >>> debubble.plan(model="llama3-8b", gpu="h100", gpus=8, global_batch=32).best.step_ms
+        >>> debubble.plan(gpus=64, pipeline=8, global_batch=256).candidates[0].idle_share
+
+    Without a model and a device, the batch and the bubbles alone. Values that are listed (``4,8``) are tried.
+
+    Args:
+        job: a job TOML or launch script, from which devices, batch and sequence are taken if no option says them.
+        gpus: devices of the whole job; several to compare.
+        model: its name, or its config.json.
+        gpu: name of the device, or your own TOML file of it.
+        global_batch: samples of all replicas in a step.
+        sequence: tokens in a sample; 4096 by default.
+        nodes: hosts; else as the vendor sells the device.
+        nic: bandwidth of a device to other hosts, bytes a second.
+        price: of one device for an hour, for the cost of a billion tokens.
+        tensor: devices that share each layer.
+        pipeline: ranks of a pipeline.
+        data: data-parallel replicas.
+        context: devices that share each sequence.
+        expert: devices over which experts are spread.
+        expert_tensor: devices that share each expert.
+        chunks: stages on each rank.
+        micro_batch: samples in a micro-batch.
+        microbatches: per pipeline and step, instead of a global batch.
+        schedule: schedules to try.
+        precision: of the matrix products: ``bf16``, ``fp16``, ``fp8`` or ``fp4``.
+        zero: what replicas share out: 1 optimizer, 2 gradients, 3 weights.
+        calibrate: measured rows as CSV, logs, recordings, traces, or saved factors.
+        save_calibration: where to write the factors.
+        launched: configuration with which the recordings and traces of ``calibrate`` were launched.
+        top: layouts to keep.
+        framework: that is to launch it: nothing is planned that it cannot run.
+        emit: the same, and what to paste is printed.
+        rampup: a batch that grows: start, increment, samples.
+
+    Returns:
+        The plan of layouts; with neither model nor device that of the batch, or of one that grows.
+
+    Raises:
+        InputError: what is missing or wrong, all at once where that can be told.
+        Refusal: no layout is legal, or none fits.
+    """
+    asked = read_options(locals()).with_job()
+    return plan_batch(asked) if asked.model is None and asked.gpu is None else plan_search(asked)

@@ -1,0 +1,230 @@
+"""``plan`` with a model and devices: every legal layout, ranked, with where its time and memory go."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from functools import partial
+
+from ..config.config import Config
+from ..config.layout import Layout, Plan
+from ..config.question import Question
+from ..core.atomic import replacing
+from ..core.errors import Fault, InputError, Refusal
+from ..estimate.constants import Calibration
+from ..estimate.hardware import Cluster, Hardware, cluster_of, read_hardware
+from ..estimate.model import Model
+from ..estimate.read_model import read_model
+from ..frameworks.catalog import framework_of
+from ..frameworks.framework import Framework
+from ..planning.arithmetic import Growth
+from ..planning.calibration_file import written
+from ..planning.judge import judge_all
+from ..planning.launch import unsuited
+from ..planning.layout_plan import LayoutPlan, Search, layout_plan, to_launch
+from ..planning.search import Found, search
+from ..planning.space import USUAL
+from ..schedules.catalog import CATALOG, called, unknown
+from .arguments import together
+from .calibration_argument import calibration_of
+from .plan_batch import sizes_of_growth
+from .plan_options import PlanOptions
+from .telling import tell
+
+TOP = 10
+MOST_COUNTS = 16
+MOST_SIZES = 256  # of a batch that grows
+SLOWEST = 1e8  # bytes a second: a gigabit card
+LISTS = ("tensor", "pipeline", "context", "expert", "expert_tensor", "chunks", "micro_batch")
+GROWN = ("gpus", "tensor", "context", "pipeline", "data", "chunks", "micro_batch", "global_batch", "schedule")
+
+
+def plan_search(asked: PlanOptions) -> LayoutPlan:
+    """Search, and say what was found.
+
+    Raises:
+        InputError: what is missing or wrong.
+        Refusal: no layout is legal, or none fits.
+    """
+    asked.needs("model", "gpu", "gpus", "global_batch")
+    asked.refuses("microbatches", why="with a model the global batch says it")
+    counts = asked.gpus or ()
+    if len(counts) > MOST_COUNTS:
+        rule = f"each of the {len(counts)} numbers is a search of its own"
+        raise InputError(Fault("gpus", rule, f"give at most {MOST_COUNTS}"))
+    framework = _framework(asked)
+    model, *made = together(lambda: read_model(asked.model or ""), *(partial(_cluster, asked, gpus) for gpus in counts))
+    _fitting(asked, model, made[0].device)
+    clusters: dict[int, Cluster] = dict(zip(counts, made, strict=True))
+    calibration = _calibration(asked, model, made[0])
+    found: dict[int, Found] = {}
+    for gpus, cluster in clusters.items():
+        if len(clusters) > 1:
+            tell(f"planning {gpus} GPUs ..")
+        found[gpus] = search(model, cluster, _question(asked, gpus, framework), calibration)
+    if not any(one.plans for one in found.values()):
+        raise Refusal(_nothing(found, clusters, _cures(asked, framework)))
+    searched = Search(
+        model=model,
+        clusters=clusters,
+        found=found,
+        calibration=calibration,
+        framework=framework,
+        emit=asked.emit is not None,
+        price=asked.price,
+        top=asked.top or TOP,
+    )
+    searched = replace(searched, chosen=to_launch(searched.best, lambda layout: _takes_growth(asked, layout)))
+    searched = replace(searched, next=_next(asked, searched))
+    if asked.rampup is not None:
+        searched = replace(searched, growth=_grown(asked, searched))
+    return layout_plan(searched)
+
+
+def _framework(asked: PlanOptions) -> Framework | None:
+    if asked.price is not None and not 0 < asked.price < 1e6:
+        raise InputError(Fault(f"price = {asked.price}", "it is above 0", "give the price of one device for an hour"))
+    if asked.emit and asked.framework and asked.emit != asked.framework:
+        rule = f"--framework {asked.framework} is another one"
+        raise InputError(Fault(f"emit = {asked.emit}", rule, "give one of both"))
+    name = asked.emit or asked.framework
+    return None if name is None else framework_of(name)
+
+
+def _cluster(asked: PlanOptions, gpus: int) -> Cluster:
+    device, nodes, nic = read_hardware(asked.gpu or ""), asked.nodes, asked.nic
+    if nodes is not None and gpus % nodes:
+        rule = f"it does not divide {gpus} GPUs"
+        raise InputError(Fault(f"nodes = {nodes}", rule, "give hosts of equally many devices"))
+    if nic is not None and nic < SLOWEST:
+        remedy = "give bytes a second with their unit, as in 50GB"
+        raise InputError(Fault(f"nic = {nic:g}", "that is slower than any network card", remedy))
+    cluster = cluster_of(device, gpus, gpus_per_node=gpus // nodes if nodes else None, nic=nic)
+    return replace(cluster, price=asked.price or 0.0)
+
+
+def _fitting(asked: PlanOptions, model: Model, device: Hardware) -> None:
+    """Refuse what this model or this device does not have."""
+    faults = []
+    for name, verb in (("expert", "spread"), ("expert_tensor", "share")):
+        most = max(getattr(asked, name) or (1,))
+        if model.experts is None and most > 1:
+            faults.append(Fault(f"{name} = {most}", f"{model.name} has no experts to {verb}", "leave it out"))
+    precision = asked.precision or "bf16"
+    if precision not in (*device.flops, "fp16"):
+        has = " or ".join(device.flops)
+        faults.append(Fault(f"precision = {precision}", f"{device.name} has no such matrix products", f"give {has}"))
+    if faults:
+        raise InputError(*faults)
+
+
+def _calibration(asked: PlanOptions, model: Model, cluster: Cluster) -> Calibration | None:
+    if not asked.calibrate:
+        asked.refuses("save_calibration", "launched", why="there is none without --calibrate")
+        return None
+    found = calibration_of(asked, model, cluster, asked.base)
+    if asked.save_calibration:
+        with replacing(asked.save_calibration) as stream:
+            stream.write(written(found).encode())
+        tell(f"wrote {asked.save_calibration}")
+    return found
+
+
+def _trained_by(word: str) -> str:
+    """The schedule that goes by a name, which must be one that trains."""
+    entry = called(word)
+    if entry is None or not entry.trains:
+        raise InputError(unknown(word, (each for each in CATALOG.values() if each.trains)))
+    return entry.name
+
+
+def _question(asked: PlanOptions, gpus: int, framework: Framework | None) -> Question:
+    """What the options fix, and the values that they list."""
+    words = asked.schedule.split(",") if asked.schedule else []
+    names = tuple(_trained_by(word.strip()) for word in words) or None
+    able = framework.schedules if framework else USUAL
+    strange = [name for name in names or () if framework and name not in able]
+    if framework and strange:
+        rule = f"{framework.title} runs {', '.join(able)}"
+        raise InputError(Fault(f"schedule = {','.join(strange)}", rule, "choose one of them, or --emit torch"))
+    batches = asked.global_batch or ()
+    if len(batches) > 1:
+        raise InputError(Fault("global-batch", "with a model one value will do", "give one"))
+    fixed = Config(
+        gpus=gpus,
+        global_batch=batches[0],
+        data=asked.data,
+        zero=asked.zero,
+        framework=framework.name if framework else None,
+    )
+    tries = {name: values for name in LISTS if (values := getattr(asked, name))}
+    return Question(fixed, tries, names or able, _shared(asked, framework))
+
+
+def _shared(asked: PlanOptions, framework: Framework | None) -> Layout:
+    """What all layouts of a search share: weights are gathered beside the forward if the framework can do that."""
+    base = asked.base
+    if framework and base.zero > 1 and "zero" in framework.lacks:
+        rule = f"{framework.title} shares out the optimizer's state alone"
+        raise InputError(Fault(f"zero = {base.zero}", rule, "give --zero 1, or --emit torchtitan"))
+    habits = {"overlap_gather": base.zero >= 1} | dict(framework.habits if framework else {})
+    return replace(base, **habits)  # type: ignore[arg-type]  # names of fields that are on or off
+
+
+def _sizes(asked: PlanOptions, layout: Layout) -> list[Growth]:
+    """The sizes of a batch that grows, in one layout."""
+    return sizes_of_growth(asked, Question(Config().changed(**{name: getattr(layout, name) for name in GROWN})))
+
+
+def _takes_growth(asked: PlanOptions, layout: Layout) -> bool:
+    """Whether the schedule of a layout takes the micro-batches of every size of a batch that grows, if it does."""
+    if asked.rampup is None:
+        return True
+    whole = [row.bubbled.layout.microbatches for row in _sizes(asked, layout) if row.bubbled]
+    return not any(unsuited(layout.schedule, layout.pipeline, many, layout.chunks) for many in whole)
+
+
+def _grown(asked: PlanOptions, searched: Search) -> list[tuple[Growth, Plan | None]]:
+    """The layout to launch at each size of a batch that grows."""
+    best = searched.best.plans[searched.chosen].layout
+    rows = _sizes(asked, best)
+    if len(rows) > MOST_SIZES:
+        value = f"rampup = {','.join(map(str, asked.rampup or ()))}"
+        raise InputError(Fault(value, f"each of the {len(rows)} sizes is simulated", f"give at most {MOST_SIZES}"))
+    layouts = [replace(best, microbatches=row.bubbled.layout.microbatches) for row in rows if row.bubbled]
+    plans = iter(judge_all(searched.model, searched.clusters[best.gpus], layouts, searched.calibration))
+    return [(row, next(plans) if row.bubbled else None) for row in rows]
+
+
+def _next(asked: PlanOptions, searched: Search) -> str:
+    """The same search for the framework that launches the fastest, printing what to paste."""
+    found = searched.launched
+    named = tuple(asked.schedule.split(",")) if asked.schedule else ()
+    if found is None:
+        return asked.command(None, named)
+    return asked.command(found[1].name, tuple(name for name in named if name in found[1].schedules))
+
+
+def _cures(asked: PlanOptions, framework: Framework | None) -> str:
+    """What would make room, of what was not asked for already."""
+    shares_weights = framework is None or not (
+        "zero" in framework.lacks or framework.zeros or framework.name == "deepspeed"
+    )
+    shared = "--zero 3, " if asked.base.zero < 3 and shares_weights else ""
+    return f"give more devices, {shared}or a shorter --sequence"
+
+
+def _nothing(found: Mapping[int, Found], clusters: Mapping[int, Cluster], cures: str) -> str:
+    """Why there is no layout at all."""
+    lines = []
+    for gpus, one in found.items():
+        device = clusters[gpus].device
+        if one.legal:
+            lines.append(
+                f"{gpus} x {device.name}: none of {one.legal:,} legal layouts fits: the smallest needs "
+                f"{one.closest / 1e9:.0f} GB of {device.memory / 1e9:.0f} on its fullest rank; {cures}"
+            )
+        else:
+            reasons = "; ".join(refused.reason for refused in one.rejected[:3])
+            lines.append(f"{gpus} x {device.name}: no layout is legal: {reasons}")
+    return "\n".join(lines)
