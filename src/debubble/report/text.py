@@ -56,7 +56,7 @@ def _close(before: Section | None, section: Section) -> bool:
     if isinstance(section, Picture):
         return before is None and not section.title
     if isinstance(section, Sentences) and section.plain and not section.title:
-        return before is None or isinstance(before, Sentences)
+        return before is None or (isinstance(before, Sentences) and not before.title)
     return isinstance(section, Figures) and isinstance(before, Picture)
 
 
