@@ -55,7 +55,7 @@ def numbers(schedule, costs: Costs) -> list[float]:
 
 def question(rng, name: str) -> tuple[dict, list[float] | None]:
     """A random shape with random costs, and what the Python says; None where the schedule does not take the shape."""
-    p, m, v = int(rng.integers(1, 9)), int(rng.integers(1, 25)), int(rng.integers(1, 5)) if name in LOOPS else 1
+    p, m, v = int(rng.integers(1, 9)), int(rng.integers(1, 25)), int(rng.integers(2, 5)) if name in LOOPS else 1
     m = m if name != "interleaved" or rng.random() < 0.2 else p * (1 + m // 6)
     table, hop = rng.integers(1, 10**9, (KINDS, p * v)), int(rng.integers(0, 10**8)) * int(rng.integers(0, 2))
     asked = {"schedule": name, "ranks": p, "microbatches": m, "chunks": v, "table": table.tolist(), "transfer": hop}

@@ -35,10 +35,11 @@ const BUILDERS = {
   "zb-h2": { splits: true, row: (p, m, v, r) => alternate(2 * (p - 1 - r), m, 2 * r) },
 };
 
-// Ops of each rank in order, [kind, stage, micro-batch] each; null where the schedule does not take these sizes.
+// Ops of each rank in order, [kind, stage, micro-batch] each; null where the schedule does not take these sizes. As in Python
+// one chunk counts as not asked for where a schedule has several, so that these begin with two.
 function build(name, p, m, v) {
-  const { row, group = (_, n) => n } = BUILDERS[name], size = group(p, m);
-  if (!Number.isInteger(size) || m % size) return null;
+  const { row, chunks, group = (_, n) => n } = BUILDERS[name], size = group(p, m);
+  if (!Number.isInteger(size) || m % size || (chunks && v < 2)) return null;
   const round = size * v;
   return Array.from({ length: p }, (_, r) => row(p, m, v, r).map(([kind, turn]) => {
     const inside = turn % round, up = Math.floor(inside / size);

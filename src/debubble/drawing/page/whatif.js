@@ -65,7 +65,7 @@ class WhatIf {
     const wish = this.read(), { base } = this, free = base.built.includes(wish.schedule);
     for (const name of ["microbatches", "ranks"]) this.inputs[name].input.disabled = !free;
     this.inputs.chunks.input.disabled = !free || !BUILDERS[wish.schedule].chunks;
-    if (free && !BUILDERS[wish.schedule].chunks) wish.chunks = 1;
+    if (free) wish.chunks = BUILDERS[wish.schedule].chunks ? this.atLeastTwo() : 1;
     const ops = free ? 3 * wish.ranks * wish.microbatches * wish.chunks : 0, asked = ops <= 2 * MOST_OPS ? slide(base, wish) : undefined;
     if (!asked) {
       this.answer.textContent = asked === undefined ? "That is too much for a page: use debubble show." : refusal(wish);
@@ -76,6 +76,13 @@ class WhatIf {
     globalThis.debubble.answer = { ...wish, ...numbers };
     this.say(asked, numbers);
     this.view.show(runOf(asked.order, then.times, { window: then.window, stages: asked.stages, slices: base.slices, chunks: asked.parts }), then.window);
+  }
+
+  // Chunks of a schedule that has several: the slider goes to two where it stood at one.
+  atLeastTwo() {
+    const { input, value } = this.inputs.chunks;
+    if (+input.value < 2) input.value = 2;
+    return value();
   }
 
   say(asked, then) {
