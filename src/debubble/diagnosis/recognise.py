@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from ..core.errors import InputError
+from ..core.op import Kind
 from ..core.schedule import Schedule, Shape
 from ..schedules.catalog import CATALOG, GENERATED, build
 
@@ -51,6 +52,8 @@ def _published_as(schedule: Schedule) -> Recognised:
             return Recognised(name, name)
         if published.joined is not None and schedule.same_order(replace(published, joined=None)):
             return Recognised(name, name, "ops that it runs together ran one by one")
+        if schedule.same_order(_fused_where(schedule, published)):
+            return Recognised(name, name)
         agreement = _agreement(schedule, published)
         if best is None or agreement > best[0]:
             best = agreement, name, published
@@ -71,6 +74,31 @@ def _published(schedule: Schedule) -> Iterator[tuple[str, Schedule]]:
             continue
         if published.stages == schedule.stages:
             yield name, published
+
+
+def _fused_where(schedule: Schedule, published: Schedule) -> Schedule:
+    """The published order with one B for an I and the W right after it, for the ops that another order runs as B.
+
+    A trace without names shows them so on the first stage, where no message parts the two and nobody waits for the I.
+    """
+    fused = schedule.kind == Kind.B
+    if not fused.any() or fused.all() or not (published.kind == Kind.W).any():
+        return published
+    whole = np.zeros((schedule.stages, schedule.units), np.bool_)
+    whole[schedule.stage[fused], schedule.unit[fused]] = True
+    kind, stage, unit = published.kind, published.stage, published.unit
+    weight = np.zeros(len(published), np.bool_)
+    weight[1:] = (kind[:-1] == Kind.I) & (kind[1:] == Kind.W) & (stage[:-1] == stage[1:]) & (unit[:-1] == unit[1:])
+    weight &= whole[stage, unit]
+    before = np.append(0, np.cumsum(weight))
+    return replace(
+        published,
+        offsets=published.offsets - before[published.offsets],
+        kind=np.where(np.append(weight[1:], False), Kind.B, kind).astype(kind.dtype)[~weight],
+        stage=stage[~weight],
+        unit=unit[~weight],
+        joined=None if published.joined is None else published.joined[~weight],
+    )
 
 
 def _agreement(schedule: Schedule, published: Schedule) -> float:

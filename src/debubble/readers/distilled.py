@@ -43,6 +43,7 @@ class Distilled(msgspec.Struct, frozen=True, kw_only=True):
         collectives: likewise.
         memory: likewise.
         counted: whether micro-batches were counted, and are no labels.
+        steps_counted: whether steps were.
         untold: what its trace lacks to tell directions.
         world: ranks of the job, if the trace says it.
         chunks: stages a rank, if a configuration beside the trace says it.
@@ -63,6 +64,7 @@ class Distilled(msgspec.Struct, frozen=True, kw_only=True):
     collectives: Columns | None = None
     memory: Columns | None = None
     counted: bool = False
+    steps_counted: bool = False
     talks: bool = False
     untold: str = ""
     world: int | None = None
@@ -146,6 +148,7 @@ def _packed(device: RankOps, reading: Reading) -> Distilled:
         collectives=_bytes(device.collectives, _JOINT),
         memory=_bytes(device.memory, _HELD),
         counted=device.counted,
+        steps_counted=device.steps_counted,
         talks=device.talks,
         untold=device.untold,
         world=reading.world,
@@ -231,6 +234,7 @@ def _device(one: Distilled) -> RankOps:
         clock=Clock(one.clock),
         step_ns=one.step_ns,
         counted=one.counted,
+        steps_counted=one.steps_counted,
         talks=one.talks,
         untold=one.untold,
         transfers=None if moves is None else Transfers(**_unpacked(moves, _MOVES | _OPTIONAL_MOVES)),

@@ -25,7 +25,7 @@ from .positions import NOWHERE, Places
 
 TOLERANCE = 2_000  # nanoseconds; rounding of times in microseconds or of float32 seconds is no disagreement
 _MOST = 4_096  # messages of two devices from which their clocks are told
-_ENOUGH = 8  # slopes from which a rate is told
+_ENOUGH = 3  # slopes from which a rate is told
 _SURE = 5.0  # times its own uncertainty that a rate must be
 _NOISE = 2.0  # times by which ends of one message differ anyhow; less, over the whole trace, nobody need care about
 _LEAST = 5_000  # nanoseconds; nor about less than this

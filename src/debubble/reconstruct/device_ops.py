@@ -134,6 +134,7 @@ class RankOps:
         chunk: int32[ops], index of the stage among those of its rank; None if unknown.
         unit: int32[ops], micro-batch; None if only the order tells.
         counted: whether ``unit`` is no label, but the index of an op among those of its kind.
+        steps_counted: whether ``step`` is no number of the run, but counted from where the file begins.
         position: the device's rank within its pipeline; None if unknown.
         replica: its data-parallel replica; None if unknown.
         clock: what its zero is worth.
@@ -157,6 +158,7 @@ class RankOps:
     chunk: NDArray[np.int32] | None = None
     unit: NDArray[np.int32] | None = None
     counted: bool = False
+    steps_counted: bool = False
     position: int | None = None
     replica: int | None = None
     clock: Clock = Clock.SHARED

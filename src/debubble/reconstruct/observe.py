@@ -16,7 +16,7 @@ from ..core.observation import DeviceClock, HeldMemory, Observation, Window
 from .cause_and_effect import aligned
 from .chunks import with_chunks
 from .clocks import TOLERANCE, Clocks, clocks_of, with_replicas_joined
-from .device_ops import Clock, Ints, Mask, RankOps, Reading
+from .device_ops import UNKNOWN, Clock, Ints, Mask, RankOps, Reading
 from .directions import directed, linked, split_backward
 from .links import links_of
 from .missing_ranks import closed_up, cut, torn
@@ -34,7 +34,7 @@ from .pairing import (
 )
 from .positions import NOWHERE, Places, Said, followers, labelled_positions, places_of
 from .senses import with_senses
-from .steps import plausible, with_steps
+from .steps import in_one_count, plausible, with_steps
 from .windows import windows_of
 
 _MOST_CUT = 16  # devices that are tried without, one after the other: each try is as long as a whole merge
@@ -63,7 +63,7 @@ def observe(reading: Reading, said: Said | None = None) -> Observation:
     sound, unsound = plausible(given)
     told, unsure = with_senses(sound)
     positions = labelled_positions(told, said) if told else None
-    raw = with_peers(told, None if positions is None else followers(told, positions))
+    raw = in_one_count(with_peers(told, None if positions is None else followers(told, positions)))
     sides = sides_of(raw)
     pairs, clocks = _paired(raw, sides)
     places = places_of(_on_one_clock(raw, clocks), said) if raw else Places((), (), 0)
@@ -76,7 +76,7 @@ def observe(reading: Reading, said: Said | None = None) -> Observation:
     windows, devices, where, beside = _whole(devices, places, said, reading.source)
     known = [device for device in devices if len(device)]
     final = aligned(windows, max((device.clock for device in known), key=list(Clock).index), _bounds(clocks, where))
-    counted = _counted(sides, where, windows)
+    counted = _counted(sides_of(devices), devices, where, windows)
     return Observation(
         source=reading.source,
         windows=tuple(sorted(final.windows, key=lambda window: (window.step, window.replica))),
@@ -230,13 +230,16 @@ def _whole(
     raise InputError(Fault(source, rule, "give a trace with one whole step of every rank"))
 
 
-def _counted(sides: Sides, where: Places, windows: Sequence[Window]) -> Mask:
-    """Which sides belong to windows that count, or to a step that their file does not tell, bool[sides]."""
+def _counted(sides: Sides, devices: Sequence[RankOps], where: Places, windows: Sequence[Window]) -> Mask:
+    """Which sides belong to windows that count, or to a step that nothing tells, bool[sides]."""
+    first = np.cumsum([0, *(len(device) for device in devices)])
+    of_ops = np.concatenate([*(device.step for device in devices), [UNKNOWN]])
+    step = np.where(sides.op < 0, sides.step, of_ops[np.where(sides.op < 0, -1, first[sides.device] + sides.op)])
     replica = np.array(where.replica)[sides.device]
-    counted: Mask = (sides.step < 0) & (replica != NOWHERE)
+    counted: Mask = (step < 0) & (replica != NOWHERE)
     for q in {window.replica for window in windows}:
         steps = [window.step for window in windows if window.replica == q]
-        counted |= (replica == q) & np.isin(sides.step, steps)
+        counted |= (replica == q) & np.isin(step, steps)
     return counted
 
 

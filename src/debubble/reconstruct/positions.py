@@ -342,29 +342,22 @@ def _with_replicas(devices: Sequence[RankOps], position: tuple[int, ...], said: 
     if most == 1:
         return Places(position, tuple(nth), ranks, _absent(devices))
     parts = _parts(devices)
-    if _each_once(parts, position, ranks):
+    if max(parts) + 1 == most and max(Counter(zip(parts, position, strict=True)).values()) == 1:
         return Places(position, tuple(parts), ranks, _absent(devices))
     guess = f"{most} devices hold the same stage; they were taken for replicas (--data says how many there are)"
     return Places(position, tuple(nth), ranks, _absent(devices), (guess,))
 
 
 def _parts(devices: Sequence[RankOps]) -> list[int]:
-    """A number for each device, the same for those that messages join, counted from 0."""
+    """A number for each device, the same for those that messages join, also by a rank that is not here, from 0."""
     index = {device.rank: i for i, device in enumerate(devices)}
     part = list(range(len(devices)))
     for i, device in enumerate(devices):
         for peer in _peers(device.transfers) if device.transfers is not None else ():
-            if peer in index:
-                one, other = sorted((part[i], part[index[peer]]))
-                part = [one if each == other else each for each in part]
+            one, other = sorted((part[i], part[index.setdefault(peer, i)]))
+            part = [one if each == other else each for each in part]
     order = sorted(set(part))
     return [order.index(each) for each in part]
-
-
-def _each_once(parts: list[int], position: Sequence[int], ranks: int) -> bool:
-    """Whether each part holds every position once."""
-    held = Counter(zip(parts, position, strict=True))
-    return len(held) == len(parts) == ranks * len(set(parts))
 
 
 def _by_warm_up(devices: Sequence[RankOps]) -> tuple[int, ...]:

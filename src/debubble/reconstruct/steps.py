@@ -14,6 +14,9 @@ from ..core.op import Kind
 from .device_ops import Clock, Ints, Mask, RankOps
 
 _LONG = 10.0  # times the median of its kind: beyond this an op that also covers another one is a fault of the tracer
+_MOST_SHIFT = 8  # steps by which files may begin apart
+_ALIKE = 20_000  # nanoseconds; lags that wander by as little are alike
+_CLEARLY = 3.0  # times as much must lags wander if files end together, for another shift to be taken
 _FAR = 20.0  # times the median length of a step: an op that far from the rest of its step did not happen there
 
 
@@ -128,3 +131,72 @@ def _cut(device: RankOps, step: Ints) -> RankOps:
         np.minimum.at(first, number, unit)
         unit = unit - first[number]
     return replace(device, step=step, unit=unit, step_ns={})
+
+
+# Steps that each file counts from where it begins.
+
+
+def in_one_count(devices: Sequence[RankOps]) -> tuple[RankOps, ...]:
+    """The devices with the same number for the same step, if each file counts its steps from where it begins.
+
+    Within a step the ends of the k-th messages at both sides differ by one offset of clocks. If a file began a step
+    later, that holds only if its count is shifted; if all steps are exactly alike, files are taken to end together.
+    """
+    if not any(device.steps_counted for device in devices):
+        return tuple(devices)
+    index = {device.rank: i for i, device in enumerate(devices)}
+    by: dict[int, int] = {}
+    for first in range(len(devices)):
+        if first in by:
+            continue
+        by[first] = 0
+        part = [first]
+        for here in part:  # grows as neighbours are found
+            moves = devices[here].transfers
+            peers = [] if moves is None else np.unique(moves.peer).tolist()
+            for there in (index[peer] for peer in peers if peer in index and index[peer] not in by):
+                by[there] = by[here] + _shift(devices[here], devices[there])
+                part.append(there)
+        least = min(by[i] for i in part)
+        by |= {i: by[i] - least for i in part}
+    return tuple(_shifted(device, by[i]) for i, device in enumerate(devices))
+
+
+def _shift(one: RankOps, other: RankOps) -> int:
+    """By how many steps the second device's count must be moved so that messages between the two belong together."""
+    mine, theirs = _ends_by_step(one, other.rank), _ends_by_step(other, one.rank)
+    wander: dict[int, float] = {}
+    for by in range(-_MOST_SHIFT, _MOST_SHIFT + 1):
+        lags = [theirs[step - by] - mine[step] for step in mine if len(theirs.get(step - by, ())) == len(mine[step])]
+        if lags and 2 * len(lags) >= min(len(mine), len(theirs)):
+            wander[by] = float(np.median([np.median(np.abs(lag - np.median(lag))) for lag in lags]))
+    if not wander:
+        return 0
+    together = min(wander, key=lambda by: abs(max(theirs) + by - max(mine)))
+    best = min(wander, key=wander.__getitem__)
+    return best if _CLEARLY * wander[best] < wander[together] > _ALIKE else together
+
+
+def _ends_by_step(device: RankOps, peer: int) -> dict[int, Ints]:
+    """Ends of the messages with one peer, sends first, by step."""
+    moves = device.transfers
+    if moves is None:
+        return {}
+    rows = np.flatnonzero(moves.peer == peer)
+    low = device.rank < peer  # what the lower sends first is what the other receives first
+    rows = rows[np.lexsort((moves.send[rows] != low, moves.step[rows]))]
+    steps, first = np.unique(moves.step[rows], return_index=True)
+    return dict(zip(steps.tolist(), np.split(moves.end[rows], first[1:]), strict=True))
+
+
+def _shifted(device: RankOps, by: int) -> RankOps:
+    moves, joint = device.transfers, device.collectives
+    return replace(
+        device,
+        step=np.where(device.step < 0, device.step, device.step + by),
+        step_ns={step + by: length for step, length in device.step_ns.items()},
+        transfers=None if moves is None else replace(moves, step=np.where(moves.step < 0, moves.step, moves.step + by)),
+        collectives=None
+        if joint is None
+        else replace(joint, step=np.where(joint.step < 0, joint.step, joint.step + by)),
+    )

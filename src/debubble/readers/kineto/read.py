@@ -183,6 +183,7 @@ def device_of(tables: Tables, source: str) -> tuple[RankOps, list[str]]:
         chunk=column(ops.chunk),
         unit=column(ops.unit),
         counted=ops.counted,
+        steps_counted=steps.counted,
         step_ns=steps.lengths(),
         transfers=None if moves is None else _linked(moves, ops),
         talks=len(posts) > 0,

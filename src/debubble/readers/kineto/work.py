@@ -189,12 +189,14 @@ class Steps:
         start: int64[steps], nanoseconds.
         end: int64[steps], nanoseconds.
         whole: bool[steps], whether both ends are marked, so that the span is the length of the step.
+        counted: whether numbers are counted from the beginning of the file.
     """
 
     number: Ints
     start: Ints
     end: Ints
     whole: NDArray[np.bool_]
+    counted: bool = False
 
     def of(self, moment: Ints) -> Ints:
         """The number of the step around each moment; -1 outside of all."""
@@ -231,4 +233,4 @@ def steps_of(tables: Tables, posted: Ints) -> Steps:
     bounds = np.concatenate([[-_FAR], done, [_FAR]])
     whole = np.ones(len(bounds) - 1, np.bool_)
     whole[[0, -1]] = False
-    return Steps(np.arange(len(whole)), bounds[:-1] + 1, bounds[1:], whole)
+    return Steps(np.arange(len(whole)), bounds[:-1] + 1, bounds[1:], whole, counted=True)

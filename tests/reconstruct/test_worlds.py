@@ -1,0 +1,138 @@
+"""Worlds whose truth is known, drawn by chance: schedule, places, windows, messages and clocks come back."""
+
+import importlib.util
+from pathlib import Path
+from statistics import mean, median
+
+import pytest
+
+from debubble.core.account import account
+from debubble.diagnosis.recognise import recognise
+from debubble.diagnosis.windows import summarise
+from debubble.readers.source import read
+from worlds import World, drawn, pour
+
+NAMES = {"1f1b": "1f1b", "gpipe": "gpipe", "interleaved": "interleaved", "zb": "zb-h1"}
+
+
+def agrees(world: World, folder: Path) -> None:
+    """Hold what is read against the truth."""
+    truth = pour(world, folder)
+    run = read([folder])
+    lost = {number % world.data for number in world.missing}
+    replicas = set(range(world.data)) - (lost if len(lost) < world.data else set())
+    steps = {window.step for window in run.windows}
+    _windows_agree(world, run, truth, replicas, steps)
+    _clocks_agree(world, run, truth)
+    assert run.matched_share == 1
+    assert set(run.missing) == set(world.missing)
+    assert bool(run.torn) == (bool(world.missing) and replicas == lost)
+
+
+def _windows_agree(world, run, truth, replicas, steps):
+    schedule = run.windows[0].timeline.program.schedule
+    whole = not run.torn
+    assert steps >= set(range(world.cut is not None, world.steps))
+    assert len({window.replica for window in run.windows}) == len(replicas)
+    assert schedule.microbatches == world.units
+    assert schedule.ranks == world.ranks - (0 if whole else 1)
+    assert schedule.stages == schedule.ranks * world.chunks
+    if not whole:
+        return
+    assert recognise(schedule).name == NAMES[world.schedule]
+    pairs = {(window.step, window.replica) for window in run.windows}
+    numbers = dict(zip(sorted({q for _, q in pairs}), sorted(replicas), strict=True))
+    for window in run.windows:
+        length, share = truth.windows[window.step, numbers[window.replica]]
+        measured = account(window.timeline)
+        assert measured.idle_share == pytest.approx(share, abs=0.002)
+        assert measured.window / 1e9 == pytest.approx(length, rel=0.01)
+
+
+def _clocks_agree(world, run, truth):
+    late = world.early
+    for clock in run.clocks:
+        if clock.offset_ns is None:
+            assert world.missing or world.data > 1
+            continue
+        begun = 1e-6 * abs(truth.rate[clock.device]) * truth.window(set(range(world.steps)), set(range(world.data)))
+        within = 50e-6 + late + (begun if world.cut is not None else 0.0)  # the part of a cut step counts or not
+        assert clock.offset_ns / 1e9 == pytest.approx(truth.offset[clock.device], abs=within)
+        span = world.steps * (world.gap + 3 * world.forward * world.units)
+        assert clock.rate_ppm == pytest.approx(truth.rate[clock.device], abs=5 + 2e6 * late / span)
+    if not world.offset and not world.drift:
+        assert not any("clock" in remark or "disagree" in remark for remark in run.remarks)
+
+
+@pytest.mark.parametrize("seed", range(30))
+def test_worlds_by_chance_are_read_as_they_are(tmp_path, seed):
+    agrees(drawn(seed), tmp_path)
+
+
+# The worlds of another generator, beside this project, that shares no line with this one either.
+
+OTHERS = {
+    "offsets": "--offset 1=5,2=-9,3=2 --noise 0.03",
+    "one far ahead": "--offset 1=40 --noise 0.03",
+    "the first far ahead": "--offset 0=60 --noise 0.03",
+    "seconds apart": "--offset 1=3200,2=-7100.5,3=20 --noise 0.03",
+    "two replicas": "--data 2 --microbatches 8 --offset 1=37,2=-12.5,4=100,5=-40,6=7 --stage-scale 1,1,1,1.4 --hop 0.5",
+    "eight ranks": "--ranks 8 --microbatches 16 --noise 0.02 --offset 3=7,5=-20",
+    "chunks": "--schedule interleaved --chunks 2 --microbatches 8 --hop 0.4",
+    "three chunks": "--schedule interleaved --chunks 3 --ranks 3 --microbatches 9 --hop 0.4 --noise .03 --offset 1=9",
+    "named chunks": "--schedule interleaved --chunks 2 --microbatches 8 --hop 0.4 --labels",
+    "split backward": "--schedule zb --noise 0.02",
+    "named split backward": "--schedule zb --noise 0.02 --labels",
+    "all faults": "--data 2 --stage-scale 1,1,1,1.4 --slow 1,1,1.3 --straggler 4,0,2,2 --noise .02 --hop .5",
+    "early sends": "--skew 1 --hop 1.5 --offset 1=5,2=-9,3=2 --noise .03",
+    "a slow link": "--link-hop 1=6",
+    "hours": "--gap 3600000 --drift 1=80 --steps 4",
+    "drift": "--drift 1=40,2=-25,3=10 --hop .3 --noise .03",
+    "a rank is missing": "--missing 2",
+    "a file is cut": "--cut 1=.4",
+}
+
+
+@pytest.fixture(scope="module")
+def other(shared):
+    """The generator beside this project."""
+    path = shared / "worlds" / "kineto_worlds.py"
+    spec = importlib.util.spec_from_file_location("other_worlds", path)
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+@pytest.mark.parametrize("name", OTHERS)
+def test_worlds_of_another_generator_are_read_as_they_are(tmp_path, other, name):
+    asked = other.parser().parse_args([str(tmp_path), *OTHERS[name].split()])
+    truth = other.world(str(tmp_path), asked)
+    run = read([tmp_path])
+    found = summarise(run)
+    schedule = found.window.timeline.program.schedule
+    whole = not truth["missing"]
+    shape = (schedule.ranks, schedule.stages // schedule.ranks, schedule.microbatches, found.replicas)
+    assert shape == (truth["ranks"] - len(truth["missing"]), truth["chunks"], truth["microbatches"], truth["replicas"])
+    assert (run.missing, run.torn) == (tuple(truth["missing"]), () if whole else (1, 3))
+    assert recognise(schedule).name == NAMES[truth["schedule"]] or not whole
+    kept = [each for each in truth["windows"] if each["step"] or not truth["cut"]]
+    if whole:
+        assert found.idle_share == pytest.approx(mean(each["idle_share"] for each in kept), abs=0.002)
+    assert found.makespan_ns / 1e6 == pytest.approx(median(each["window_ms"] for each in kept), rel=0.01)
+    assert run.matched_share == 1
+    zero = truth["offset_ms"].get(0, 0)
+    for clock in run.clocks:
+        if clock.offset_ns is not None:
+            ahead = truth["offset_ms"].get(clock.device, 0) - zero
+            assert clock.offset_ns / 1e6 == pytest.approx(ahead, abs=0.05 + asked.skew)
+            assert clock.rate_ppm == pytest.approx(truth["drift_ppm"].get(clock.device, 0), abs=5)
+
+
+@pytest.mark.parametrize("seed", range(10))
+def test_clean_worlds_say_nothing_of_clocks_or_missing_ranks(tmp_path, other, seed):
+    asked = other.parser().parse_args(
+        [str(tmp_path), "--noise", "0.03", "--seed", str(seed), "--data", str(1 + seed % 2)]
+    )
+    other.world(str(tmp_path), asked)
+    run = read([tmp_path])
+    assert (run.remarks, run.torn, run.missing, run.matched_share) == ((), (), (), 1)
