@@ -10,7 +10,8 @@ from pathlib import Path
 from shutil import rmtree
 from typing import Any
 
-sys.path[:0] = [str(Path(__file__).resolve().parents[1] / "tests" / part) for part in ("", "reconstruct")]
+sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "tests"))
+sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "tests" / "reconstruct"))
 
 from test_worlds import agrees
 
