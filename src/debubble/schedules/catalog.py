@@ -114,7 +114,9 @@ def build(
     entry = entry_of(name)
     wanted = entry.shape(shape)
     if entry.search is not None:
-        return entry.search(wanted, speed or Rates(), cap=USUAL if cap is None else cap, release=release)
+        if cap is None:
+            cap = USUAL
+        return entry.search(wanted, speed or Rates(), cap=cap, release=release)
     if cap is not None:
         searched = " or ".join(each.name for each in CATALOG.values() if each.search is not None)
         rule = f"{entry.name} holds what its order holds and takes no cap"

@@ -60,13 +60,22 @@ class Even:
 
     def letters(self) -> dict[str, Column]:
         """The value of each letter of the formulas but r."""
-        plain = (self.ranks, self.microbatches, self.chunks, self.slices, self.forward, self.input, self.weight)
-        p, m, v, s, f, i, w = (np.asarray(value, np.float64) for value in plain)
-        letters = {"p": p, "m": m, "v": v, "s": s, "F": f, "I": i, "W": w, "B": i + w}
-        usual = {"N": (self.group, p), "cap": (self.cap, p), "F&B": (self.pair, f + i + w)}
-        for letter, (value, otherwise) in usual.items():
-            letters[letter] = otherwise if value is None else np.asarray(value, np.float64)
-        return letters
+        stated = {
+            "p": self.ranks,
+            "m": self.microbatches,
+            "v": self.chunks,
+            "s": self.slices,
+            "N": self.group,
+            "cap": self.cap,
+            "F": self.forward,
+            "I": self.input,
+            "W": self.weight,
+            "F&B": self.pair,
+        }
+        letters = {letter: np.asarray(value, np.float64) for letter, value in stated.items() if value is not None}
+        letters["B"] = letters["I"] + letters["W"]
+        usual = {"N": letters["p"], "cap": letters["p"], "F&B": letters["F"] + letters["B"]}
+        return usual | letters
 
 
 def even(shape: Shape, rates: Rates) -> Even | None:
@@ -113,7 +122,9 @@ def idle_times(entry: Entry, pipelines: Even) -> Column:
 def idle_time(entry: Entry, pipeline: Even) -> float | None:
     """``idle_times`` of one pipeline; None where no formula holds."""
     idle = float(idle_times(entry, pipeline))
-    return None if math.isnan(idle) else idle
+    if math.isnan(idle):
+        return None
+    return idle
 
 
 def bubble_slots(entry: Entry, pipeline: Even) -> float | None:
@@ -131,19 +142,24 @@ def bubble_slots(entry: Entry, pipeline: Even) -> float | None:
 def bubble_ratio(entry: Entry, pipeline: Even) -> float | None:
     """Idle over busy time of a rank; None as ``bubble_slots``."""
     slots = bubble_slots(entry, pipeline)
-    return None if slots is None else slots / float(pipeline.letters()["m"])
+    if slots is None:
+        return None
+    return slots / float(pipeline.letters()["m"])
 
 
 def ratio_of_any_costs(entry: Entry, pipeline: Even) -> float | None:
     """``bubble_ratio`` where it is the same whatever F, I and W are, as (p-1)/m is; else None."""
-    by_shape = _parts(entry) and not letters_of(entry.bubble_holds) & COSTS
-    return bubble_ratio(entry, pipeline) if by_shape else None
+    if not _parts(entry) or letters_of(entry.bubble_holds) & COSTS:
+        return None
+    return bubble_ratio(entry, pipeline)
 
 
 def idle_share(entry: Entry, pipeline: Even) -> float | None:
     """Idle over ranks x window, 0 to 1; None as ``bubble_ratio``."""
     ratio = bubble_ratio(entry, pipeline)
-    return None if ratio is None else ratio / (1 + ratio)
+    if ratio is None:
+        return None
+    return ratio / (1 + ratio)
 
 
 def least_idle(entry: Entry, pipelines: Even, *, split: bool | None = None) -> Column:
@@ -155,17 +171,25 @@ def least_idle(entry: Entry, pipelines: Even, *, split: bool | None = None) -> C
         split: whether a backward may be split; None for whether this schedule splits it.
     """
     letters = pipelines.letters()
-    p, cut = letters["p"], letters["v"] * letters["s"]
-    distance = np.maximum(p // 2 - 1, 0) if "two-way" in entry.placement else p - 1
-    kind = "split" if (entry.splits if split is None else split) else "fused"
-    return evaluate(_LEAST[kind if entry.trains else "forward"], letters | {"d": distance / cut})
+    hops = letters["p"] - 1
+    if "two-way" in entry.placement:  # the rank in the middle is as far from both ends
+        hops = np.maximum(letters["p"] // 2 - 1, 0)
+    if not entry.trains:
+        formula = _LEAST["forward"]
+    elif split or (split is None and entry.splits):
+        formula = _LEAST["split"]
+    else:
+        formula = _LEAST["fused"]
+    return evaluate(formula, letters | {"d": hops / (letters["v"] * letters["s"])})
 
 
 def least_ratio(entry: Entry, pipeline: Even, *, split: bool | None = None) -> float:
     """``least_idle`` of one pipeline over its busy time; 0 where nothing is any work."""
     letters = pipeline.letters()
     busy = float(letters["m"] * _slot(entry, letters))
-    return float(least_idle(entry, pipeline, split=split)) / busy if busy else 0.0
+    if not busy:
+        return 0.0
+    return float(least_idle(entry, pipeline, split=split)) / busy
 
 
 def activations(entry: Entry, pipelines: Even, rank: ArrayLike = 0) -> Column:
@@ -202,19 +226,24 @@ def least_microbatches(entry: Entry, pipeline: Even, share: float) -> int | None
     slot = _slot(entry, letters)
     if entry.bubble.startswith("<=") or not slot:
         return None
-    idle = 0.0 if letters["p"] == 1 else evaluate(entry.bubble, letters)
-    least = enough(float(idle / slot), share)
+    least = 1
+    if letters["p"] > 1:
+        least = enough(float(evaluate(entry.bubble, letters) / slot), share)
     # Conditions ask for a multiple of p (or N), or for 2p and a few: one of so many numbers meets them, or none does.
     ahead = 3 * int(max(letters["p"], letters["N"])) + 3
     tried = np.arange(least, least + ahead, dtype=np.float64)
     pipelines = replace(pipeline, microbatches=tried)
     known = np.broadcast_to(takes(entry, pipelines) & ~np.isnan(idle_times(entry, pipelines)), tried.shape)
-    return int(tried[known.argmax()]) if known.any() else None
+    if not known.any():
+        return None
+    return int(tried[known.argmax()])
 
 
 def _slot(entry: Entry, letters: Mapping[str, Column]) -> Column:
     """Work of one micro-batch on a rank."""
-    return letters["F"] + letters["B"] if entry.trains else letters["F"]
+    if entry.trains:
+        return letters["F"] + letters["B"]
+    return letters["F"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -240,18 +269,24 @@ def closed_form(entry: Entry, pipeline: Even) -> ClosedForm | None:
     if idle is None:
         return None
     share = idle_share(entry, pipeline)
-    half = least_microbatches(entry, pipeline, share / 2) if share else None
-    parts = _parts(entry) if pipeline.chunks != 1 else _parts(entry).replace("v ", "")
+    half = None
+    if share:
+        half = least_microbatches(entry, pipeline, share / 2)
+    parts = _parts(entry)
+    if pipeline.chunks == 1:
+        parts = parts.removeprefix("v ")
     if not parts:
         return ClosedForm(idle, f"{entry.bubble} / makespan", f"{entry.bubble} / busy", half)
-    ratio = "(p-1)/m" if parts == "m" else f"(p-1)/({parts})"
-    return ClosedForm(idle, f"(p-1)/({parts}+p-1)", ratio, half)
+    if parts == "m":
+        return ClosedForm(idle, "(p-1)/(m+p-1)", "(p-1)/m", half)
+    return ClosedForm(idle, f"(p-1)/({parts}+p-1)", f"(p-1)/({parts})", half)
 
 
 def _parts(entry: Entry) -> str:
     """Into how many parts a rank's work is cut, each as long as a step of fill and drain; empty where it is not."""
     match = _FILL.fullmatch(entry.bubble)
-    whole = "(F+B)" if entry.trains else "F"
-    if match is None or match["work"] != whole:
+    if match is None or (match["work"] == "(F+B)") != entry.trains:  # F alone is not all the work where there is B
         return ""
-    return f"{match['cut']} m" if match["cut"] else "m"
+    if match["cut"] is None:
+        return "m"
+    return f"{match['cut']} m"

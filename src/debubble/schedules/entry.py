@@ -77,4 +77,6 @@ class Entry:
 
     def shape(self, asked: Shape) -> Shape:
         """The shape with this schedule's own chunks, where one chunk a rank (nothing) was asked for."""
-        return replace(asked, chunks=self.chunks) if asked.chunks == 1 else asked
+        if asked.chunks != 1:
+            return asked
+        return replace(asked, chunks=self.chunks)

@@ -50,7 +50,9 @@ def holds(conditions: str, letters: Mapping[str, Column]) -> Flags:
     Raises:
         InputError: they cannot be read.
     """
-    return np.asarray(_read(conditions, letters, _conditions) if conditions else np.True_)
+    if not conditions:
+        return np.asarray(np.True_)
+    return np.asarray(_read(conditions, letters, _conditions))
 
 
 def letters_of(text: str) -> set[str]:
@@ -122,8 +124,16 @@ def _comparison(tokens: _Tokens) -> Flags:
         sign = tokens.take()
         right = _sum(tokens)
         same = np.abs(left - right) <= SAME * np.maximum(np.abs(left), np.abs(right))
-        beyond = {"<": left < right, ">": left > right}.get(sign[0], np.False_)
-        met = met & ((beyond | same) if "=" in sign else (beyond & ~same))
+        if sign == "=":
+            met = met & same
+        elif sign == "<=":
+            met = met & (same | (left < right))
+        elif sign == ">=":
+            met = met & (same | (left > right))
+        elif sign == "<":
+            met = met & ~same & (left < right)
+        else:
+            met = met & ~same & (left > right)
         left = right
     return met
 
@@ -131,8 +141,11 @@ def _comparison(tokens: _Tokens) -> Flags:
 def _sum(tokens: _Tokens) -> Column:
     total = _product(tokens)
     while tokens.next_is("+", "-"):
-        sign = 1 if tokens.take() == "+" else -1
-        total = total + sign * _product(tokens)
+        sign = tokens.take()
+        term = _product(tokens)
+        if sign == "-":
+            term = -term
+        total = total + term
     return total
 
 

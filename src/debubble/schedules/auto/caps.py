@@ -22,8 +22,14 @@ def caps_of(cap: Cap, ranks: int) -> tuple[float, ...]:
     Raises:
         InputError: not a number above 0, or a list of the wrong length.
     """
-    words = cap.split(",") if isinstance(cap, str) else [cap] if isinstance(cap, int | float) else list(cap)
-    caps = [_number(word, ranks) if isinstance(word, str) else float(word) for word in words]
+    words: Sequence[str | float]
+    if isinstance(cap, str):
+        words = cap.split(",")
+    elif isinstance(cap, int | float):
+        words = [cap]
+    else:
+        words = cap
+    caps = [_number(word, ranks) for word in words]
     faults = [
         Fault(f"cap = {word}", "a cap is a number of micro-batches above 0", "give it as in 6, 1p or 4,6,6,4")
         for word, value in zip(words, caps, strict=True)
@@ -34,13 +40,20 @@ def caps_of(cap: Cap, ranks: int) -> tuple[float, ...]:
         faults.append(Fault(f"cap has {len(caps)} caps", rule, f"give 1 or {ranks} of them"))
     if faults:
         raise InputError(*faults)
-    return tuple(caps * ranks if len(caps) == 1 else caps)
+    if len(caps) == 1:
+        caps = caps * ranks
+    return tuple(caps)
 
 
-def _number(word: str, ranks: int) -> float:
+def _number(word: str | float, ranks: int) -> float:
     """The value of one cap; not a number where it is none."""
-    digits, in_ranks = word.strip().removesuffix("p"), word.strip().endswith("p")
+    if not isinstance(word, str):
+        return float(word)
+    digits = word.strip()
+    unit = 1
+    if digits.endswith("p"):
+        digits, unit = digits.removesuffix("p") or "1", ranks
     try:
-        return float(digits or "1" * in_ranks) * (ranks if in_ranks else 1)
+        return float(digits) * unit
     except ValueError:
         return math.nan

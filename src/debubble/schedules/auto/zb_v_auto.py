@@ -219,7 +219,9 @@ def _place(ranks: Ranks, kind: Kind, stage: int, on: _Setting) -> None:
     if kind == Kind.F:
         ranks.make_room(rank)  # (a)
     ranks.fill_gap(rank, arrival)  # (b)
-    may = on.before_f if kind == Kind.F else on.before_1i if stage >= ranks.task.shape.ranks else True
+    may = on.before_f
+    if kind == Kind.I:
+        may = stage < ranks.task.shape.ranks or on.before_1i  # before 0I always
     gap = arrival - ranks.now[rank]
     if may and gap > 0 and ranks.waiting[rank] and gap > _slack(ranks, rank, on):  # (c)
         ranks.run_w(rank)
