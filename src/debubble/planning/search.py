@@ -107,7 +107,8 @@ def _ruled_out(
         ("memory", f"the fullest rank needs more than {memory / 1e9:.0f} GB", int(others.sum()) + judged - fitting),
         (
             "behind",
-            f"slower by the closed form than the {judged} simulated, or recomputes needlessly",
+            f"slower than the {judged} simulated by the closed form, or by the lower bound where none holds, or "
+            "recomputes needlessly",
             int((~others).sum()),
         ),
         ("twin", "the same work as another: so many samples a device, in a context group or without", fitting - plans),
