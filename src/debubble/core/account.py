@@ -11,7 +11,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from .notebook_hook import Pictured
-from .program import Sends
+from .engine import Keeps
+from .needs import needs_of
 from .timeline import Timeline
 
 
@@ -23,8 +24,8 @@ class Account(Pictured):
         window: from the first op of any rank to the last end of any rank.
         compute: F, I, W and B work, int64[ranks]; an overlapped pair counts once.
         warm_up: from the start of the window to the rank's own first op (or transfer that occupies it).
-        waiting: gaps in which the input had not been made yet, or the host was late.
-        transfer: gaps in which the input had been made and was on its way, and time that transfers take up.
+        waiting: gaps in which it was not on its way yet, or the host was late.
+        transfer: gaps in which what the rank waited for was on its way, and time that transfers take up.
         cool_down: from the rank's own last op (or transfer that occupies it) to the end of the window.
         evidence: of the timeline.
     """
@@ -63,11 +64,13 @@ class Account(Pictured):
 def account(timeline: Timeline) -> Account:
     """Split each rank's window into compute, time taken up by transfers, and gaps.
 
-    Where a transfer occupies a rank (blocking sends, rendezvous), that time is ``transfer``, and the rank's own time
-    begins and ends with it as with an op.
+    In a gap, time is ``transfer`` in which what the rank waits for was on its way: under an engine from the moment at
+    which both sides have come to it, under ``ideal`` and over links from the end of its producer. All other time is
+    ``waiting``, that for an engine's lanes and batches too. Where a transfer occupies a rank (blocking sends,
+    rendezvous), that time is ``transfer``, and the rank's own time begins and ends with it as with an op.
     """
     turns, offsets = _turns(timeline)
-    start, end, on_its_way = timeline.start[turns], timeline.end[turns], _since_made(timeline)[turns]
+    start, end = timeline.start[turns], timeline.end[turns]
     first, last = timeline.window
     full = np.diff(offsets) > 0
     opens = offsets[:-1][full]
@@ -75,8 +78,8 @@ def account(timeline: Timeline) -> Account:
     before[opens] = start[opens]
     begin = np.maximum(start, before)  # measured ops may overlap a little
     busy = end - begin
-    gap = np.subtract(begin, before, out=before)
-    np.minimum(gap, on_its_way, out=on_its_way)
+    gap = begin - before
+    on_its_way = np.minimum(gap, _since_made(timeline)[turns] if _lasts(timeline) else _carried(timeline, before, begin))
     own_start, own_end = (np.full(len(full), last) for _ in range(2))  # a rank without ops only warms up
     own_start[full], own_end[full] = start[opens], end[offsets[1:][full] - 1]
     arriving = _per_rank(on_its_way, offsets)
@@ -100,16 +103,23 @@ def _turns(timeline: Timeline) -> tuple[slice | NDArray[np.int64], NDArray[np.in
     """What had its turn on each rank, in order: ops, and transfers that occupy a rank; offsets, int64[ranks + 1]."""
     program = timeline.program
     schedule, ops = program.schedule, len(program.schedule)
-    if not program.occupies_ranks:
+    if program.engine.keeps is Keeps.NOBODY or not len(program.producer):
         return slice(0, ops), schedule.offsets
-    rank_of, number = schedule.rank_of(), program.order.astype(np.int64)  # topological, so in turn on every rank
+    rank_of = schedule.rank_of()
+    number = program.order[(program.order >= 0) & (program.order < len(program))].astype(np.int64)  # in turn everywhere
     lanes = [np.concatenate([rank_of, rank_of[program.producer]])[number]]
-    if program.sends is Sends.RENDEZVOUS:  # an op has no second lane; it goes to the end and is cut off
+    if program.engine.keeps is Keeps.BOTH:  # an op has no second lane; it goes to the end and is cut off
         lanes.append(np.concatenate([np.full(ops, schedule.ranks), rank_of[program.consumer]])[number])
     rank = np.stack(lanes, axis=1).ravel()
     turns = np.repeat(number, len(lanes))[np.argsort(rank, kind="stable")]
     size = np.bincount(rank, minlength=schedule.ranks)[: schedule.ranks]
     return turns[: size.sum()], np.concatenate([[0], np.cumsum(size)])
+
+
+def _lasts(timeline: Timeline) -> bool:
+    """Whether all time from the making of an input to its use counts as its transfer: no receiver has to come to it."""
+    program = timeline.program
+    return not (len(program.producer) and program.engine.meets and program.engine.keeps is Keeps.NOBODY)
 
 
 def _since_made(timeline: Timeline) -> NDArray[np.int64]:
@@ -118,13 +128,34 @@ def _since_made(timeline: Timeline) -> NDArray[np.int64]:
     An input counts as made when its op ended, or, where a send has its turn on the rank, when that began.
     """
     program = timeline.program
-    ops, nothing = len(program.schedule), np.iinfo(np.int64).min
-    sent = timeline.start[ops:] if program.occupies_ranks else timeline.end[program.producer]
-    made = np.concatenate([timeline.end[:ops], sent, [nothing]])
-    latest = made[program.needs_by_op()].max(axis=0)
-    latest[ops:] = nothing  # transfers themselves
+    schedule, ops, nothing = program.schedule, len(program.schedule), np.iinfo(np.int64).min
+    needs = needs_of(schedule)
+    made = np.append(timeline.end[:ops], nothing)
+    if program.engine.keeps is not Keeps.NOBODY and len(program.producer):
+        made[program.producer] = timeline.start[ops:]
+    latest = np.full(len(timeline.start), nothing)
+    latest[:ops] = made[needs].max(axis=0)
     since: NDArray[np.int64] = np.maximum(timeline.start - np.where(latest == nothing, timeline.start, latest), 0)
     return since
+
+
+def _carried(timeline: Timeline, opens: NDArray[np.int64], closes: NDArray[np.int64]) -> NDArray[np.int64]:
+    """How long, in the gap before each op, any transfer lasted that its rank waited for, int64[ops]."""
+    program, ops = timeline.program, len(timeline.program.schedule)
+    op = program.holds.ravel()
+    start, end = np.tile(timeline.start[ops:], 2), np.tile(timeline.end[ops:], 2)
+    start, end = np.maximum(start, opens[op]), np.minimum(end, closes[op])
+    left = np.flatnonzero((op >= 0) & (end > start))
+    left = left[np.lexsort((start[left], op[left]))]
+    carried, until = np.zeros(ops, np.int64), opens.copy()
+    while len(left):  # the first of each op, then the second, ..
+        first = np.ones(len(left), np.bool_)
+        first[1:] = op[left[1:]] != op[left[:-1]]
+        now = left[first]
+        carried[op[now]] += np.maximum(end[now] - np.maximum(start[now], until[op[now]]), 0)
+        until[op[now]] = np.maximum(until[op[now]], end[now])
+        left = left[~first]
+    return carried
 
 
 def _per_rank(spent: NDArray[np.int64], offsets: NDArray[np.int64]) -> NDArray[np.int64]:

@@ -27,6 +27,7 @@ class Costs:
         pair_scale: duration of an overlapped pair over the sum of its two ops.
         occupancy: how long the bytes of that transfer take up the link, on top of the delay, int64 of the shape of
             ``transfers``, nanoseconds; None where links have no limit.
+        sender: how long that transfer takes up its sender before it begins, likewise; None for nothing.
     """
 
     durations: NDArray[np.int64]
@@ -34,15 +35,20 @@ class Costs:
     evidence: str = "stated"
     pair_scale: float = 1.0
     occupancy: NDArray[np.int64] | None = None
+    sender: NDArray[np.int64] | None = None
 
     def __post_init__(self) -> None:
-        for table in (self.durations, self.transfers, self.occupancy):
+        for table in (self.durations, self.transfers, self.occupancy, self.sender):
             if table is not None:
                 table.flags.writeable = False
 
     def hops(self) -> NDArray[np.int64]:
         """From the end of an op until its output is there, on a link that nothing else uses, as ``transfers``."""
         return self.transfers if self.occupancy is None else self.transfers + self.occupancy
+
+    def sender_side(self) -> NDArray[np.int64]:
+        """``sender``, and zeros of the shape of ``transfers`` where that is nothing."""
+        return np.zeros_like(self.transfers) if self.sender is None else self.sender
 
 
 @dataclass(frozen=True, slots=True)

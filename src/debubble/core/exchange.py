@@ -1,10 +1,4 @@
-"""Sends and receives: where they stand between the ops of each rank, and an order of them that cannot deadlock.
-
-All ranks step together through the rounds of a program. What an op of round k makes is sent, and received on the
-other side, right behind round k: first what even ranks send, then what odd ranks send, so that neighbours work in
-pairs. Each rank's list is a part of that one global order. Hence on every pair of ranks the sends of one side meet
-the receives of the other in the same order (engines match first in, first out), and even sends that block until they
-are received make progress.
+"""Sends and receives: where they stand between the ops of each rank, and what is wrong with those that somebody wrote.
 
     rank 0   0F0  0SEND_F0             0F1  0SEND_F1   0RECV_B0             0B0
     rank 1             1RECV_F0  1F0        1B0  1RECV_F1  1SEND_B0 ..
@@ -20,7 +14,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from .errors import Violation
-from .program import Program
+from .needs import transfers
+from .schedule import Schedule
 
 _MOST = 1000  # violations of one law that are spelled out
 
@@ -42,55 +37,30 @@ class Exchange:
         op: the op that is computed, whose output is sent, or whose input is received, int32[rows].
         peer: the rank on the other side of a transfer, -1 for a computation, int32[rows].
         offsets: int64[ranks + 1].
+        batch: sends and receives of a rank that are posted together have the same number, int32[rows]; None where
+            each is posted by itself.
+        until: row before which the rank waits for what it posted here, the end of its rows where it never does,
+            int64[rows]; None where the one who executes decides.
     """
 
     act: NDArray[np.uint8]
     op: NDArray[np.int32]
     peer: NDArray[np.int32]
     offsets: NDArray[np.int64]
+    batch: NDArray[np.int32] | None = None
+    until: NDArray[np.int64] | None = None
 
     def __post_init__(self) -> None:
-        for column in (self.act, self.op, self.peer, self.offsets):
-            column.flags.writeable = False
+        for column in (self.act, self.op, self.peer, self.offsets, self.batch, self.until):
+            if column is not None:
+                column.flags.writeable = False
 
     def rank_of(self) -> NDArray[np.int32]:
         """The rank of each row, int32[rows]."""
         return np.repeat(np.arange(len(self.offsets) - 1, dtype=np.int32), np.diff(self.offsets))
 
 
-def exchange(program: Program) -> Exchange:
-    """Place the transfers of a program between its ops."""
-    schedule = program.schedule
-    ops = np.arange(len(schedule), dtype=np.int32)
-    rank = schedule.rank_of()
-    in_round = np.empty(len(program), np.int64)
-    in_round[program.order] = np.repeat(np.arange(len(program.rounds) - 1), np.diff(program.rounds))
-    producer, consumer = transfers(program)
-    act = np.repeat(np.array([Act.COMPUTE, Act.SEND, Act.RECEIVE], np.uint8), [len(ops), len(producer), len(consumer)])
-    op = np.concatenate([ops, producer, consumer])
-    maker = np.concatenate([ops, producer, producer])
-    peer = np.concatenate([np.full(len(ops), -1, np.int32), rank[consumer], rank[producer]])
-    sender = rank[maker]
-    # computations of a round before its transfers; of those, the even senders first
-    order = np.lexsort((maker, sender, sender % 2, act != Act.COMPUTE, in_round[maker], rank[op]))
-    return Exchange(
-        act=act[order],
-        op=op[order],
-        peer=peer[order],
-        offsets=np.concatenate([[0], np.cumsum(np.bincount(rank[op], minlength=schedule.ranks))]),
-    )
-
-
-def transfers(program: Program) -> tuple[NDArray[np.int32], NDArray[np.int32]]:
-    """Every pair of ops on different ranks of which one needs what the other makes: producers and consumers."""
-    if len(program) > len(program.schedule):
-        return program.producer, program.consumer
-    needs = program.needs_by_op()[0]
-    consumer = np.flatnonzero(needs >= 0).astype(np.int32)
-    return needs[consumer], consumer
-
-
-def mismatches(program: Program, given: Exchange) -> list[Violation]:
+def mismatches(schedule: Schedule, given: Exchange) -> list[Violation]:
     """Everything wrong with sends and receives that somebody wrote down, or an empty list.
 
     Each transfer is sent once behind its op and received once before the op that needs it, and on every way from one
@@ -98,27 +68,27 @@ def mismatches(program: Program, given: Exchange) -> list[Violation]:
     differ and shapes agree, tensors are swapped without an error.
 
     Args:
-        program: the schedule, lowered without transfers of its own.
+        schedule: a legal one.
         given: ops, sends and receives of the same schedule; positions in the violations are rows of this.
     """
     computed = given.op[given.act == Act.COMPUTE]
-    if not np.array_equal(computed, np.arange(len(program.schedule))):
+    if not np.array_equal(computed, np.arange(len(schedule))):
         return [Violation(-1, -1, "the list of sends and receives computes other ops than the schedule")]
-    found = [*_unpaired(program, given, Act.SEND), *_unpaired(program, given, Act.RECEIVE)]
-    return found or [*_too_early(program, given), *_crossed(program, given)]
+    found = [*_unpaired(schedule, given, Act.SEND), *_unpaired(schedule, given, Act.RECEIVE)]
+    return found or [*_too_early(schedule, given), *_crossed(schedule, given)]
 
 
-def _unpaired(program: Program, given: Exchange, act: Act) -> Iterator[Violation]:
+def _unpaired(schedule: Schedule, given: Exchange, act: Act) -> Iterator[Violation]:
     """Sends (or receives) that are missing, repeated, superfluous, or between the wrong ranks."""
-    schedule, rank = program.schedule, program.schedule.rank_of()
-    mine, other = transfers(program) if act is Act.SEND else transfers(program)[::-1]
+    rank = schedule.rank_of()
+    mine, other = transfers(schedule) if act is Act.SEND else transfers(schedule)[::-1]
     partner = np.full(len(schedule), -1, np.int32)
     partner[mine] = other
     rows = np.flatnonzero(given.act == act)
     verb, to = ("sends the output of", "to") if act is Act.SEND else ("receives the input of", "from")
     seen: set[int] = set()
     for row, op in zip(rows.tolist(), given.op[rows].tolist(), strict=True):
-        at, name, mate = _place(given, row), _name(program, op), partner[op]
+        at, name, mate = _place(given, row), _name(schedule, op), partner[op]
         if mate < 0:
             yield Violation(*at, f"{verb} {name}, which no transfer carries", "leave it out")
         elif (at[0], given.peer[row]) != (rank[op], rank[mate]):
@@ -129,11 +99,11 @@ def _unpaired(program: Program, given: Exchange, act: Act) -> Iterator[Violation
         else:
             seen.add(op)
     for op in mine[~np.isin(mine, given.op[rows])][:_MOST].tolist():
-        sentence = f"never {verb} {_name(program, op)} {to} rank {rank[partner[op]]}"
+        sentence = f"never {verb} {_name(schedule, op)} {to} rank {rank[partner[op]]}"
         yield Violation(int(rank[op]), -1, sentence, "add it")
 
 
-def _too_early(program: Program, given: Exchange) -> Iterator[Violation]:
+def _too_early(schedule: Schedule, given: Exchange) -> Iterator[Violation]:
     """Sends before their op, receives behind the op that needs them."""
     computed = np.flatnonzero(given.act == Act.COMPUTE)  # by op: rows and ops run in the same order
     for act, sentence, remedy in (
@@ -143,14 +113,14 @@ def _too_early(program: Program, given: Exchange) -> Iterator[Violation]:
         rows = np.flatnonzero(given.act == act)
         wrong = (rows < computed[given.op[rows]]) == (act is Act.SEND)
         for row in rows[wrong][:_MOST].tolist():
-            name = _name(program, int(given.op[row]))
+            name = _name(schedule, int(given.op[row]))
             yield Violation(*_place(given, row), sentence.format(name), remedy.format(name))
 
 
-def _crossed(program: Program, given: Exchange) -> Iterator[Violation]:
+def _crossed(schedule: Schedule, given: Exchange) -> Iterator[Violation]:
     """Receives that do not stand in the order of the sends on the way from one rank to another."""
-    producer, consumer = transfers(program)
-    maker = np.empty(len(program.schedule), np.int32)
+    producer, consumer = transfers(schedule)
+    maker = np.empty(len(schedule), np.int32)
     maker[consumer] = producer
     rank = given.rank_of()
     sent, received = np.flatnonzero(given.act == Act.SEND), np.flatnonzero(given.act == Act.RECEIVE)
@@ -158,7 +128,7 @@ def _crossed(program: Program, given: Exchange) -> Iterator[Violation]:
     received = received[np.lexsort((received, rank[received], given.peer[received]))]
     differ = given.op[sent] != maker[given.op[received]]
     for there, here in zip(sent[differ][:_MOST].tolist(), received[differ][:_MOST].tolist(), strict=True):
-        took, came = _name(program, int(maker[given.op[here]])), _name(program, int(given.op[there]))
+        took, came = _name(schedule, int(maker[given.op[here]])), _name(schedule, int(given.op[there]))
         sentence = f"receives {took} when rank {rank[there]} sends {came}: they are matched first in, first out"
         yield Violation(*_place(given, here), sentence, "receive in the order of the sends")
 
@@ -168,5 +138,5 @@ def _place(given: Exchange, row: int) -> tuple[int, int]:
     return rank, int(row - given.offsets[rank])
 
 
-def _name(program: Program, op: int) -> str:
-    return program.schedule.op(op).text(program.schedule.slices)
+def _name(schedule: Schedule, op: int) -> str:
+    return schedule.op(op).text(schedule.slices)

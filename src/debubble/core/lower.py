@@ -1,53 +1,94 @@
-"""Lowering: from the order of ops to a program whose dependencies are integers, or to the cycle that forbids it."""
+"""Lowering: from the order of ops and an engine to rows that wait for rows, or to the circle that forbids it.
+
+Ranks are numbered first, round by round, each with its own items alone (see ``hosts``); a transfer then gets its row
+behind the round in which the later of its two sides is posted:
+
+    round        0    1    2    3
+    rank 0      0F0  0F1       0B0
+    rank 1           1F0  1B0
+    transfers     F0        B0
+"""
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import NDArray
 
-from .errors import IllegalSchedule
-from .exchange import Exchange, exchange, mismatches, transfers
-from .lanes import Lanes, lanes_with_transfers, rank_lanes, topological_rounds
-from .laws import FORWARD, GRADIENT, cells, locate, violations
-from .op import KINDS, Kind
-from .program import NOTHING, Program, Sends
+from .engine import IDEAL, Engine, Keeps, Posting
+from .errors import Fault, IllegalSchedule, InputError
+from .exchange import Exchange, mismatches
+from .hosts import RECEIVER, SENDER, Hosts, hosts_of
+from .laws import violations
+from .needs import NOTHING, needs_of
+from .numbering import Rounds, Stuck, rounds
+from .posts import Index, Order, Posts, as_exchange, from_exchange
+from .program import Lines, Program
 from .schedule import Schedule
+from .steps import by_steps
+from .stuck import check_lanes, circle, of_computations
 
-# For each kind: how far away the stage is whose output it takes in, and the line of `locate` where that stands.
-_STEP = np.array([-1, 1, 0, 1], np.int32)
-_FEEDS = np.array([FORWARD, GRADIENT, GRADIENT, GRADIENT], np.int32)
+Keys = NDArray[np.int32]
 
 
-def lower(schedule: Schedule, sends: Sends = Sends.ASYNC, given: Exchange | None = None) -> Program:
-    """Prove a schedule legal and lay it out for simulation and execution.
+def lower(
+    schedule: Schedule,
+    engine: Engine = IDEAL,
+    given: Exchange | None = None,
+    *,
+    timetable: Index | None = None,
+    occupied: bool = False,
+) -> Program:
+    """Prove a schedule legal and free of deadlock under an engine, and lay it out for simulation and execution.
 
     The output of an overlapped pair leaves when both of its ops have ended, as engines send it; ``apart`` gives the
     schedule in which each half sends at once.
 
     Args:
         schedule: what to lower.
-        sends: what a transfer takes up. Only ``ASYNC`` without a given order does without rows for transfers.
-        given: where sends and receives stand, if somebody wrote that down; else each output is sent behind the
-            round in which it is made, an order that never deadlocks (see ``exchange``).
+        engine: how it communicates.
+        given: where sends and receives stand, if somebody wrote that down; for engines that have no rule of their own
+            for it (``engine.takes_orders``).
+        timetable: when each op ends by plan, int64[ops], for an engine that posts by a plan; None for F = I = W.
+        occupied: whether transfers take up time of their senders (``Costs.sender``), under an engine that can tell.
 
     Raises:
         IllegalSchedule: an op is missing, repeated, misplaced or too early, or a given send or receive is; carries
             every violation.
-        Deadlock: ranks wait for each other in a circle; carries the circle.
+        Deadlock: ranks wait for each other in a circle, computing or communicating; carries the circle.
+        InputError: the engine asks for more chunks a rank than the schedule has.
+        ValueError: sends and receives were given to an engine that has a rule of its own.
     """
-    broken = violations(schedule)
-    if broken:
+    if broken := violations(schedule):
         raise IllegalSchedule(schedule.name, broken)
-    plain = rank_lanes(schedule, needs_of(schedule))
-    program = _lay_out(plain, Sends.ASYNC)
-    if given is None and sends is Sends.ASYNC:
-        return program
-    if given is not None and (wrong := mismatches(program, given)):
-        raise IllegalSchedule(schedule.name, wrong)
-    order = exchange(program) if given is None else given
-    return _lay_out(lanes_with_transfers(plain, sends, order, transfers(program)), sends)
+    _check_chunks(schedule, engine)
+    order = Order(schedule, needs_of(schedule)[0])
+    if not len(order.consumer) or (given is None and engine == IDEAL):
+        return replace(_plain(order), engine=engine)
+    if (order.receives_from == order.rank).any():
+        _plain(order)  # it deadlocks: an input from behind on the same rank
+    posts = posted(order, engine, timetable) if given is None else _taken(order, given, engine)
+    hosts = hosts_of(order, posts, engine, occupied=occupied)
+    check_lanes(order, hosts)
+    try:
+        numbered = _numbered(order, hosts)
+    except Stuck as stuck:
+        _plain(order)  # a circle of computations alone is no fault of the engine
+        raise circle(order, hosts, stuck) from None
+    return _laid_out(order, engine, hosts, numbered, occupied=occupied)
+
+
+def communication(schedule: Schedule, engine: Engine, timetable: Index | None = None) -> Exchange:
+    """What each rank computes, sends and receives under an engine, in order, and until when it waits for what.
+
+    Args:
+        schedule: a legal one.
+        engine: any but ``ideal``, whose transfers nobody posts.
+        timetable: as in ``lower``.
+    """
+    order = Order(schedule, needs_of(schedule)[0])
+    return as_exchange(order, posted(order, engine, timetable))
 
 
 def apart(schedule: Schedule) -> Schedule:
@@ -59,44 +100,234 @@ def apart(schedule: Schedule) -> Schedule:
     return replace(schedule, joined=None)
 
 
-def _lay_out(lanes: Lanes, sends: Sends) -> Program:
-    order, rounds = topological_rounds(lanes)
-    schedule = lanes.schedule
-    key = schedule.kind * np.int32(schedule.stages) + schedule.stage
-    if len(lanes.consumer):
-        key = np.concatenate([key, key[lanes.consumer] + np.int32(KINDS * schedule.stages)])
+def _check_chunks(schedule: Schedule, engine: Engine) -> None:
+    chunks = int(schedule.chunks_of().sum(axis=0).max(initial=0))
+    if chunks < engine.least_chunks:
+        rule = f"it runs schedules of {engine.least_chunks} chunks a rank or more, and {schedule.name} has {chunks}"
+        raise InputError(Fault(f"engine = {engine}", rule, "give an interleaved schedule, or another engine"))
+
+
+def _numbered(order: Order, hosts: Hosts) -> Rounds:
+    """The rounds of all hosts; those of the ops alone where nothing else is done and nothing more is needed."""
+    if len(hosts) == len(order.first) and np.array_equal(hosts.needs, order.needs()):
+        return order.rounds
+    return rounds(hosts.offsets, hosts.needs)
+
+
+def _taken(order: Order, given: Exchange, engine: Engine) -> Posts:
+    """An order that somebody wrote, with what each rank waits for under an engine."""
+    if not engine.takes_orders:
+        raise ValueError(f"{engine} posts by a rule of its own; it takes no order of sends and receives")
+    if wrong := mismatches(order.schedule, given):
+        raise IllegalSchedule(order.schedule.name, wrong)
+    posts = from_exchange(order, given)
+    until = posts.when_used(order) if engine.keeps is Keeps.NOBODY else posts.behind_batch()
+    return replace(posts, until=until)
+
+
+def posted(order: Order, engine: Engine, timetable: Index | None = None) -> Posts:
+    """Where an engine posts, by its own rule, and until when it waits."""
+    if engine.posting is Posting.STEPS:
+        return by_steps(order, engine)
+    from . import timed
+
+    if engine.posting is Posting.MADE:
+        return timed.when_made(order, engine)
+    if engine.posting is Posting.ROUNDS:
+        return timed.in_rounds(order)
+    if engine.posting is Posting.PLACED:
+        return timed.placed(order, _plain(order))
+    return timed.planned(order, engine, _plain(order), timetable)
+
+
+def _plain(order: Order) -> Program:
+    """The program of ``IDEAL``: a row for each slot, and a hop is a lag."""
+    needs = order.needs()
+    try:
+        numbered = order.rounds
+    except Stuck as stuck:
+        raise of_computations(order, needs, stuck) from None
+    slot, slots = numbered.order, len(order.first)
+    row = np.zeros(slots + 1, np.int32)  # -1, nothing, finds the start
+    row[slot] = np.arange(1, slots + 1, dtype=np.int32)
+    opens = np.zeros(slots + 1, np.bool_)
+    opens[order.offsets] = True
+    waits = np.zeros((1 + len(needs), slots + 1), np.int32)
+    waits[0, 1:] = np.where(opens[slot], 0, row[slot - 1])
+    lag = np.full((len(needs), slots + 1), _lines(order).nothing, np.int32)
+    for line, ends in enumerate((order.first, order.last)[: len(needs)]):
+        waits[1 + line, 1:] = row[needs[line, slot]]
+        inputs = np.flatnonzero(waits[1 + line])
+        lag[line, inputs] = _lines(order).arrival + _line_of(order, ends[slot[inputs - 1]])
+    none = np.empty(0, np.int32)
     return Program(
-        schedule=schedule,
-        order=order,
-        rounds=rounds,
-        before=lanes.before()[:, order],
-        needs=lanes.needs[:, order],
-        key=key[order],
-        producer=lanes.producer,
-        consumer=lanes.consumer,
-        sends=sends,
+        schedule=order.schedule,
+        engine=IDEAL,
+        order=np.append(np.int32(NOTHING), order.first[slot]),
+        rounds=numbered.first + 1,
+        waits=waits,
+        key=np.append(np.int32(_lines(order).nothing), _key_of_slots(order)[slot]),
+        lag=lag,
+        producer=none,
+        consumer=none,
+        holds=np.empty((2, 0), np.int32),
+        launches=none,
     )
 
 
-def needs_of(schedule: Schedule) -> NDArray[np.int32]:
-    """What each op needs from another rank, in the schedule's numbering, int32[1 or 2, ops].
+def _lines(order: Order) -> Lines:
+    return Lines(order.schedule.stages)
 
-    F of stage s needs F of stage s-1; I and B need the gradient of stage s+1. What an op needs from its own rank
-    stands before it by law. A second line is there only where slots hold two ops: each waits for the inputs of both.
+
+def _line_of(order: Order, op: Keys) -> Keys:
+    """``kind x stages + stage`` of some ops."""
+    schedule = order.schedule
+    return schedule.kind[op] * np.int32(schedule.stages) + schedule.stage[op]
+
+
+def _key_of_slots(order: Order) -> Keys:
+    """The line of each slot's duration, int32[slots]: that of its op, or one of its own for a pair."""
+    key = _line_of(order, order.first)
+    pairs = np.flatnonzero(order.first != order.last)
+    key[pairs] = _lines(order).nothing + 1 + np.arange(len(pairs), dtype=np.int32)
+    return key
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _Rows:
+    """Where items and transfers have their rows.
+
+    Args:
+        of: row of each item and then of each transfer; of ``NOTHING`` the start, int32[items + transfers + 1].
+        rounds: first row of each round, int64[rounds + 1].
+        ahead: transfer in front of each on its lane that nothing else makes it wait for, int64[transfers]; None where
+            there is none at all.
     """
-    source = schedule.stage + _STEP[schedule.kind]
-    none = (schedule.kind == Kind.W) | (source < 0) | (source >= schedule.stages)
-    cell = cells(schedule, _FEEDS[schedule.kind], source)
-    cell[none] = 0
-    needs = locate(schedule).ravel()[cell]
-    needs[none] = NOTHING
-    if (schedule.placement[:, 1:] == schedule.placement[:, :-1]).any():
-        rank = schedule.rank_of()
-        local = ~none & (rank[needs] == rank)
-        needs[local & (needs < np.arange(len(needs)))] = NOTHING  # satisfied by the lane; the rest deadlocks: found
-    if schedule.joined is None:
-        return needs[None]
-    second = np.flatnonzero(schedule.joined)
-    mate = np.full(len(needs), NOTHING, np.int32)
-    mate[second], mate[second - 1] = needs[second - 1], needs[second]
-    return np.stack([needs, mate])
+
+    of: Keys
+    rounds: Index
+    ahead: Index | None
+
+
+def _rows(hosts: Hosts, numbered: Rounds, *, occupied: bool) -> _Rows:
+    """Put each transfer behind the round of its later side, and behind what is in front of it on its lane."""
+    items, moves = len(hosts), len(hosts.clock) // 2
+    round_of = np.append(numbered.of_items(), np.int32(NOTHING))
+    later = np.maximum(round_of[hosts.clock[SENDER::2]], round_of[hosts.clock[RECEIVER::2]])
+    ahead = _lane_ahead(hosts, occupied=occupied)
+    place = np.zeros(moves, np.int64) if ahead is None else _places(later, ahead)
+    stride = int(place.max(initial=0)) + 2  # an item of round k, then the transfers behind it, place by place
+    key = (later + np.int64(1)) * stride + 1 + place
+    item_keys = np.arange(1, len(numbered.first)) * stride
+    moved = np.bincount(key, minlength=len(numbered.first) * stride)
+    size = moved.copy()
+    size[item_keys] = np.diff(numbered.first)
+    first = np.cumsum(size) - size + 1
+    row = np.zeros(items + moves + 1, np.int32)
+    row[numbered.order] = np.arange(items) + np.repeat(first[item_keys] - numbered.first[:-1], np.diff(numbered.first))
+    sequence = np.argsort(key.astype(np.uint16) if len(size) < 2**16 else key, kind="stable")  # 16 bits: a radix sort
+    shift = first - np.cumsum(moved) + moved
+    row[items + sequence] = np.arange(moves) + np.repeat(shift, moved)
+    return _Rows(row, np.append(first[size > 0], items + moves + 1), ahead)
+
+
+def _lane_ahead(hosts: Hosts, *, occupied: bool) -> Index | None:
+    """The transfer in front of each on its lane, unless its rank has waited for that before it posts this one."""
+    posts, lanes = hosts.posts, hosts.lanes
+    if lanes is None:
+        return None
+    found = np.full(len(hosts.clock) // 2, NOTHING)
+    behind = np.flatnonzero(lanes.ahead >= 0)
+    found[hosts.side[behind] // 2] = hosts.side[lanes.ahead[behind]] // 2
+    waited = behind[posts.until[lanes.ahead[behind]] <= posts.row[behind]]
+    if occupied:  # only the sender's own wait spares its lane the time that the next send takes up
+        waited = waited[posts.sends[waited]]
+    found[hosts.side[waited] // 2] = NOTHING
+    return found if (found >= 0).any() else None
+
+
+def _places(later: Keys, ahead: Index) -> Index:
+    """Of transfers behind one round, how many of its lane come before each."""
+    place = np.zeros(len(later), np.int64)
+    behind = np.flatnonzero(ahead >= 0)
+    behind = behind[later[ahead[behind]] == later[behind]]
+    while (place[behind] != (moved := place[ahead[behind]] + 1)).any():
+        place[behind] = moved
+    return place
+
+
+def _laid_out(order: Order, engine: Engine, hosts: Hosts, numbered: Rounds, *, occupied: bool) -> Program:
+    """Items and transfers in rows, in topological order."""
+    rows = _rows(hosts, numbered, occupied=occupied)
+    at, lines, line = rows.of[:-1], _lines(order), _line_of(order, order.consumer)
+    stop = np.flatnonzero(hosts.slot < 0)
+    launches = hosts.launches[stop]
+    ops, moves = len(order.schedule), len(order.consumer)
+    item_number, item_key = order.first[hosts.slot], _key_of_slots(order)[hosts.slot]
+    item_number[stop] = ops + moves + np.arange(len(stop))
+    item_key[stop] = np.where(launches >= 0, lines.sender + np.append(line, 0)[launches], lines.nothing)
+    number, key = np.empty(len(at) + 1, np.int32), np.empty(len(at) + 1, np.int32)
+    number[0], key[0] = NOTHING, lines.nothing
+    number[at[: len(hosts)]], number[at[len(hosts) :]] = item_number, np.arange(ops, ops + moves)
+    key[at[: len(hosts)]], key[at[len(hosts) :]] = item_key, lines.wire + line
+    taken_up = occupied and engine.meets and engine.keeps is Keeps.NOBODY
+    waits, lag = _waiting(engine, hosts, rows, lagging=taken_up and not engine.queue)
+    if len(lag):
+        base = lines.arrival if hosts.late else lines.sender
+        lag = np.where(lag >= 0, base + np.append(line, 0)[lag], lines.nothing)
+    return Program(
+        schedule=order.schedule,
+        engine=engine,
+        order=number,
+        rounds=rows.rounds,
+        waits=waits,
+        key=key,
+        lag=lag.astype(np.int32),
+        producer=order.producer,
+        consumer=order.consumer.astype(np.int32),
+        holds=_holds(order, hosts),
+        launches=launches.astype(np.int32),
+        occupied=taken_up,
+    )
+
+
+def _waiting(engine: Engine, hosts: Hosts, rows: _Rows, *, lagging: bool) -> tuple[Keys, Keys]:
+    """What each row waits for, int32[width, rows], and the transfer whose lag is added, int32[lagged, rows]."""
+    items, row_of = len(hosts), rows.of
+    pad = row_of[-1:].repeat(hosts.base - items)
+    row_of_end = np.concatenate([row_of[:items], pad, row_of[items:-1].repeat(2), row_of[-1:]])  # of an item or a side
+    sent, received = row_of[hosts.clock[SENDER::2]], row_of[hosts.clock[RECEIVER::2]]
+    ahead = [] if rows.ahead is None else [row_of[np.where(rows.ahead >= 0, rows.ahead + items, NOTHING)]]
+    free = [received] if engine.meets else []
+    late = [sent, *ahead] if lagging else []
+    if not lagging:
+        free += [sent, *ahead]
+    own = len(hosts.waits) - hosts.late
+    width, lagged = max(own, len(free)), max(hosts.late, len(late))
+    waits = np.zeros((width + lagged, len(row_of)), np.int32)
+    lag = np.full((lagged, len(row_of)), NOTHING, np.int32)
+    item_rows, move_rows = row_of[:items], row_of[items:-1]
+    places = [*range(own), *range(width, width + hosts.late)]
+    for place, line in zip(places, hosts.waits, strict=True):
+        waits[place, item_rows] = row_of_end[line]
+        if place >= width:
+            lag[place - width, item_rows] = np.where(line >= hosts.base, (line - hosts.base) // 2, NOTHING)
+    places = [*range(len(free)), *range(width, width + len(late))]
+    for place, ends in zip(places, [*free, *late], strict=True):
+        waits[place, move_rows] = ends
+        if place >= width:
+            lag[place - width, move_rows] = np.where(ends > 0, np.arange(len(ends)), NOTHING)
+    return waits, lag
+
+
+def _holds(order: Order, hosts: Hosts) -> Keys:
+    """The first op of each side's rank that cannot start before a transfer has ended, int32[2, transfers]."""
+    items = len(hosts)
+    op = np.append(order.first[hosts.slot], np.int32(NOTHING))
+    stop = np.flatnonzero(hosts.slot < 0)
+    if len(stop):  # what waits behind a stop is the next slot of the rank
+        following = np.where(hosts.slot >= 0, np.arange(items), items)
+        following = np.minimum.accumulate(following[::-1])[::-1][stop]
+        ends = hosts.offsets[np.searchsorted(hosts.offsets, stop, side="right")]
+        op[stop] = np.where(following < ends, op[following], NOTHING)
+    return np.stack([op[hosts.hold[SENDER::2]], op[hosts.hold[RECEIVER::2]]])

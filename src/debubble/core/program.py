@@ -1,78 +1,105 @@
-"""A program: a schedule proved legal and laid out for one sweep; simulator and runner both eat it."""
+"""A program: a schedule and its engine, proved free of deadlock and laid out for one sweep; what is simulated runs."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from enum import Enum
 
 import numpy as np
 from numpy.typing import NDArray
 
+from .engine import Engine
 from .notebook_hook import Pictured
+from .op import KINDS
 from .schedule import Schedule
 
-NOTHING = -1
 
+@dataclass(frozen=True, slots=True)
+class Lines:
+    """Where each kind of duration lies in the table that ``simulate`` builds; within each, ``kind x stages + stage``.
 
-class Sends(Enum):
-    """What a transfer takes up while it lasts; the first costs least, the last is what a bare send and receive do.
-
-    With ``LINK`` and ``ASYNC`` an output leaves when its op ends (both ops, where a slot holds two).
+    Args:
+        stages: of the schedule.
     """
 
-    ASYNC = "async"  # nothing: it delays the op that needs it
-    LINK = "link"  # the way from one rank to another, one transfer at a time, in the order of the sender
-    BLOCKING = "blocking"  # the sender, until everything has been handed over; the receiver has room for it
-    RENDEZVOUS = "rendezvous"  # sender and receiver, from the moment at which both have come to it
+    stages: int
+
+    @property
+    def size(self) -> int:
+        """Lines of one kind of duration: ops come first."""
+        return KINDS * self.stages
+
+    @property
+    def wire(self) -> int:
+        """Transfers, by their consumer."""
+        return self.size
+
+    @property
+    def sender(self) -> int:
+        """What a transfer takes up of its sender before it begins, by its consumer."""
+        return 2 * self.size
+
+    @property
+    def arrival(self) -> int:
+        """How long after a transfer, or after its producer where transfers have no rows, the consumer has it."""
+        return 3 * self.size
+
+    @property
+    def nothing(self) -> int:
+        """One line of zero; behind it a line for each overlapped pair."""
+        return 4 * self.size
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Program(Pictured):
-    """A schedule with its dependencies as integers, in an order in which they are all satisfied.
+    """A schedule under an engine, with its dependencies as integers, in an order in which they are all satisfied.
 
-    Only ``lower`` makes one, so to hold a program is to hold a proof: every op is there once, where its stage
-    lives, and no rank waits for ever. Ops are numbered as in the schedule, rank after rank; explicit transfers
-    (which occupy a rank or a link) follow behind the last op. All columns below run in topological order,
-    round after round; the rows of one round do not depend on each other.
+    Only ``lower`` makes one, so to hold a program is to hold a proof: every op is there once, where its stage lives,
+    and no rank waits for ever, computing or communicating. Rows run in topological order, round after round; the rows
+    of one round do not depend on each other, and each row waits for rows with lower numbers only. Row 0 is the start of
+    the step, which ends at time 0. A *stop* is a moment at which a rank waits for transfers before it posts another.
 
     Args:
         schedule: what was lowered.
-        order: number of the op or transfer in each row, int32[rows].
-        rounds: first row of each round, int64[rounds + 1].
-        before: numbers that occupy the same lane just before, int32[lanes, rows]; ``NOTHING`` where none does.
-            The second line is the receiver's, of transfers that occupy two ranks.
-        needs: numbers whose results must arrive first, int32[inputs, rows]; ``NOTHING`` where none.
-        key: line of a table of costs for each row, ``kind x stages + stage``, int32[rows]; of a transfer that of
-            its consumer, behind the lines of all ops.
-        producer: op whose output each explicit transfer carries, int32[transfers].
-        consumer: op that waits for it, int32[transfers].
-        sends: what a transfer takes up.
+        engine: how it communicates.
+        order: what stands in each row, int32[rows]: an op by its number in the schedule (of an overlapped pair the
+            first op stands for both), a transfer by its number + ops, a stop by its number + ops + transfers, in row 0
+            ``NOTHING``.
+        rounds: first row of each round, int64[rounds + 1]; the first round begins at row 1.
+        waits: rows that must have ended before each row starts, int32[width, rows]; 0, the start, where nothing.
+        key: line of the table of durations for each row, int32[rows]; see ``Lines``.
+        lag: line of the same table that is added to the end of what the last lines of ``waits`` name,
+            int32[lagged, rows].
+        producer: op whose output each transfer carries, int32[transfers]; empty where transfers have no rows.
+        consumer: op that needs it, int32[transfers].
+        holds: op that its sender, and op that its receiver, cannot start before each transfer has ended,
+            int32[2, transfers]; ``NOTHING`` where there is none.
+        launches: transfer that each stop launches on the sender's side, int32[stops]; ``NOTHING`` where it only waits.
+        occupied: whether transfers take up time of their senders, as costs with ``sender`` say.
     """
 
     schedule: Schedule
+    engine: Engine
     order: NDArray[np.int32]
     rounds: NDArray[np.int64]
-    before: NDArray[np.int32]
-    needs: NDArray[np.int32]
+    waits: NDArray[np.int32]
     key: NDArray[np.int32]
+    lag: NDArray[np.int32]
     producer: NDArray[np.int32]
     consumer: NDArray[np.int32]
-    sends: Sends = Sends.ASYNC
+    holds: NDArray[np.int32]
+    launches: NDArray[np.int32]
+    occupied: bool = False
 
     def __post_init__(self) -> None:
-        for column in (self.order, self.rounds, self.before, self.needs, self.key, self.producer, self.consumer):
+        columns = (self.order, self.rounds, self.waits, self.key, self.lag)
+        for column in (*columns, self.producer, self.consumer, self.holds, self.launches):
             column.flags.writeable = False
 
     def __len__(self) -> int:
-        return len(self.order)
+        """Ops and transfers: what a timeline of this program has times for."""
+        return len(self.schedule) + len(self.producer)
 
     @property
-    def occupies_ranks(self) -> bool:
-        """Whether transfers take up time of ranks."""
-        return self.sends in (Sends.BLOCKING, Sends.RENDEZVOUS)
-
-    def needs_by_op(self) -> NDArray[np.int32]:
-        """What each op or transfer needs from elsewhere, in the schedule's numbering, int32[inputs, rows]."""
-        by_op = np.empty_like(self.needs)
-        by_op[:, self.order] = self.needs
-        return by_op
+    def lines(self) -> Lines:
+        """Where durations lie in the table of ``key`` and ``lag``."""
+        return Lines(self.schedule.stages)

@@ -6,114 +6,168 @@ import numpy as np
 from numpy.typing import NDArray
 
 from .costs import Costs
-from .kernels import fast_sweep, sweep
-from .program import Program, Sends
+from .engine import IDEAL, LINK, Keeps
+from .kernels import sweep
+from .program import Program
 from .timeline import Timeline
 
-Table = NDArray[np.int64]
+Times = NDArray[np.int64]
+Keys = NDArray[np.int32]
 
 
-def simulate(program: Program, costs: Costs, *, fast: bool = False) -> Timeline:
-    """When each op starts and ends if every rank runs its ops in order, each as soon as its inputs have come.
+def simulate(program: Program, costs: Costs) -> Timeline:
+    """When each op and transfer starts and ends if every rank does what comes next as soon as it can.
+
+    A transfer starts when both sides have come to it and its lane is free.
 
     Args:
-        program: what to run, with what its transfers take up.
+        program: what to run, and how it communicates.
         costs: how long it takes.
-        fast: compile the sweep with numba (the extra ``fast``); worth its start-up for millions of ops.
 
     Returns:
         A timeline that begins at 0, in whole nanoseconds; evidence ``simulated``.
+
+    Raises:
+        ValueError: sends take up time of their ranks by these costs, and the program was lowered without that.
     """
-    spent, delayed = tables(program, costs)
-    if fast and spent.shape[1] == delayed.shape[1] == 1 and program.schedule.joined is None:
-        start, end = fast_sweep(program, spent.ravel(), delayed.ravel())
-    else:
-        start, end = sweep(program, durations(program, costs), delays(program, costs))
-    return Timeline(program, start, end, "simulated")
+    start, end = sweep(program, *_cells(program, costs))
+    if program.occupied:
+        _from_both_sides(program, start, end)
+    return Timeline(program, _by_number(program, start), _by_number(program, end), "simulated")
 
 
-def tables(program: Program, costs: Costs) -> tuple[Table, Table]:
-    """Duration of a row, and delay until its input has come, for each line that ``program.key`` names.
+def makespan(program: Program, costs: Costs) -> int:
+    """The end of the last op, as ``simulate`` would find it, in nanoseconds; spares the timeline."""
+    start, end = sweep(program, *_cells(program, costs))
+    ops = program.order < len(program.schedule)
+    ops[0] = False
+    return int(end[ops].max(initial=0) - start[ops].min(initial=0))
 
-    A hop takes ``transfers + occupancy``. Which part of it is a row of the program, and which a delay between rows:
 
-        ASYNC                    delay: all
-        LINK                     row: occupancy           delay: transfers
-        BLOCKING, RENDEZVOUS     row: all
+def run(program: Program, duration: Times, lag: Times) -> tuple[Times, Times]:
+    """Start and end of each op of an ``ideal`` program with a duration and a lag of its own, int64[ops] both.
 
-    Returns:
-        int64[lines, 1 or units] each, nanoseconds; lines of ops, then (where transfers have rows) lines of transfers.
+    Args:
+        program: of the engine ``ideal``.
+        duration: of each op (of a pair, of its first), int64[ops].
+        lag: between the end of an op's input and its start, int64[ops]; may be negative.
     """
-    spent, hop = _lines(costs.durations), _lines(costs.hops())
-    if len(program) == len(program.schedule):
-        return spent, hop
-    nothing = np.zeros_like(hop)
-    if program.sends is Sends.ASYNC:
-        row, delay = nothing, hop
-    elif program.sends is Sends.LINK:
-        row, delay = hop - _lines(costs.transfers), _lines(costs.transfers)
-    else:
-        row, delay = hop, nothing
-    return _stack(spent, row), _stack(delay, nothing)
+    ops, op = len(program.schedule), np.maximum(program.order, 0)
+    late = [np.where(line > 0, op + np.int32(side + ops), np.int32(2 * ops)) for side, line in enumerate(program.waits[1:])]
+    spent = np.concatenate([duration, lag, np.zeros(1, np.int64)])
+    start, end = sweep(program, op, np.stack(late), spent)
+    return _by_number(program, start), _by_number(program, end)
 
 
-def durations(program: Program, costs: Costs) -> NDArray[np.int64]:
-    """How long each row of a program takes, int64[rows] in topological order."""
-    spent = _look_up(tables(program, costs)[0], program, None)
-    second = _seconds(program)
-    if len(second):
-        by_op = np.empty_like(spent)
-        by_op[program.order] = spent
-        together = np.rint((by_op[second - 1] + by_op[second]) * costs.pair_scale).astype(np.int64)
-        by_op[second - 1] = by_op[second] = together
-        spent = by_op[program.order]
+def durations(program: Program, costs: Costs) -> Times:
+    """How long each op of a program takes, int64[ops]; both ops of an overlapped pair take what the pair takes."""
+    key, _, cells = _cells(program, costs)
+    spent = np.zeros(len(program), np.int64)
+    rows = np.flatnonzero((program.order >= 0) & (program.order < len(program)))
+    spent[program.order[rows]] = cells[key[rows]]
+    return _paired(program, spent)[: len(program.schedule)]
+
+
+def _cells(program: Program, costs: Costs) -> tuple[Keys, Keys | None, Times]:
+    """Cell of each row and of each lag, and the table: nanoseconds of each line, in as many cells as there are units.
+
+    A hop takes ``sender + transfers + occupancy``. Which line of ``Lines`` holds which part of it:
+
+        ideal                   arrival: all
+        link                    wire: occupancy                   arrival: sender + transfers
+        blocking, rendezvous    wire: all
+        others                  wire: transfers + occupancy       sender: sender
+    """
+    hop, sender, none = costs.hops(), costs.sender_side(), np.zeros((1, 1, 1), np.int64)
+    wire, late, arrival = hop, sender, none
+    if program.engine == IDEAL:
+        wire, late, arrival = none, none, sender + hop
+    elif program.engine == LINK:
+        wire, late, arrival = hop - costs.transfers, none, sender + costs.transfers
+    elif program.engine.keeps is not Keeps.NOBODY:
+        wire, late = sender + hop, none
+    if late.any() and len(program.producer) and not program.occupied:
+        raise ValueError("sends take up time of their ranks: lower the schedule with occupied=True")
+    parts = (costs.durations, wire, late, arrival)
+    units = max(part.shape[2] for part in parts)
+    shape = (*costs.durations.shape[:2], units)
+    table = np.concatenate([*(np.broadcast_to(part, shape).ravel() for part in parts), [0], _pairs(program, costs)])
+    lag = program.lag if (arrival if arrival is not none else late).any() and len(program.lag) else None
+    if units == 1:
+        return program.key, lag, table
+    unit = program.schedule.unit
+    key = _spread(program, program.key, unit[_subjects(program)], units)
+    if lag is not None:
+        lag = np.stack([_spread(program, line, unit[_late(program, at)], units) for at, line in enumerate(lag)])
+    return key, lag, table
+
+
+def _spread(program: Program, key: Keys, unit: Keys, units: int) -> Keys:
+    """The cell of a line and a unit; lines from ``nothing`` on have one cell."""
+    nothing = program.lines.nothing
+    return np.where(key < nothing, key * units + unit, key + nothing * (units - 1)).astype(np.int32)
+
+
+def _subjects(program: Program) -> Keys:
+    """The op whose unit each row is of: itself, or the one that a transfer is for, int32[rows]."""
+    ops, moves = len(program.schedule), len(program.producer)
+    launched = np.where(program.launches >= 0, program.consumer[program.launches] if moves else 0, 0)
+    subject = np.concatenate([np.arange(ops), program.consumer, launched, [0]])
+    return subject[program.order].astype(np.int32)  # -1, the start, finds the last
+
+
+def _late(program: Program, line: int) -> Keys:
+    """The op whose unit a line of lags is of, int32[rows]."""
+    subject = _subjects(program)
+    if program.engine == LINK:
+        return subject[program.waits[len(program.waits) - len(program.lag) + line]]  # of the transfer that is waited for
+    if program.engine == IDEAL and line:
+        return np.minimum(subject + 1, len(program.schedule) - 1).astype(np.int32)  # the second op of a pair
+    return subject
+
+
+def _pairs(program: Program, costs: Costs) -> Times:
+    """How long each overlapped pair takes, int64[pairs], rounded half to even."""
+    schedule = program.schedule
+    if schedule.joined is None:
+        return np.empty(0, np.int64)
+    second = np.flatnonzero(schedule.joined)
+    both = sum(_duration(program, costs, op) for op in (second - 1, second))
+    return np.rint(both * costs.pair_scale).astype(np.int64)
+
+
+def _duration(program: Program, costs: Costs, op: NDArray[np.int64]) -> Times:
+    schedule = program.schedule
+    unit = schedule.unit[op] if costs.durations.shape[2] > 1 else 0
+    spent: Times = costs.durations[schedule.kind[op], schedule.stage[op], unit]
     return spent
 
 
-def delays(program: Program, costs: Costs) -> NDArray[np.int64] | None:
-    """How long after a need has ended its result is there, int64[inputs, rows]; None where transfers are free."""
-    table = tables(program, costs)[1]
-    if not table.any():
-        return None
-    lines = [_look_up(table, program, None)]
-    if len(program.needs) > 1:
-        lines.append(_look_up(table, program, _mates(program)))
-    return np.where(program.needs >= 0, np.stack(lines), 0)
+def _from_both_sides(program: Program, start: Times, end: Times) -> None:
+    """Let a transfer start when both sides have come to it, before its sender is taken up, not after."""
+    launch = np.flatnonzero(program.order >= len(program))
+    began = end.copy()
+    began[launch] = start[launch]
+    ops = len(program.schedule)
+    rows = np.flatnonzero((program.order >= ops) & (program.order < len(program)))
+    start[rows] = began[program.waits[:, rows]].max(axis=0)
 
 
-def _seconds(program: Program) -> NDArray[np.int64]:
-    """The second ops of all slots that hold two, int64[pairs]."""
+def _by_number(program: Program, times: Times) -> Times:
+    """Times of rows as times of ops and transfers, int64[ops + transfers]."""
+    found = np.empty(len(program), np.int64)
+    if len(program.launches):
+        rows = np.flatnonzero(program.order < len(program))[1:]
+        found[program.order[rows]] = times[rows]
+    else:
+        found[program.order[1:]] = times[1:]
+    return _paired(program, found)
+
+
+def _paired(program: Program, times: Times) -> Times:
+    """The second op of each pair gets the times of the first."""
     joined = program.schedule.joined
-    return np.empty(0, np.int64) if joined is None else np.flatnonzero(joined)
-
-
-def _mates(program: Program) -> NDArray[np.int32]:
-    """For each row the other op of its slot, or the row's own number, in topological order."""
-    mate = np.arange(len(program), dtype=np.int32)
-    second = _seconds(program)
-    mate[second], mate[second - 1] = second - 1, second
-    return mate[program.order]
-
-
-def _look_up(table: Table, program: Program, instead: NDArray[np.int32] | None) -> NDArray[np.int64]:
-    """The line of each row in a table, or of the op that stands ``instead`` of it."""
-    key = program.key
-    if instead is not None:
-        by_number = np.empty_like(key)
-        by_number[program.order] = key
-        key = by_number[instead]
-    column: NDArray[np.int32] | int = 0
-    if table.shape[1] > 1:
-        unit = np.concatenate([program.schedule.unit, program.schedule.unit[program.consumer]])
-        column = unit[program.order if instead is None else instead]
-    found: NDArray[np.int64] = table[key, column]
-    return found
-
-
-def _lines(table: Table) -> Table:
-    return table.reshape(-1, table.shape[2])
-
-
-def _stack(ops: Table, transfers: Table) -> Table:
-    units = max(ops.shape[1], transfers.shape[1])
-    return np.concatenate([np.broadcast_to(part, (len(part), units)) for part in (ops, transfers)])
+    if joined is not None:
+        second = np.flatnonzero(joined)
+        times[second] = times[second - 1]
+    return times

@@ -1,0 +1,363 @@
+"""Hosts: what happens on each rank, one item behind the other, and which transfers each item waits for.
+
+Items of a rank are its slots, and its *stops*: moments at which it waits for transfers before it posts another one (or,
+with one launch queue, before it launches anything else). The *clock* of a side of a transfer is the item behind which it
+is posted. A transfer is done once both sides are posted: what is in front of it on a lane between two ranks was posted
+earlier on both. Only a lane that a rank shares among all its peers is a host of its own, with an item for each batch:
+
+    rank 0            0F0           0F1     stop     0B0 ..
+    lane of rank 0        {S 0F0}       {S 0F1}  {R 0B0} ..
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+
+import numpy as np
+from numpy.typing import NDArray
+
+from .engine import Engine, Keeps, Lane
+from .needs import NOTHING
+from .posts import Flags, Index, Order, Posts
+
+Lines = NDArray[np.int32]
+
+_FAN = 4  # posts behind one item; a stop that waits for nothing carries the next four, so that rows stay narrow
+SENDER, RECEIVER = 0, 1
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Lanes:
+    """The post in front of each on its lane between two ranks, and the one behind it; int64[posts], or ``NOTHING``."""
+
+    ahead: Index
+    following: Index
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Hosts:
+    """Ranks, and behind them their lanes, with items in order.
+
+    A *side* is ``2 x transfer`` for the sender's, ``2 x transfer + 1`` for the receiver's.
+
+    Args:
+        offsets: host ``h`` runs items ``offsets[h]`` to ``offsets[h + 1]``, int64[hosts + 1].
+        slot: the slot that each item is, int64[items]; ``NOTHING`` of stops and items of lanes.
+        row: row at which each item stands, int64[items]; ``NOTHING`` of items of lanes.
+        launches: transfer that each item launches, int64[items]; ``NOTHING`` of the others.
+        posts: all sends and receives.
+        lanes: their neighbours on lanes between two ranks; None where there are no such lanes.
+        side: of each post, int64[posts].
+        clock: item behind which each side is posted, int64[sides]; ``NOTHING`` before the first.
+        hold: item of the side's rank that cannot start before the transfer has ended, int64[sides], or ``NOTHING``.
+        waits: what must have ended before each item starts, int32[width, items]: an item, or ``base`` + side.
+        needs: items that must have run before each, int32[needs, items]; ``NOTHING`` where none.
+        late: how many of the last lines of ``waits`` name transfers that arrive only some time after they have ended.
+    """
+
+    offsets: Index
+    slot: Index
+    row: Index
+    launches: Index
+    posts: Posts
+    lanes: Lanes | None
+    side: Index
+    clock: Index
+    hold: Index
+    waits: Lines
+    needs: Lines
+    late: int
+
+    def __len__(self) -> int:
+        return len(self.slot)
+
+    @property
+    def base(self) -> int:
+        """What is added to sides in ``waits``."""
+        return _base(len(self))
+
+    def post_of_sides(self) -> Index:
+        """The post of each side, int64[sides]; ``NOTHING`` of receivers that always have room."""
+        post = np.full(len(self.clock), NOTHING)
+        post[self.side] = np.arange(len(self.side))
+        return post
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _Items:
+    """The items of ranks, as in ``Hosts``, and those of each post; int64[items], int64[ranks + 1], int64[posts]."""
+
+    row: Index
+    slot: Index
+    offsets: Index
+    launches: Index
+    clock: Index
+    hold: Index
+
+
+def hosts_of(order: Order, posts: Posts, engine: Engine, *, occupied: bool) -> Hosts:
+    """Lay out what each rank does, and what its items wait for.
+
+    Args:
+        order: the schedule.
+        posts: what each rank sends and receives.
+        engine: what lies in front of what.
+        occupied: whether transfers take up time of their senders.
+    """
+    posts = posts if engine.meets else _sends_alone(posts)
+    lanes = _lanes(order, posts, engine)
+    if engine.queue:
+        posts = _queued(order, posts, lanes)
+    side = _sides(order)[2 * posts.op + posts.sends]
+    items = _items(order, posts, side, launching=engine.queue and occupied)
+    clock, hold = np.full((2, 2 * len(order.consumer)), NOTHING)
+    clock[side], hold[side] = items.clock, items.hold
+    if not engine.meets:  # nothing is received: the consumer waits
+        hold[RECEIVER::2] = np.flatnonzero(items.slot >= 0)[order.slot[order.consumer]]
+    edges = _held(posts, lanes, items, side) if engine.meets else _held_alone(items, side, hold)
+    edges.append(_in_turn(items.offsets, edges))
+    offsets = items.offsets
+    if engine.lane is Lane.GROUP and not engine.queue:  # a queue makes the rank itself wait for its lane
+        shared = _shared(order, posts, len(items.row))
+        edges += _along(shared, items, side)
+        offsets = np.concatenate([offsets, shared.offsets[1:]])
+        clock[side] = shared.item
+    total = int(offsets[-1])
+    apart = not engine.meets and engine.keeps is Keeps.NOBODY
+    waits, late = _waits(edges, total, apart=apart)
+    return Hosts(
+        offsets=offsets,
+        slot=_longer(items.slot, total),
+        row=_longer(items.row, total),
+        launches=_longer(items.launches, total),
+        posts=posts,
+        lanes=lanes,
+        side=side,
+        clock=clock,
+        hold=hold,
+        waits=waits,
+        needs=_needs(waits, clock, engine),
+        late=late,
+    )
+
+
+def _sides(order: Order) -> Index:
+    """The side that each op receives by, and the side that it sends by, int64[2 x ops], in turn."""
+    sides = np.full((len(order.source), 2), NOTHING)
+    receiver = np.arange(RECEIVER, 2 * len(order.consumer), 2)
+    sides[order.consumer, 0] = receiver
+    sides[order.producer, 1] = receiver - 1
+    return sides.ravel()
+
+
+def _sends_alone(posts: Posts) -> Posts:
+    """Sends without receives, where the receiver always has room; rows stay as they are."""
+    sends = np.flatnonzero(posts.sends)
+    op, row, opens, until = (column[sends] for column in (posts.op, posts.row, posts.opens, posts.until))
+    return replace(posts, op=op, sends=posts.sends[sends], row=row, opens=opens, until=until)
+
+
+def _lanes(order: Order, posts: Posts, engine: Engine) -> Lanes | None:
+    """Neighbours on lanes between two ranks. Of parts of one batch that go together, none is on such a lane."""
+    if engine.lane not in (Lane.WAY, Lane.PAIR) or not len(posts.op):
+        return None
+    rank = order.rank[posts.op]
+    peer = np.where(posts.sends, order.sends_to[posts.op], order.receives_from[posts.op])
+    one_way = engine.lane is Lane.WAY or (engine.two_ways and order.schedule.ranks == 2)
+    key = 2 * (peer - rank + order.schedule.ranks) + (posts.sends & one_way)
+    if engine.coalesced:
+        key[~posts.opens | ~np.append(posts.opens[1:], True)] = -1
+    ahead, following = np.full((2, len(key)), NOTHING)
+    for lane in _alike(key):
+        first, second = lane[:-1], lane[1:]
+        same = rank[first] == rank[second]
+        ahead[second[same]], following[first[same]] = first[same], second[same]
+    return Lanes(ahead, following)
+
+
+def _alike(key: Index) -> Iterator[Index]:
+    """Posts that go equally far (and the same way), in order: those of one rank among them share a lane.
+
+    A pipeline has two distances, or four where it closes to a ring, so this needs no sort.
+    """
+    for value in np.flatnonzero(np.bincount(key[key >= 0])).tolist():
+        yield np.flatnonzero(key == value)
+
+
+def _queued(order: Order, posts: Posts, lanes: Lanes | None) -> Posts:
+    """With one launch queue, what comes behind a post is launched behind what that post's lane carries in front of it."""
+    until = posts.until.copy()
+    if lanes is not None:
+        blocked = np.flatnonzero(lanes.following >= 0)
+        behind = posts.row[lanes.following[blocked]]
+    else:  # one lane: behind each batch comes the next one
+        opens = np.flatnonzero(posts.opens)
+        following = np.append(opens[1:], 0)[np.cumsum(posts.opens) - 1]
+        blocked = np.flatnonzero(order.rank[posts.op[following]] == order.rank[posts.op])
+        blocked = blocked[following[blocked] > blocked]
+        behind = posts.row[following[blocked]]
+    until[blocked] = np.minimum(until[blocked], behind)
+    return replace(posts, until=until)
+
+
+def _items(order: Order, posts: Posts, side: Index, *, launching: bool) -> _Items:
+    stands = np.zeros(int(posts.rows[-1]) + 1, np.bool_)
+    stands[posts.until] = True
+    stands[posts.rows[1:]] = False  # nothing waits at the end of a rank; the row there is the next rank's first
+    if launching:
+        stands[posts.row[posts.sends]] = True
+    stands[posts.slot_row] = True
+    _spread(posts, stands)
+    before = np.zeros(len(stands), np.int64)  # items before each row, on all ranks
+    np.cumsum(stands[:-1], out=before[1:])
+    row = np.flatnonzero(stands)
+    offsets = before[posts.rows]
+    slot = np.full(len(row), NOTHING)
+    slot[before[posts.slot_row]] = np.arange(len(posts.slot_row))
+    rank = order.rank[posts.op]
+    clock = before[posts.row + 1] - 1
+    clock[clock < offsets[rank]] = NOTHING
+    hold = before[posts.until]
+    hold[posts.until == posts.rows[rank + 1]] = NOTHING
+    launches = np.full(len(row), NOTHING)
+    if launching:
+        launches[clock[posts.sends]] = side[posts.sends] // 2
+        last = np.flatnonzero(np.append(posts.opens[1:], True))  # a batch is launched behind all that takes up its sender
+        clock = clock[last][np.cumsum(posts.opens) - 1]
+    return _Items(row, slot, offsets, launches, clock, hold)
+
+
+def _spread(posts: Posts, stands: Flags) -> None:
+    """Let an item stand at every fourth post of a long gap."""
+    if len(posts.row) <= _FAN or (posts.row[_FAN:] - posts.row[:-_FAN]).min() > _FAN:
+        return
+    rows = np.arange(len(stands))
+    distance = rows - np.maximum.accumulate(np.where(stands, rows, 0))
+    stands[posts.row[distance[posts.row] % _FAN == 0]] = True
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _Edges:
+    """Items that wait, int64, and what must have ended before: a side of a transfer, or an item.
+
+    ``behind`` is whether the side is posted behind the item in front of the one that waits, which is then waited for too.
+    """
+
+    item: Index
+    ends: Index
+    sides: bool
+    behind: Flags
+
+
+def _held(posts: Posts, lanes: Lanes | None, items: _Items, side: Index) -> list[_Edges]:
+    """Items that wait for transfers of their rank; what is waited for no later on the same lane stands for them."""
+    held = items.hold >= 0
+    if lanes is not None:
+        later = np.flatnonzero(lanes.following >= 0)
+        held[later[posts.until[lanes.following[later]] <= posts.until[later]]] = False
+    post = np.flatnonzero(held)
+    return [_Edges(items.hold[post], side[post], True, items.clock[post] == items.hold[post] - 1)]
+
+
+def _held_alone(items: _Items, side: Index, hold: Index) -> list[_Edges]:
+    """Senders that wait until all is handed over, and consumers."""
+    post = np.flatnonzero(items.hold >= 0)
+    receivers = np.arange(RECEIVER, len(hold), 2)
+    return [
+        _Edges(hold[receivers], receivers, True, np.zeros(len(receivers), np.bool_)),
+        _Edges(items.hold[post], side[post], True, np.ones(len(post), np.bool_)),
+    ]
+
+
+def _in_turn(offsets: Index, edges: list[_Edges]) -> _Edges:
+    """Each item behind the one in front of it on its host, unless it waits for that anyway."""
+    alone = np.ones(int(offsets[-1]) + 1, np.bool_)
+    for held in edges:
+        alone[held.item[held.behind]] = False
+    alone[offsets] = False
+    item = np.flatnonzero(alone)
+    return _Edges(item, item - 1, False, item < 0)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _Shared:
+    """One lane a rank, whose items are batches.
+
+    Args:
+        offsets: int64[ranks + 1], counted on from the items of ranks.
+        item: of each post, int64[posts].
+        last: last post of each batch, behind which all of it is launched, int64[batches].
+    """
+
+    offsets: Index
+    item: Index
+    last: Index
+
+
+def _shared(order: Order, posts: Posts, items: int) -> _Shared:
+    last = np.flatnonzero(np.append(posts.opens[1:], True))
+    size = np.bincount(order.rank[posts.op[last]], minlength=order.schedule.ranks)
+    return _Shared(items + np.concatenate([[0], np.cumsum(size)]), items + np.cumsum(posts.opens) - 1, last)
+
+
+def _along(shared: _Shared, items: _Items, side: Index) -> list[_Edges]:
+    """A batch has its turn when it is posted and the batch in front of it has ended."""
+    posted = items.clock[shared.last]
+    inside = ~np.isin(shared.item + 1, shared.offsets)
+    following = (shared.item + 1)[inside]
+    return [
+        _Edges(shared.item[shared.last], posted, False, posted < NOTHING),
+        _Edges(following, side[inside], True, following >= 0),
+    ]
+
+
+def _longer(column: Index, total: int) -> Index:
+    return column if len(column) == total else np.append(column, np.full(total - len(column), NOTHING))
+
+
+def _waits(edges: list[_Edges], total: int, *, apart: bool) -> tuple[Lines, int]:
+    """Lines of what items wait for, transfers in lines of their own if they are to be told ``apart``; how many these are."""
+    if not apart:
+        return _lines(edges, total), 0
+    own, carried = (_lines([each for each in edges if each.sides is sides], total) for sides in (False, True))
+    return np.concatenate([own, carried]), len(carried)
+
+
+def _lines(edges: list[_Edges], total: int) -> Lines:
+    """For each item what it waits for, side by side, int32[most that one has, items]; without a sort.
+
+    Each turn writes one of the values that are left into a line of its own.
+    """
+    item = np.concatenate([each.item for each in edges])
+    value = np.concatenate([each.ends + _base(total) * each.sides for each in edges]).astype(np.int32)
+    lines = []
+    while len(item):
+        line = np.full(total, NOTHING, np.int32)
+        line[item] = value
+        lines.append(line)
+        left = np.flatnonzero(line[item] != value)
+        item, value = item[left], value[left]
+    return np.stack(lines) if lines else np.full((1, total), NOTHING, np.int32)
+
+
+def _base(items: int) -> int:
+    """The first even number behind all items, so that the two sides of a transfer differ in the last bit alone."""
+    return items + items % 2
+
+
+def _needs(waits: Lines, clock: Index, engine: Engine) -> Lines:
+    """Items on other hosts that must have run: where the other side of what is waited for is posted.
+
+    The own side is posted earlier on the same host; not so on a lane that all share, which is a host of its own.
+    """
+    base = _base(waits.shape[1])
+    items, none = np.full(base, NOTHING, np.int32), np.full(2, NOTHING, np.int32)
+    if not engine.meets:
+        clock = np.repeat(clock[SENDER::2], 2)
+    of_side = np.concatenate([items, clock.astype(np.int32), none])
+    lines = [of_side[line ^ 1] for line in waits]
+    if engine.lane is Lane.GROUP:
+        lines += [np.where(line >= base, of_side[line], line) for line in waits]
+    kept = [line for line in lines if (line >= 0).any()]
+    return np.stack(kept or lines[:1])

@@ -1,0 +1,223 @@
+"""Rounds: all lanes step together, and in each round every lane whose next item is ready runs it.
+
+An item is ready when all that it needs has run in earlier rounds. So the rounds, one after the other, are a topological
+order, rows of one round do not depend on each other, and the items of neighbouring lanes lie next to each other in
+memory (which matters more than the language, see benchmarks/bench_simulate.py).
+
+The same rule three times: a loop over lists for small pipelines, where a call of NumPy costs more than the work; whole
+rounds in NumPy; and the loop compiled, where numba is installed and the program is large. All are linear: a lane is
+looked at again only if it has moved or if what it waits for has run.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from .kernels import SMALL, as_list, compiled, worth_compiling
+from .needs import NOTHING
+
+_WIDE = 2048  # lanes; below, asking all of them costs less than keeping a list of those to ask
+
+
+class Stuck(Exception):  # noqa: N818 - the caller makes a Deadlock of it, which has names
+    """No lane can go on.
+
+    Args:
+        here: the item at which each lane stands, or the end of the lane, int64[lanes].
+        done: whether each item has run, bool[items].
+    """
+
+    def __init__(self, here: NDArray[np.int64], done: NDArray[np.bool_]) -> None:
+        super().__init__("no lane can go on")
+        self.here, self.done = here, done
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Rounds:
+    """Items in an order in which all that they need comes first.
+
+    Args:
+        order: items, round after round, int32[items].
+        first: index in ``order`` at which each round begins, int64[rounds + 1].
+    """
+
+    order: NDArray[np.int32]
+    first: NDArray[np.int64]
+
+    def of_items(self) -> NDArray[np.int32]:
+        """The round of each item, int32[items]."""
+        found = np.empty(len(self.order), np.int32)
+        found[self.order] = np.repeat(np.arange(len(self.first) - 1, dtype=np.int32), np.diff(self.first))
+        return found
+
+
+def rounds(offsets: NDArray[np.int64], needs: NDArray[np.int32]) -> Rounds:
+    """Let all lanes step together.
+
+    Args:
+        offsets: lane ``l`` runs the items ``offsets[l]`` to ``offsets[l + 1]``, in that order, int64[lanes + 1].
+        needs: items that must have run before, int32[needs, items]; ``NOTHING`` where none.
+
+    Raises:
+        Stuck: in some round no lane is ready.
+    """
+    items = needs.shape[1]
+    if items <= SMALL:
+        return _looped(offsets, needs, _loop, as_list)
+    if worth_compiling(items):
+        return _looped(offsets, needs, compiled(_loop), np.ascontiguousarray)
+    if len(offsets) - 1 > _WIDE:
+        return _woken(offsets, needs)
+    return _together(offsets, needs)
+
+
+def users(needs: NDArray[np.int32]) -> NDArray[np.int32]:
+    """The items that need each item, int32[most that need one, items]; ``NOTHING`` behind the last.
+
+    Without a sort: each round of the loop gives every item one more of its users.
+    """
+    items = needs.shape[1]
+    user = np.tile(np.arange(items, dtype=np.int32), len(needs))
+    need = needs.ravel()
+    left = need >= 0
+    user, need = user[left], need[left]
+    lines = []
+    while len(need):
+        line = np.full(items, NOTHING, np.int32)
+        line[need] = user
+        lines.append(line)
+        left = line[need] != user
+        user, need = user[left], need[left]
+    return np.stack(lines) if lines else np.empty((0, items), np.int32)
+
+
+def _looped(
+    offsets: NDArray[np.int64],
+    needs: NDArray[np.int32],
+    loop: Callable[..., int],
+    column: Callable[[NDArray[Any]], Any],
+) -> Rounds:
+    """Run the loop over lists, or compiled over arrays."""
+    (count, items), lanes = needs.shape, len(offsets) - 1
+    used = users(needs)
+    lane_of = np.repeat(np.arange(lanes, dtype=np.int32), np.diff(offsets))
+    lanes_used = np.where(used >= 0, lane_of[used] if items else 0, NOTHING)
+    here, order = column(offsets[:-1].astype(np.int64)), column(np.empty(items, np.int32))
+    made = column(np.full(items, items + 1, np.int64))  # the round of each item; later than all until it has run
+    first = column(np.zeros(items + 2, np.int64))
+    scratch = (column(np.arange(lanes)), column(np.zeros(lanes, np.int64)), column(np.full(lanes, NOTHING)))
+    structure = (column(offsets[1:].astype(np.int64)), column(needs.ravel()), column(lanes_used.ravel().astype(np.int32)))
+    found = loop(structure, (items, count, len(used)), (here, made), (order, first), scratch)
+    if found < 0:
+        raise Stuck(np.array(here, np.int64), np.array(made) <= items)
+    return Rounds(np.array(order, np.int32), np.array(first[: found + 1], np.int64))
+
+
+def _loop(structure, sizes, state, answer, scratch):  # type: ignore[no-untyped-def]
+    """Rounds that were needed, or -1 where no lane can go on; plain loops, so that numba can compile them."""
+    (stop, needs, wakes), (items, count, wakers) = structure, sizes
+    (here, made), (order, first), (active, following, asked) = state, answer, scratch
+    waiting, now, filled = len(stop), 0, 0
+    while filled < items:
+        begun, coming = filled, 0
+        for turn in range(waiting):
+            lane = active[turn]
+            at = here[lane]
+            if at >= stop[lane]:
+                continue
+            ready = True
+            for line in range(count):
+                need = needs[line * items + at]
+                if need >= 0 and made[need] >= now:
+                    ready = False
+            if not ready:
+                continue
+            made[at] = now
+            order[filled] = at
+            filled += 1
+            here[lane] = at + 1
+            if asked[lane] != now:
+                asked[lane] = now
+                following[coming] = lane
+                coming += 1
+            for line in range(wakers):
+                other = wakes[line * items + at]
+                if other >= 0 and asked[other] != now:
+                    asked[other] = now
+                    following[coming] = other
+                    coming += 1
+        if filled == begun:
+            return -1
+        active, following = following, active
+        waiting = coming
+        now += 1
+        first[now] = filled
+    return now
+
+
+def _together(offsets: NDArray[np.int64], needs: NDArray[np.int32]) -> Rounds:
+    """Ask all lanes in every round."""
+    here, stop = offsets[:-1].copy(), offsets[1:]
+    done = np.zeros(needs.shape[1] + 1, np.bool_)
+    done[NOTHING] = True
+    active = np.flatnonzero(here < stop)
+    order, sizes = [], [0]
+    while len(active):
+        at = here.take(active)
+        ready = done.take(needs[0].take(at))
+        for line in needs[1:]:
+            ready &= done.take(line.take(at))
+        now = at[ready]
+        if not len(now):
+            raise Stuck(here, done[:-1])
+        done[now] = True
+        order.append(now)
+        sizes.append(len(now))
+        lane = active[ready]
+        here[lane] = now + 1
+        if (now + 1 == stop.take(lane)).any():
+            active = active[here.take(active) < stop.take(active)]
+    return _gathered(order, sizes)
+
+
+def _woken(offsets: NDArray[np.int64], needs: NDArray[np.int32]) -> Rounds:
+    """Ask only the lanes that have moved, and those that may have waited for what has just run."""
+    lanes = len(offsets) - 1
+    here, stop = offsets[:-1].copy(), offsets[1:]
+    done = np.zeros(needs.shape[1] + 1, np.bool_)
+    done[NOTHING] = True
+    lane_of = np.repeat(np.arange(lanes), np.diff(offsets))
+    wakes = [np.where(line >= 0, lane_of[line], NOTHING) for line in users(needs)]
+    asked = np.empty(lanes, np.int64)  # scratch: where in the round each lane is asked for the last time
+    active, left = np.flatnonzero(here < stop), needs.shape[1]
+    order, sizes = [], [0]
+    while left:
+        at = here.take(active)
+        ready = done.take(needs[0].take(at))
+        for line in needs[1:]:
+            ready &= done.take(line.take(at))
+        now, lane = at[ready], active[ready]
+        if not len(now):
+            raise Stuck(here, done[:-1])
+        done[now] = True
+        order.append(now)
+        sizes.append(len(now))
+        left -= len(now)
+        here[lane] = now + 1
+        found = np.concatenate([lane, *(line.take(now) for line in wakes)])
+        found = found[found >= 0]
+        turn = np.arange(len(found))
+        asked[found] = turn
+        active = found[asked.take(found) == turn]
+        active = active[here.take(active) < stop.take(active)]
+    return _gathered(order, sizes)
+
+
+def _gathered(order: list[NDArray[np.int64]], sizes: list[int]) -> Rounds:
+    items = np.concatenate(order).astype(np.int32) if order else np.empty(0, np.int32)
+    return Rounds(items, np.cumsum(sizes, dtype=np.int64))

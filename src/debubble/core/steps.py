@@ -1,0 +1,346 @@
+"""By table: a table of steps says what a rank posts between two ops, by what they are.
+
+Phases of a rank: *warm-up* forwards ``w`` come before the last forward in front of its first backward; from that one on
+forwards are steady, ``f``, and so are backwards, ``b``, up to the one behind its last forward; what follows is
+*cool-down*, ``c``. Where no forward follows the first backward, all forwards are warm-up and all backwards cool-down
+(unless Megatron counts one pair as steady).
+
+    w  w  f  b  f  b  c  c          rank 1 of interleaved 1F1B with p = 2, v = 2, m = 2
+    F  F  F  B  F  B  B  B
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from functools import cached_property
+
+import numpy as np
+from numpy.typing import NDArray
+
+from .engine import Batch, Engine, Item, Step, Until
+from .needs import NOTHING
+from .op import Kind
+from .posts import Index, Order, Posts, in_gaps
+
+_PHASES = "-wfbc."  # start or end, then the four, then W, which sends and receives nothing
+_FITS = {"any": _PHASES, "F": "wf", "B": "bc"} | {phase: phase for phase in "-wfbc"}
+_REGULAR = {"ww", "wf", "fb", "bf", "bc", "cc", "wc"}  # what follows what in an interleaved order
+_SENDS, _AT_ONCE, _TURNS, _AHEAD, _BATCH = 1, 2, 4, 8, 16  # flags of a post; what is above counts batches of its gap
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _Run:
+    """The forwards of all ranks, or their backwards.
+
+    Args:
+        ops: in order, int64[of that kind].
+        behind: how many come before each gap, over all ranks, int64[gaps].
+        first: how many come before each rank, int64[ranks + 1].
+    """
+
+    ops: Index
+    behind: Index
+    first: Index
+
+    def at(self, index: Index, rank: Index) -> Index:
+        """The ops at an index, where that is one of the same rank; ``NOTHING`` elsewhere."""
+        found = np.full(len(index), NOTHING)
+        inside = (index >= self.first[rank]) & (index < self.first[rank + 1])
+        found[inside] = self.ops[index[inside]]
+        return found
+
+
+@dataclass(frozen=True, eq=False)  # what is not asked for is not made: most tables need no phases
+class _Gaps:
+    """All gaps of all ranks, and what lies on their two sides."""
+
+    order: Order
+
+    @cached_property
+    def rank(self) -> Index:
+        """The rank of each gap, int64[gaps]."""
+        return np.repeat(np.arange(self.order.schedule.ranks), np.diff(self.order.offsets) + 1)
+
+    @cached_property
+    def slots_before(self) -> Index:
+        """Slots before each gap, over all ranks, int64[gaps]."""
+        return np.arange(len(self.rank)) - self.rank
+
+    @cached_property
+    def opens(self) -> NDArray[np.bool_]:
+        """Whether each gap is the first of its rank, bool[gaps]."""
+        opens = np.zeros(len(self.rank), np.bool_)
+        opens[self.order.offsets[:-1] + np.arange(self.order.schedule.ranks)] = True
+        return opens
+
+    @cached_property
+    def runs(self) -> dict[str, _Run]:
+        """Forwards and backwards."""
+        schedule = self.order.schedule
+        behind = np.append(self.order.first, np.int32(len(schedule)))[self.slots_before]  # the first op behind each gap
+        runs = {}
+        for letter, kinds in (("F", (Kind.F,)), ("B", (Kind.B, Kind.I))):
+            mine = np.isin(schedule.kind, kinds)
+            until = np.zeros(len(mine) + 1, np.int64)
+            np.cumsum(mine, out=until[1:])
+            runs[letter] = _Run(np.flatnonzero(mine), until[behind], until[schedule.offsets])
+        return runs
+
+    @cached_property
+    def phases(self) -> NDArray[np.int8]:
+        """Phases of the ops behind and before each gap, indices into ``_PHASES``, int8[2, gaps]."""
+        order, phase = self.order, _phases(self.order, self.runs)
+        sides = np.zeros((2, len(self.rank)), np.int8)
+        sides[0, ~self.opens] = phase[order.last]
+        sides[1, ~np.append(self.opens[1:], True)] = phase[order.first]
+        return sides
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _Cells:
+    """What the table says of each gap, post by post: ops, int32, and flags, uint8; both [gaps, most posts of a gap]."""
+
+    op: NDArray[np.int32]
+    flags: NDArray[np.uint8]
+
+
+@dataclass(frozen=True, slots=True)
+class _Column:
+    """One post of a line of the table: ``side`` tells apart the two ops of a pair next to the gap."""
+
+    item: Item
+    side: int
+    flags: int
+
+
+def by_steps(order: Order, engine: Engine) -> Posts:
+    """What each rank sends and receives under an engine that has a table of steps."""
+    gaps = _Gaps(order)
+    if engine.chunked and _interleaved(order, gaps):
+        cells = _filled(order, gaps, engine.chunked, wrap=True)
+        if np.count_nonzero(cells.op >= 0) == 2 * len(order.consumer):
+            return _posts(order, engine, gaps, cells)
+    cells = _filled(order, gaps, engine.steps, wrap=False)
+    if np.count_nonzero(cells.op >= 0) != 2 * len(order.consumer):
+        raise ValueError(f"the table of {engine} does not send and receive each output of {order.schedule.name} once")
+    return _posts(order, engine, gaps, cells)
+
+
+def _phases(order: Order, runs: dict[str, _Run]) -> NDArray[np.int8]:
+    """The phase of each op, an index into ``_PHASES``, int8[ops]."""
+    forward, backward = runs["F"], runs["B"]
+    forwards = np.diff(forward.first)
+    ahead = forwards.copy()  # forwards of each rank before its first backward
+    some = np.flatnonzero(np.diff(backward.first) > 0)
+    first = backward.ops[backward.first[some]]
+    ahead[some] = np.searchsorted(forward.ops, first) - forward.first[some]
+    all_warm = (ahead == forwards) & (forwards != _megatrons_warm_up(order, forward) + 1)
+    warm = forward.first[:-1] + np.where(all_warm, forwards, ahead - 1)
+    cool = backward.first[:-1].copy()  # the first cool-down backward of each rank, over all ranks
+    steady = np.flatnonzero(~all_warm)
+    cool[steady] = np.searchsorted(backward.ops, forward.ops[forward.first[steady + 1] - 1]) + 1
+    phase = np.full(len(order.schedule), _PHASES.index("."), np.int8)
+    for run, until, letters in ((forward, warm, "wf"), (backward, cool, "bc")):
+        early = np.arange(len(run.ops)) < until[order.rank[run.ops]]
+        phase[run.ops] = np.where(early, *map(_PHASES.index, letters))
+    return phase
+
+
+def _megatrons_warm_up(order: Order, forward: _Run) -> Index:
+    """How many forwards of each rank Megatron counts as warm-up where stages go round the ranks, if not all.
+
+    Only this tells a rank whose steady phase is a single pair from one that has none.
+    """
+    schedule = order.schedule
+    first = schedule.stage[forward.ops[: forward.first[1]]]
+    group = int((first == 0).argmin()) if len(first) and (first != 0).any() else len(first)
+    chunks = schedule.stages // schedule.ranks
+    return 2 * np.arange(schedule.ranks)[::-1] + (chunks - 1) * group
+
+
+def _interleaved(order: Order, gaps: _Gaps) -> bool:
+    """Whether stages go round the ranks more than once, and forwards and backwards alternate between the phases."""
+    schedule = order.schedule
+    round_ranks = np.arange(schedule.stages) % schedule.ranks
+    if schedule.stages < 2 * schedule.ranks or not np.array_equal(schedule.placement, round_ranks[None, :]):
+        return False
+    behind, before = gaps.phases.astype(np.int64)
+    code = (behind * len(_PHASES) + before)[(behind > 0) & (before > 0)]
+    found = (divmod(pair, len(_PHASES)) for pair in np.flatnonzero(np.bincount(code)).tolist())
+    return {_PHASES[behind] + _PHASES[before] for behind, before in found} <= _REGULAR
+
+
+def _filled(order: Order, gaps: _Gaps, table: tuple[Step, ...], *, wrap: bool) -> _Cells:
+    """Fill the gaps, line by line of the table.
+
+    Args:
+        order: the schedule.
+        gaps: its gaps.
+        table: what is posted in which.
+        wrap: whether the leading rank receives what the trailing one made p - 1 steps of that direction ago, as
+            Megatron does where stages go round the ranks; else it receives what it needs next.
+    """
+    lines = [(where, _columns(order, batches)) for where, batches in _lines(order, gaps, table)]
+    shape = (len(gaps.rank), max((len(columns) for _, columns in lines), default=0))
+    cells = _Cells(np.full(shape, NOTHING, np.int32), np.zeros(shape, np.uint8))
+    for where, columns in lines:
+        for number, column in enumerate(columns):
+            op = _ops(order, gaps, column, where, wrap=wrap)
+            partner = (order.sink if column.flags & _SENDS else order.source)[op]
+            cells.op[where, number] = np.where(partner >= 0, op, NOTHING) if len(op) else op
+            cells.flags[where, number] = column.flags
+    for mark, settle in (("neighbours", _split_neighbours), ("turns", _in_turn)):
+        if any(getattr(batch, mark) for step in table for batch in step.batches):
+            settle(order, cells)
+    return cells
+
+
+def _lines(order: Order, gaps: _Gaps, table: tuple[Step, ...]) -> Iterator[tuple[Index | slice, tuple[Batch, ...]]]:
+    """Each line of the table with the gaps that it is for; gaps of which the table says nothing have no posts."""
+    if table[0].behind == table[0].before == "any":  # the same everywhere, so no need to know what lies where
+        yield slice(None), table[0].batches
+        return
+    kinds, last = len(_PHASES), order.schedule.ranks - 1
+    line_of = np.full((kinds, kinds), len(table))
+    for number, step in reversed(list(enumerate(table))):
+        behind, before = ([_PHASES.index(letter) for letter in _FITS[side]] for side in (step.behind, step.before))
+        line_of[np.ix_(behind, before)] = number
+    behind, before = gaps.phases
+    line = line_of[behind, before]
+    direction = np.where(behind > 0, behind, before)  # of the op behind; at the start of a rank, of that before
+    leads = np.where(direction <= _PHASES.index("f"), gaps.rank == 0, gaps.rank == last)
+    for number, step in enumerate(table):
+        mine = line == number
+        if step.leading is not None:
+            yield np.flatnonzero(mine & leads), step.leading
+            mine &= ~leads
+        yield np.flatnonzero(mine), step.batches
+
+
+def _columns(order: Order, batches: tuple[Batch, ...]) -> list[_Column]:
+    """The posts of a line, in order; an item without a kind stands for both ops of a pair."""
+    sides = 1 if order.schedule.joined is None else 2
+    columns = []
+    number = 0
+    for batch in batches:
+        for item in batch.items:
+            apart = batch.turns and item.act == "r"
+            flags = _SENDS * (item.act == "s") + _AT_ONCE * batch.at_once + _TURNS * batch.turns
+            flags += _AHEAD * (item.ahead > 0) + _BATCH * (number + apart)
+            columns += [_Column(item, side, flags) for side in range(1 if item.kind else sides)]
+        number += 2  # a batch that is split takes the next number as well
+    return columns
+
+
+def _ops(order: Order, gaps: _Gaps, column: _Column, where: Index | slice, *, wrap: bool) -> Index:
+    """Whose output is sent, or whose input received, in each of some gaps; ``NOTHING`` where no op fits."""
+    item, rank = column.item, gaps.rank[where]
+    if not item.kind:
+        return _next_to(order, gaps, column)[where]
+    run = gaps.runs[item.kind]
+    behind = run.behind[where]
+    if item.act == "s":
+        return run.at(behind - 1, rank)
+    coming = run.at(behind + item.ahead, rank)
+    if not wrap:
+        return coming
+    last = order.schedule.ranks - 1
+    leading, trailing = (0, last) if item.kind == "F" else (last, 0)
+    leads = rank == leading
+    step = behind - 1 - run.first[leading] - last  # of the trailing rank, whose output arrives now
+    made = run.at(np.where(leads & (step >= 0), run.first[trailing] + step, NOTHING), np.full(len(rank), trailing))
+    return np.where(leads, np.where(made >= 0, order.sink[made], NOTHING), coming)
+
+
+def _next_to(order: Order, gaps: _Gaps, column: _Column) -> NDArray[np.int32]:
+    """The op behind each gap, for sends, or before it, for receives; of a pair the first, or the second by itself."""
+    end = order.last if column.side else order.first
+    if column.side:
+        end = np.where(end == order.first, np.int32(NOTHING), end)
+    found = np.full(len(gaps.rank), NOTHING, np.int32)
+    found[~gaps.opens if column.item.act == "s" else ~np.append(gaps.opens[1:], True)] = end
+    return found
+
+
+def _split_neighbours(order: Order, cells: _Cells) -> None:
+    """Where the posts of a gap go to different ranks, receives are a batch of their own behind the sends."""
+    least, most = np.full((2, len(cells.op)), 0, np.int32)
+    least += order.schedule.ranks
+    for column in range(cells.op.shape[1]):
+        op, sends = cells.op[:, column], bool(cells.flags[0, column] & _SENDS)
+        peer = (order.sends_to if sends else order.receives_from)[op]
+        np.minimum(least, np.where(op >= 0, peer, order.schedule.ranks), out=least)
+        np.maximum(most, np.where(op >= 0, peer, 0), out=most)
+    receives = [column for column in range(cells.op.shape[1]) if not cells.flags[0, column] & _SENDS]
+    cells.flags[:, receives] += np.where(most > least, _BATCH, 0).astype(np.uint8)[:, None]
+
+
+def _in_turn(order: Order, cells: _Cells) -> None:
+    """Where a gap has a send and a receive with one rank, the receive comes first if that rank sends first."""
+    for column in range(cells.op.shape[1] - 1):
+        send, receive = cells.op[:, column], cells.op[:, column + 1]
+        turns = (cells.flags[:, column] & (_SENDS | _TURNS)) == (_SENDS | _TURNS)
+        both = np.flatnonzero(turns & (send >= 0) & (receive >= 0))
+        there, here = order.sink[send[both]], order.source[receive[both]]
+        swap = both[(order.rank[there] == order.rank[here]) & (here < there)]
+        cells.op[swap, column : column + 2] = cells.op[swap, column : column + 2][:, ::-1]
+        cells.flags[swap, column : column + 2] ^= _SENDS
+
+
+def _posts(order: Order, engine: Engine, gaps: _Gaps, cells: _Cells) -> Posts:
+    """The cells that are filled, each with the row before which the rank waits for it."""
+    filled = np.flatnonzero(cells.op.ravel() >= 0)
+    op, flags = cells.op.ravel()[filled], cells.flags.ravel()[filled]
+    count = (cells.op >= 0).sum(axis=1)
+    opens = np.zeros(len(op) + 1, np.bool_)
+    opens[1:-1] = flags[1:] // _BATCH != flags[:-1] // _BATCH
+    opens[np.cumsum(count) - count] = True  # of a gap without posts, that is the first of the next one
+    posts = in_gaps(order, count, op, (flags & _SENDS) > 0, opens[:-1])
+    until = posts.behind_batch()
+    later = np.flatnonzero((flags & _AT_ONCE) == 0)
+    if len(later):
+        until[later] = _waits(order, engine, gaps, posts, posts.row[(flags & _AHEAD) > 0])[later]
+    return replace(posts, until=until)
+
+
+def _waits(order: Order, engine: Engine, gaps: _Gaps, posts: Posts, ahead: Index) -> Index:
+    """The row before which a rank waits for what it does not wait for at once, int64[posts].
+
+    What a slot waits for is waited for before the rank posts anything for the slot after it, at the rows ``ahead``.
+    """
+    stands = posts.slot_row.copy()
+    stands[np.searchsorted(posts.slot_row, ahead)] = ahead
+    until = posts.rows[order.rank[posts.op] + 1]
+    received, sends = np.flatnonzero(~posts.sends), np.flatnonzero(posts.sends)
+    until[received] = stands[order.slot[posts.op[received]]]
+    if engine.until is Until.END:
+        return until
+    op = posts.op[sends]
+    rank = order.rank[op]
+    if engine.until is Until.BACKWARD:
+        row = _first_backward(order, gaps, posts)[rank]
+        until[sends] = np.where(row > posts.row[sends], row, until[sends])
+        return until
+    if engine.until is Until.NEXT:
+        slot = order.slot[op] + 1
+    else:
+        again = np.full(len(order.schedule), NOTHING)
+        for run in gaps.runs.values():
+            again[run.ops] = run.at(np.arange(len(run.ops)) + 1, order.rank[run.ops])
+        slot = np.where(again[op] >= 0, order.slot[again[op]] + 1, len(order.first))
+    inside = slot < order.offsets[rank + 1]
+    slot = slot[inside]
+    behind = posts.slot_row[slot] + 1 + order.last[slot] - order.first[slot]
+    until[sends[inside]] = behind if engine.until is Until.NEXT else stands[slot]
+    return until
+
+
+def _first_backward(order: Order, gaps: _Gaps, posts: Posts) -> Index:
+    """The row of the first backward of each rank, or of a receive in front of it; the end of a rank without one."""
+    run = gaps.runs["B"]
+    first = run.at(run.first[:-1], np.arange(order.schedule.ranks))
+    row = posts.slot_row[order.slot[first]]
+    in_front = np.searchsorted(posts.row, row) - 1
+    received = (in_front >= 0) & (posts.row[in_front] == row - 1) & ~posts.sends[in_front]
+    return np.where(first >= 0, row - received, posts.rows[1:])

@@ -1,0 +1,186 @@
+"""By time: three rules that put both sides of a transfer where its producer's round, turn or planned end falls.
+
+    ROUNDS   all ranks step together; what a round makes is sent and received right behind it
+    PLACED   ranks take turns and place a slot each; what is placed in a turn is posted on both sides then
+    PLANNED  a timetable says when each op ends; both sides post at that time
+
+Where a rank's own op is placed or planned at that very time, the rule says which comes first.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+from numpy.typing import NDArray
+
+from .costs import Costs
+from .engine import Engine, Keeps
+from .exchange import Exchange
+from .needs import NOTHING, needs_of
+from .op import KINDS, Kind
+from .posts import Column, Flags, Index, Order, Posts, as_exchange, in_gaps
+from .program import Program
+from .simulate import run, simulate
+
+PLANNED_NS = {Kind.F: 1000, Kind.I: 1000, Kind.W: 1000, Kind.B: 2000}
+PLANNED_HOP_NS = 1  # what zero-bubble's scheduler counts for a transfer beside them
+_NEVER = np.iinfo(np.int64).max
+
+
+def exchange(program: Program) -> Exchange:
+    """An order of sends and receives that cannot deadlock, even where each stands still until both sides have met.
+
+    What an op of round k makes is sent, and received on the other side, right behind round k: first what even ranks
+    send, then what odd ranks send, so that neighbours work in pairs. Each rank's list is a part of that one global
+    order. Hence on every pair of ranks the sends of one side meet the receives of the other in the same order (engines
+    match first in, first out), and even sends that block until they are received make progress.
+    """
+    order = Order(program.schedule, needs_of(program.schedule)[0])
+    return replace(as_exchange(order, in_rounds(order)), batch=None, until=None)
+
+
+def in_rounds(order: Order) -> Posts:
+    """The order of ``exchange``, where each side stands still until it has sent or received."""
+    turn = order.rounds.of_items().astype(np.int64)[order.slot]
+    maker, user = _received(order)
+    sender = np.arange(order.schedule.ranks)
+    even_first = sender + np.where(sender % 2, len(sender), 0)
+    posts = _at_turns(order, (maker, user), turn, turn[maker] + 1, even_first)
+    return replace(posts, until=posts.behind_batch())
+
+
+def when_made(order: Order, engine: Engine) -> Posts:
+    """Each output is sent behind its op; nothing is received, for the receiver always has room."""
+    op = np.flatnonzero(order.sink >= 0).astype(np.int32)
+    each = np.ones(len(op), np.bool_)
+    posts = in_gaps(order, _count(order, order.slot[op] + order.rank[op] + 1), op, each, each)
+    until = posts.behind_batch() if engine.keeps is Keeps.SENDER else posts.when_used(order)
+    return replace(posts, until=until)
+
+
+def placed(order: Order, plain: Program) -> Posts:
+    """Both sides when the producer is placed: rank after rank places its next slot if it can, again and again.
+
+    It can once its input has been placed, in the same turn where a rank with a lower number has placed it. Receives are
+    waited for before their consumer, sends when the step ends.
+    """
+    rank = order.rank
+    lag = np.where(order.receives_from < rank, -1, 0)  # for what is not received it does not count
+    turn, _ = run(plain, np.ones(len(rank), np.int64), lag)
+    maker, user = _received(order)
+    seen = turn[maker] + (rank[user] < rank[maker])
+    posts = _at_turns(order, (maker, user), turn, seen, np.arange(order.schedule.ranks))
+    return replace(posts, until=posts.when_used(order))
+
+
+def planned(order: Order, engine: Engine, plain: Program, timetable: Index | None) -> Posts:
+    """Both sides at the planned end of the producer, communication before computation, in the order of the consumers.
+
+    A receive that falls into an op of its rank is posted before that op. What is posted side by side is one flush, which
+    ends early where the next op consumes what is received last; it goes out in the order sends and receives of the rank
+    before, then of the rank behind. An op waits for all of the flush that held its receive.
+
+    Args:
+        order: the schedule.
+        engine: whether a flush goes as one.
+        plain: the same, lowered for ``IDEAL``.
+        timetable: when each op ends by plan, int64[ops]; None for F = I = W with a hop of a thousandth of that.
+    """
+    end = _plan(plain) if timetable is None else timetable
+    moves = len(order.consumer)
+    consumer = np.concatenate([order.consumer, order.consumer])
+    op = np.concatenate([order.producer, order.consumer]).astype(np.int32)
+    sends = np.arange(2 * moves) < moves
+    gap = np.concatenate([order.slot[order.producer] + np.int64(1), _before_planned(order, end)]) + order.rank[op]
+    sequence = np.lexsort((consumer, end[order.source[consumer]], gap))
+    consumer, op, sends, gap = (column[sequence] for column in (consumer, op, sends, gap))
+    flush = _flushes(order, gap, sends, consumer)
+    onward = _onward(order, sends, consumer)
+    sequence = np.lexsort((~sends, onward, flush))
+    op, sends, flush = (column[sequence] for column in (op, sends, flush))
+    opens = np.ones(len(op), np.bool_)
+    if engine.coalesced:
+        opens[1:] = flush[1:] != flush[:-1]
+    posts = in_gaps(order, _count(order, gap), op, sends, opens)
+    until = posts.when_used(order)
+    first_use = np.full(moves * 2, _NEVER)
+    np.minimum.at(first_use, flush, np.where(sends, _NEVER, until))
+    return replace(posts, until=np.minimum(posts.rows[order.rank[op] + 1], first_use[flush]))
+
+
+def _plan(plain: Program) -> Index:
+    shape = (KINDS, plain.schedule.stages, 1)
+    spent = np.empty(shape, np.int64)
+    for kind, nanoseconds in PLANNED_NS.items():
+        spent[kind] = nanoseconds
+    return simulate(plain, Costs(spent, np.full(shape, PLANNED_HOP_NS))).end
+
+
+def _received(order: Order) -> tuple[Column, Column]:
+    """Producer and consumer of each transfer, forwards before backwards, so that times rise rank by rank."""
+    forward = order.schedule.kind[order.consumer] == Kind.F
+    user = np.concatenate([order.consumer[forward], order.consumer[~forward]]).astype(np.int32)
+    return order.source[user], user
+
+
+def _at_turns(
+    order: Order, carried: tuple[Column, Column], turn: Index, seen: Index, precedence: Index
+) -> Posts:
+    """Sends behind their op, receives behind all ops of the rank with an earlier turn than that in which they are seen.
+
+    Args:
+        order: the schedule.
+        carried: producer and consumer of each transfer.
+        turn: of each op, int64[ops]; rises along each rank.
+        seen: first turn whose ops come behind each receive, int64[transfers].
+        precedence: by sender, of what has the same turn, int64[ranks].
+    """
+    (maker, user), rank = carried, order.rank.astype(np.int64)
+    producer = np.flatnonzero(order.sink >= 0).astype(np.int32)
+    turns = int(turn.max(initial=0)) + 2
+    before = np.searchsorted(rank[order.first] * turns + turn[order.first], rank[user] * turns + seen)
+    before = np.concatenate([order.slot[producer] + np.int64(1), before])
+    op, made = np.concatenate([producer, user]), np.concatenate([producer, maker])
+    key = (rank[op] * turns + turn[made]) * (2 * order.schedule.ranks) + precedence[rank[made]]
+    if order.schedule.joined is not None:
+        key = 2 * key + (made != order.first[order.slot[made]])
+    sequence = np.argsort(key, kind="stable")  # of rows that rise already, so that it only merges
+    sends = sequence < len(producer)
+    return in_gaps(order, _count(order, before + rank[op]), op[sequence], sends, np.ones(len(op), np.bool_))
+
+
+def _count(order: Order, gap: Index) -> Index:
+    """Posts of each gap, from the gap of each post: slots before it on all ranks, plus its rank."""
+    return np.bincount(gap, minlength=len(order.first) + order.schedule.ranks)
+
+
+def _before_planned(order: Order, end: Index) -> Index:
+    """Slots before each receive: those that have ended when its producer ends, by plan, int64[transfers].
+
+    Of a slot that ends at that very moment, the receive comes first, unless that slot's own send is numbered before.
+    """
+    rank, user = order.rank.astype(np.int64), order.consumer
+    time = int(end.max(initial=0)) + 1
+    ends = rank[order.last] * time + end[order.last]
+    at = rank[user] * time + end[order.producer]
+    slot = np.searchsorted(ends, at)  # the first that does not end before
+    inside = np.minimum(slot, len(ends) - 1)
+    sink = order.sink[order.last[inside]]
+    sent_first = (slot < len(ends)) & (ends[inside] == at) & (sink >= 0) & (sink < user)
+    return slot + sent_first
+
+
+def _flushes(order: Order, gap: Index, sends: Flags, consumer: Index) -> Index:
+    """Number of the flush of each post: a gap is one, but one ends early behind a receive for the slot before it."""
+    closes = np.ones(len(gap), np.bool_)
+    closes[:-1] = gap[1:] != gap[:-1]
+    closes |= ~sends & (order.slot[consumer] + order.rank[consumer] == gap)
+    return np.cumsum(closes) - closes
+
+
+def _onward(order: Order, sends: Flags, consumer: Index) -> Flags:
+    """Whether each post is with the rank behind its own: what goes to the next rank is received from the one before."""
+    sender, receiver = order.rank[order.source[consumer]], order.rank[consumer]
+    to_next = (sender + 1 == receiver) | ((receiver == 0) & (sender == order.schedule.ranks - 1))
+    return to_next == sends

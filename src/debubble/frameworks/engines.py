@@ -1,0 +1,158 @@
+"""Engines that people run: where each posts its sends and receives, when it waits for them, and what they queue behind.
+
+A table of steps (see ``core.engine.steps_of``) says what a rank posts between two ops: ``[..]`` is waited for at once,
+``(..)`` later. Where each was read stands beside it: file, function, release.
+"""
+
+from __future__ import annotations
+
+from ..core.engine import IDEAL, Engine, Lane, Posting, Until, steps_of
+
+# forward_backward_pipelining_without_interleaving: recv_forward, forward, send_forward; in the steady phase
+# send_forward_recv_backward, backward, send_backward_recv_forward.
+_FUSED = steps_of("any any [s|r]")
+
+# forward_backward_pipelining_with_interleaving: one batch behind each forward of the warm-up, behind each pair of a
+# forward and a backward (send_forward_backward_recv_forward_backward), and behind each backward of the cool-down.
+_FUSED_INTERLEAVED = steps_of(
+    """
+    -  any  [r]
+    w  f    [sF rF rB]
+    w  c    [sF] [rB]
+    w  any  [sF rF]
+    f  b
+    b  any  [sF sB rF rB]
+    c  any  [sB rB]
+    """
+)
+
+# The same function with overlap_p2p_comm: in the steady phase the receive of the next op of the kind is posted with the
+# send, and the send before that is waited for behind it (pp_post_forward, pp_post_backward).
+_OVERLAP = steps_of(
+    """
+    -  f    [r] (rB)
+    -  any  [r]
+    w  f    [sF rF] (rB)
+    w  c    [sF] [rB]
+    w  any  [sF rF]
+    f  any  (sF rF)
+    b  any  (sB rB)
+    c  any  [sB rB]
+    """
+)
+
+# With overlap_p2p_comm_warmup_flush as well: all but the leading rank receive one op further ahead, before they compute.
+_OVERLAP_ALL = steps_of(
+    """
+    -  f    [r] (rB)
+    -  any  [r] (rF+1);           [r]
+    w  f    (sF) (rB);            (sF rF) (rB)
+    w  c    (sF) [rB] (rB+1)
+    w  any  (sF) (rF+1);          (sF rF)
+    f  any  (sF rF)
+    b  c    (sB rB) (rB+1);       (sB rB)
+    b  any  (sB rB)
+    c  any  (sB) (rB+1);          (sB rB)
+    """
+)
+
+# The same for orders that are not interleaved, which Megatron-Core does not run: one op ahead throughout.
+_OVERLAP_ANY = steps_of(
+    """
+    -  f    [r] (rB)
+    -  any  [r]
+    w  f    (sF rF) (rB)
+    w  c    (sF) [rB]
+    F  any  (sF rF)
+    B  any  (sB rB)
+    """
+)
+
+# Schedule1F1B._step_microbatches: receives are waited for at once, a mixed batch as a whole; a send by itself is waited
+# for behind the next op.
+_TORCH_1F1B = steps_of(
+    """
+    F    B    [s r]
+    B    F    [s r]
+    any  any  (s) [r]
+    """
+)
+
+# ScheduleGPipe._step_microbatches: sends of forwards are waited for before the first backward.
+_TORCH_GPIPE = steps_of("any any (s) [r]")
+
+# TrainSchedule.steps: a forward step sends a gradient, then receives an activation; a backward step receives a gradient,
+# then sends an activation; each blocks (runtime/pipe/p2p.py). Where no gradient is due, it only sends.
+_DEEPSPEED = steps_of(
+    """
+    F    B    [s/r]
+    any  any  [s] [r]
+    """
+)
+
+_MEGATRON_CORE = "megatron-core 0.16.1, pipeline_parallel/schedules.py, "
+_TORCH = "torch 2.13.0, distributed/pipelining/schedules.py, "
+
+MEGATRON = Engine(
+    "megatron",
+    Posting.STEPS,
+    steps=_FUSED,
+    chunked=_FUSED_INTERLEAVED,
+    coalesced=True,
+    source=_MEGATRON_CORE + "forward_backward_pipelining_without_interleaving and _with_interleaving",
+)
+MEGATRON_OVERLAP = Engine(
+    "megatron-overlap",
+    Posting.STEPS,
+    Lane.PAIR,
+    steps=_OVERLAP_ANY,
+    chunked=_OVERLAP,
+    until=Until.AGAIN,
+    least_chunks=2,  # forward_backward_pipelining_without_interleaving refuses overlap_p2p_comm
+    two_ways=True,  # p2p_communication.py, _p2p_ops: two ranks have a group for each direction
+    source=_MEGATRON_CORE + "forward_backward_pipelining_with_interleaving with overlap_p2p_comm",
+)
+TORCH_1F1B = Engine(
+    "torch-1f1b",
+    Posting.STEPS,
+    Lane.PAIR,
+    steps=_TORCH_1F1B,
+    until=Until.NEXT,
+    coalesced=True,  # a mixed batch; _batch_p2p posts a batch of sends alone, or of receives alone, one by one
+    source=_TORCH + "Schedule1F1B._step_microbatches",
+)
+TORCH = Engine(
+    "torch", Posting.PLACED, Lane.PAIR, source=_TORCH + "_add_send_recv and _PipelineScheduleRuntime._step_microbatches"
+)
+DEEPSPEED = Engine(
+    "deepspeed",
+    Posting.STEPS,
+    Lane.PAIR,
+    steps=_DEEPSPEED,
+    source="deepspeed 0.19.8, runtime/pipe/schedule.py, TrainSchedule.steps",
+)
+ZERO_BUBBLE = Engine(
+    "zero-bubble",
+    Posting.PLANNED,
+    Lane.PAIR,
+    queue=True,  # its scripts set CUDA_DEVICE_MAX_CONNECTIONS=1; that all launches share a queue was fitted, not seen
+    two_ways=True,  # p2p_pipeline_ops
+    source="sail-sg/zero-bubble-pipeline-parallelism 39f2c186, pipeline_parallel/zerobubble/{scheduler/communication,"
+    "runtime}.py, run_communication_passes and flush",
+)
+
+ENGINES: dict[str, Engine] = {
+    engine.name: engine
+    for engine in (
+        IDEAL,
+        MEGATRON,
+        MEGATRON_OVERLAP,
+        MEGATRON_OVERLAP.switched("warmup-flush", chunked=_OVERLAP_ALL),
+        TORCH_1F1B,
+        TORCH,
+        TORCH.switched("one-lane", lane=Lane.GROUP),
+        DEEPSPEED,
+        ZERO_BUBBLE,
+        ZERO_BUBBLE.switched("batched", lane=Lane.GROUP, coalesced=True),
+    )
+}
