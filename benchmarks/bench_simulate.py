@@ -21,7 +21,8 @@ from typing import Any, TypeVar
 import pytest
 
 from debubble import Costs, Program, Rates, Shape, account, build, costs_of, lower, simulate
-from debubble.core.program import Sends
+from debubble.core import kernels
+from debubble.core.engine import SENDS, Engine
 
 LARGEST = Shape(1024, 8192)
 USUAL = Shape(16, 128)
@@ -71,9 +72,9 @@ def test_simulate_16_8_million_ops_again_with_other_costs(benchmark: Any, larges
 
 def test_simulate_16_8_million_ops_by_numba(benchmark: Any, largest: Lowered) -> None:
     pytest.importorskip("numba", reason="the extra `fast` is not installed")
-    small = build("1f1b", USUAL)
-    simulate(lower(small), costs_of(RATES, small), fast=True)  # compiles
-    assert once(benchmark, simulate, largest.program, largest.costs, fast=True).makespan > 9215 * 3_000_000
+    assert len(largest.program.order) > kernels.LARGE
+    simulate(largest.program, largest.costs)  # compiles
+    assert once(benchmark, simulate, largest.program, largest.costs).makespan > 9215 * 3_000_000
 
 
 def test_account_for_16_8_million_ops(benchmark: Any, largest: Lowered) -> None:
@@ -81,8 +82,8 @@ def test_account_for_16_8_million_ops(benchmark: Any, largest: Lowered) -> None:
     assert once(benchmark, account, timeline).window == timeline.makespan
 
 
-@pytest.mark.parametrize("sends", list(Sends), ids=lambda sends: sends.value)
-def test_lower_and_simulate_each_way_of_sending_at_128_by_1024(benchmark: Any, sends: Sends) -> None:
+@pytest.mark.parametrize("sends", list(SENDS.values()), ids=list(SENDS))
+def test_lower_and_simulate_each_way_of_sending_at_128_by_1024(benchmark: Any, sends: Engine) -> None:
     benchmark.group = "1f1b, 128 x 1,024, by way of sending"
     schedule = build("1f1b", Shape(128, 1024))
     costs = costs_of(RATES, schedule)
@@ -107,16 +108,16 @@ def whole(name: str) -> None:
 
 
 def main() -> None:
-    """Print CPU seconds of each step and the peak memory of the whole process."""
+    """Print CPU seconds of each step and the peak memory of the whole process; with ``--numpy`` without numba."""
+    if "--numpy" in sys.argv:
+        kernels.LARGE = sys.maxsize
+    if kernels.has_numba() and "--numpy" not in sys.argv:
+        timed("numba: import", lambda: __import__("numba"))
     schedule = timed("build 1f1b, 1,024 x 8,192", lambda: build("1f1b", LARGEST))
     program = timed("lower: prove it, find its rounds", lambda: lower(schedule))
     timeline = timed("simulate", lambda: simulate(program, costs_of(RATES, schedule)))
     timed("simulate again, other costs", lambda: simulate(program, costs_of(Rates(), schedule)))
     timed("account", lambda: account(timeline))
-    if "--fast" in sys.argv:
-        small = build("1f1b", USUAL)
-        timed("numba: import, compile or load", lambda: simulate(lower(small), costs_of(RATES, small), fast=True))
-        timed("simulate by numba", lambda: simulate(program, costs_of(RATES, schedule), fast=True))
     print(f"{'peak memory':44s} {resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1e6:7.2f} GB")
 
 

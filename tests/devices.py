@@ -8,6 +8,7 @@ import numpy as np
 
 from debubble.core.costs import MILLISECOND, Rates, costs_of
 from debubble.core.lower import lower
+from debubble.core.needs import needs_of
 from debubble.core.op import Kind
 from debubble.core.schedule import Schedule, Shape
 from debubble.core.simulate import simulate
@@ -52,7 +53,7 @@ def _device(timeline: Timeline, rank: int, shifts: np.ndarray, number: int) -> R
 
 def talking(found: list[RankOps], timeline: Timeline, *, named: bool) -> list[RankOps]:
     """The same devices with their transfers: both sides end when the op that waits for them could start."""
-    schedule, needs = timeline.program.schedule, timeline.program.needs_by_op()[0]
+    schedule, needs = timeline.program.schedule, needs_of(timeline.program.schedule)[0]
     rank = schedule.rank_of()
     hop = int(RATES.transfer)
     moves = [

@@ -159,8 +159,9 @@ class Virtual:
 
 
 def virtual(pipe: Pipeline, rank: int) -> Virtual:
-    total, group = len(pipe.forwards(rank)), next(
-        number for number, op in enumerate([*pipe.forwards(0), Op(Kind.F, -1, 0)]) if op.stage != 0
+    total, group = (
+        len(pipe.forwards(rank)),
+        next(number for number, op in enumerate([*pipe.forwards(0), Op(Kind.F, -1, 0)]) if op.stage != 0),
     )
     chunks = pipe.schedule.stages // pipe.ranks
     return Virtual(pipe, rank, min(2 * (pipe.ranks - 1 - rank) + (chunks - 1) * group, total))
@@ -304,7 +305,8 @@ def torch_1f1b(pipe: Pipeline, rank: int) -> Iterator[Step]:
             yield from apart(pipe.sends(op))
             unfinished = [made for _, made in pipe.sends(op)]
     sends, done = pipe.sends(forward[warm - 1]), warm
-    for number, op in enumerate(backward[: total - warm + 1]):
+    steady = backward[: total - warm + 1]
+    for op in steady:
         yield from mixed(sends, pipe.receives(op))
         yield ("compute", op)
         sends = pipe.sends(op)
@@ -316,7 +318,7 @@ def torch_1f1b(pipe: Pipeline, rank: int) -> Iterator[Step]:
         done += 1
     yield from apart(sends)
     unfinished = [made for _, made in sends]
-    for op in backward[number + 1 :]:
+    for op in backward[len(steady) :]:
         yield from waited(pipe.receives(op))
         yield ("compute", op)
         yield ("wait", unfinished)
@@ -466,7 +468,7 @@ class Clock:
     pipe: Pipeline
     spent: Callable[..., int]
     hop: Callable[[Op], int]
-    taken: Callable[[Op], int] = lambda made: 0  # noqa: E731
+    taken: Callable[[Op], int] = lambda made: 0
     queue: bool = False
     one_lane: bool = False
     two_ways: bool = False

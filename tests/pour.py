@@ -18,6 +18,7 @@ import numpy as np
 
 from debubble.core.costs import Costs
 from debubble.core.lower import lower
+from debubble.core.needs import needs_of
 from debubble.core.op import Kind
 from debubble.core.schedule import Schedule
 from debubble.core.simulate import simulate
@@ -151,7 +152,7 @@ class _Rank:
             yield {"ph": "f" if backward else "s", "cat": "fwdbwd", "name": "fwdbwd", **where}
         for i in range(style.noise):
             yield self._span("python_function", f"model.py({i}): forward", self.main, start + i, end - i)
-        for consumer in np.flatnonzero(timeline.program.needs_by_op()[0] == row)[: bool(style.p2p)].tolist():
+        for consumer in np.flatnonzero(needs_of(timeline.program.schedule)[0] == row)[: bool(style.p2p)].tolist():
             post = launch + 3_000 * style.kernels + 5_000 if style.kernels else end
             arrived = begin + self._arrival(timeline, row, consumer)
             yield from self._transfer("send", post, max(post, end), arrived)
@@ -167,7 +168,7 @@ class _Rank:
         return begin if first else begin + int(timeline.end[row - 1])
 
     def _needs(self, timeline: Timeline, row: int) -> int:
-        return int(timeline.program.needs_by_op()[0, row])
+        return int(needs_of(timeline.program.schedule)[0, row])
 
     def _work(
         self, call: str, thread: tuple[int, int], start: int, end: int, kernel: str, launch: int
@@ -216,6 +217,6 @@ class _Rank:
 
 def _hop(timeline: Timeline) -> int:
     """How long both sides of a transfer take once it is made: what every op that needs one leaves room for."""
-    needs = timeline.program.needs_by_op()[0]
+    needs = needs_of(timeline.program.schedule)[0]
     waits = (timeline.start - timeline.end[needs])[needs >= 0]
     return min(int(waits.min(initial=250_000)), 250_000)

@@ -35,7 +35,7 @@ MAY = {
 BLOCKS = (ast.For, ast.AsyncFor, ast.While, ast.If, ast.With, ast.AsyncWith, ast.Try, ast.TryStar, ast.Match)
 SCOPES = (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef, ast.Lambda)
 # Files of core that hold nouns; each imports only those above it.
-NOUNS = ["notebook_hook", "errors", "units", "op", "schedule", "program", "costs", "timeline", "observation"]
+NOUNS = ["notebook_hook", "errors", "units", "op", "schedule", "engine", "program", "costs", "timeline", "observation"]
 
 
 @cache

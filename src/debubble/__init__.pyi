@@ -6,6 +6,14 @@ from .core.bounds import lower_bound as lower_bound
 from .core.costs import Costs as Costs
 from .core.costs import Rates as Rates
 from .core.costs import costs_of as costs_of
+from .core.engine import Engine as Engine
+from .core.engine import EngineBatch as EngineBatch
+from .core.engine import EngineItem as EngineItem
+from .core.engine import EngineStep as EngineStep
+from .core.engine import Lane as Lane
+from .core.engine import Occupies as Occupies
+from .core.engine import Posting as Posting
+from .core.engine import WaitUntil as WaitUntil
 from .core.errors import Deadlock as Deadlock
 from .core.errors import DebubbleError as DebubbleError
 from .core.errors import Fault as Fault
@@ -14,7 +22,6 @@ from .core.errors import InputError as InputError
 from .core.errors import Refusal as Refusal
 from .core.errors import Violation as Violation
 from .core.exchange import Exchange as Exchange
-from .core.exchange import exchange as exchange
 from .core.finding import Finding as Finding
 from .core.finding import Span as Span
 from .core.laws import violations as violations
@@ -33,13 +40,13 @@ from .core.order_check import OrderCheck as OrderCheck
 from .core.order_check import OrderFault as OrderFault
 from .core.order_check import Wait as Wait
 from .core.program import Program as Program
-from .core.program import Sends as Sends
 from .core.rank_time import RankTime as RankTime
 from .core.results import Result as Result
 from .core.schedule import Schedule as Schedule
 from .core.schedule import Shape as Shape
 from .core.schedule import from_rows as from_rows
 from .core.simulate import simulate as simulate
+from .core.timed import exchange as exchange
 from .core.timeline import Timeline as Timeline
 from .core.version import __version__ as __version__
 from .diagnosis.alone import Alone as Alone

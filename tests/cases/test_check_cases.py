@@ -7,11 +7,11 @@ from pathlib import Path
 import pytest
 
 from debubble.cli.main import main
+from debubble.core.engine import BLOCKING, IDEAL, LINK, RENDEZVOUS, Engine
 from debubble.core.errors import Deadlock
 from debubble.core.exchange import Act, Exchange
 from debubble.core.lower import lower
 from debubble.core.op import Op
-from debubble.core.program import Sends
 from debubble.core.schedule import Schedule, from_rows
 
 
@@ -76,27 +76,27 @@ def cycle(error: pytest.ExceptionInfo[Deadlock]) -> list[str]:
 
 def test_c48_a_deadlocks_by_rendezvous_and_its_cycle_is_printed():
     with pytest.raises(Deadlock) as error:
-        lower(*_with(Sends.RENDEZVOUS, A, [0, 1, 0], 2))
+        lower(*_with(RENDEZVOUS, A, [0, 1, 0], 2))
     assert cycle(error) == ["S 0F1", "S 1F0"]
 
 
 def test_c48_b_deadlocks_by_rendezvous_and_its_cycle_is_printed():
     with pytest.raises(Deadlock) as error:
-        lower(*_with(Sends.RENDEZVOUS, B, [0, 1, 0, 1], 3))
+        lower(*_with(RENDEZVOUS, B, [0, 1, 0, 1], 3))
     assert cycle(error) == ["S 0F2", "S 3B0"]
 
 
 def test_c48_a_with_parity_is_free_of_deadlock():
-    lower(*_with(Sends.RENDEZVOUS, A_PARITY, [0, 1, 0], 2))
+    lower(*_with(RENDEZVOUS, A_PARITY, [0, 1, 0], 2))
 
 
 @pytest.mark.parametrize(("rows", "placement", "m"), [(A, [0, 1, 0], 2), (B, [0, 1, 0, 1], 3)], ids="AB")
-@pytest.mark.parametrize("sends", [Sends.ASYNC, Sends.LINK, Sends.BLOCKING])
+@pytest.mark.parametrize("sends", [IDEAL, LINK, BLOCKING])
 def test_c48_buffered_a_and_b_are_free_of_deadlock(sends, rows, placement, m):
     lower(*_with(sends, rows, placement, m))
 
 
-def _with(sends: Sends, rows: list[str], placement: list[int], m: int) -> tuple[Schedule, Sends, Exchange]:
+def _with(sends: Engine, rows: list[str], placement: list[int], m: int) -> tuple[Schedule, Engine, Exchange]:
     schedule, given = written(rows, placement, m)
     return schedule, sends, given
 

@@ -7,9 +7,9 @@ from hypothesis import strategies as st
 
 from debubble.core.account import account
 from debubble.core.costs import Rates, costs_of
+from debubble.core.engine import BLOCKING, IDEAL, LINK, RENDEZVOUS
 from debubble.core.lower import lower
 from debubble.core.op import Op
-from debubble.core.program import Sends
 from debubble.core.schedule import Shape, from_rows
 from debubble.core.simulate import simulate
 from debubble.core.timeline import Timeline
@@ -17,7 +17,7 @@ from debubble.schedules.catalog import build
 from strategies import schedules
 
 
-def parts(rates, *rows, placement=(0, 1), m=1, sends=Sends.ASYNC):
+def parts(rates, *rows, placement=(0, 1), m=1, sends=IDEAL):
     """Per rank: compute, warm-up, waiting, transfer, cool-down."""
     schedule = from_rows("hand", [[Op.parse(cell) for cell in row.split()] for row in rows], placement, m)
     return columns(account(simulate(lower(schedule, sends), costs_of(rates, schedule))))
@@ -47,7 +47,7 @@ def test_an_input_on_its_way_is_transfer_and_one_not_yet_made_is_waiting():
 def test_a_blocking_send_counts_as_transfer_of_its_sender():
     #  rank 0  F F S S S . . . . . . . B B
     #  rank 1  . . . . . F F B B S S S
-    assert parts(Rates(forward=2, backward=2, transfer=3), "0F0 0B0", "1F0 1B0", sends=Sends.BLOCKING) == [
+    assert parts(Rates(forward=2, backward=2, transfer=3), "0F0 0B0", "1F0 1B0", sends=BLOCKING) == [
         [4, 0, 4, 6, 0],
         [4, 5, 0, 3, 2],
     ]
@@ -56,7 +56,7 @@ def test_a_blocking_send_counts_as_transfer_of_its_sender():
 def test_a_rendezvous_counts_as_transfer_of_both_sides():
     #  rank 0  F F S S S . . . . R R R B B
     #  rank 1  . . R R R F F B B S S S
-    assert parts(Rates(forward=2, backward=2, transfer=3), "0F0 0B0", "1F0 1B0", sends=Sends.RENDEZVOUS) == [
+    assert parts(Rates(forward=2, backward=2, transfer=3), "0F0 0B0", "1F0 1B0", sends=RENDEZVOUS) == [
         [4, 0, 4, 6, 0],
         [4, 2, 0, 6, 2],
     ]
@@ -67,7 +67,7 @@ def test_time_in_the_queue_of_a_link_is_transfer():
     #  link    . . S S S S S S S S S S     5 each
     #  rank 1  . . . . . . . F . . . . F
     rates = Rates(forward=2, stage_scale=(1, 0.5), payload=50, link=10)
-    assert parts(rates, "0F0 0F1", "1F0 1F1", m=2, sends=Sends.LINK)[1] == [2, 7, 0, 4, 0]
+    assert parts(rates, "0F0 0F1", "1F0 1F1", m=2, sends=LINK)[1] == [2, 7, 0, 4, 0]
 
 
 def test_an_overlapped_pair_counts_once():

@@ -4,14 +4,15 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 
+from debubble.core.engine import BLOCKING, IDEAL, LINK, RENDEZVOUS, SENDS
 from debubble.core.errors import Deadlock, IllegalSchedule
-from debubble.core.exchange import Act, Exchange, exchange, mismatches
+from debubble.core.exchange import Act, Exchange, mismatches
 from debubble.core.laws import violations
 from debubble.core.legality import verify
 from debubble.core.lower import lower
 from debubble.core.op import Op
-from debubble.core.program import Sends
 from debubble.core.schedule import Shape, from_rows
+from debubble.core.timed import exchange
 from debubble.schedules.catalog import CATALOG, build
 from strategies import schedules
 
@@ -165,43 +166,43 @@ def test_a_pair_that_needs_what_it_makes_deadlocks():
         lower(order("0F0 0F1 0B0 0B1", "1F0 1F1 1B0 1B1", **joined("0010", "0000")))
 
 
-def turns(schedule, sends, given=None):
-    """The transfers and ops on each rank, in order, read off the columns of the program."""
+def waits(schedule, sends, given=None):
+    """The program, and the ops and transfers that each op or transfer waits for, by number; of no stops."""
     program = lower(schedule, sends, given)
-    by_number = np.empty_like(program.before)
-    by_number[:, program.order] = program.before
-    return program, by_number
+    stands = [program.order[line[1:]].tolist() for line in program.waits]
+    waited = [{number for number in numbers if number >= 0} for numbers in zip(*stands, strict=True)]
+    return program, dict(zip(program.order[1:].tolist(), waited, strict=True))
 
 
 def test_asynchronous_programs_have_no_rows_for_transfers():
-    assert len(lower(order(*GOOD))) == len(order(*GOOD))
+    assert len(lower(order(*GOOD)).order) == 1 + len(order(*GOOD))  # and the start
 
 
 def test_a_link_has_lanes_of_its_own():
-    program, before = turns(order(*GOOD), Sends.LINK)
+    program, waited = waits(order(*GOOD), LINK)
     names = [str(program.schedule.op(op)) for op in program.producer]
     first, second = (len(program.schedule) + names.index(name) for name in ("0F0", "0F1"))
-    assert before[0, first] == -1
-    assert before[0, second] == first
+    assert waited[first] == {0}  # 0F0 itself
+    assert waited[second] == {1, first}
 
 
 def test_a_blocking_send_stands_between_the_ops_of_its_sender():
-    program, before = turns(order(*GOOD), Sends.BLOCKING)
+    program, waited = waits(order(*GOOD), BLOCKING)
     names = [str(program.schedule.op(op)) for op in program.producer]
-    assert before[0, 1] == len(program.schedule) + names.index("0F0")  # 0F1 comes after the send of 0F0
+    assert waited[1] == {len(program.schedule) + names.index("0F0")}  # 0F1 comes after the send of 0F0
 
 
 def test_a_rendezvous_has_its_turn_on_both_sides():
-    program, before = turns(order(*GOOD), Sends.RENDEZVOUS)
+    program, waited = waits(order(*GOOD), RENDEZVOUS)
     names = [str(program.schedule.op(op)) for op in program.producer]
     second = len(program.schedule) + names.index("0F1")
-    assert before[0, second] == 1  # 0F1 itself, on rank 0
-    assert before[1, second] >= 0  # and something on rank 1
-    assert before[1, : len(program.schedule)].tolist() == [-1] * 8
+    assert 1 in waited[second]  # 0F1 itself, on rank 0
+    assert len(waited[second]) == 2  # and something on rank 1
+    assert all(len(waited[op]) == 1 for op in range(1, 4))  # an op behind what came before it on its rank
 
 
 @pytest.mark.parametrize("name", list(CATALOG))
-@pytest.mark.parametrize("sends", list(Sends))
+@pytest.mark.parametrize("sends", list(SENDS.values()), ids=list(SENDS))
 def test_no_schedule_of_the_catalog_deadlocks_however_it_is_sent(name, sends):
     for p, m in ((2, 4), (4, 8), (6, 12)):
         schedule = build(name, Shape(p, m))
@@ -211,15 +212,15 @@ def test_no_schedule_of_the_catalog_deadlocks_however_it_is_sent(name, sends):
 @pytest.mark.parametrize("name", list(CATALOG))
 def test_our_order_of_sends_and_receives_is_without_a_fault(name):
     program = lower(build(name, Shape(4, 8)))
-    assert mismatches(program, exchange(program)) == []
+    assert mismatches(program.schedule, exchange(program)) == []
 
 
 @settings(max_examples=60, deadline=None)
 @given(schedules())
 def test_our_order_of_sends_and_receives_is_without_a_fault_on_random_schedules(schedule):
     placed = exchange(lower(schedule))
-    assert mismatches(lower(schedule), placed) == []
-    assert verify(schedule, placed, tuple(Sends)).legal
+    assert mismatches(schedule, placed) == []
+    assert verify(schedule, placed, tuple(SENDS.values())).legal
 
 
 def test_neighbours_exchange_in_pairs():
@@ -240,7 +241,6 @@ def test_the_given_order_of_sends_is_kept():
         np.array([-1, -1, 1, 1, 0, -1, 0, -1], np.int32),
         np.array([0, 4, 8]),
     )
-    for sends in Sends:
-        program = lower(schedule, sends, late)
-        needed = program.needs_by_op()[0, len(schedule)]
-        assert needed == 1  # the send of 0F0 stands behind 0F1
+    for sends in (IDEAL, LINK, BLOCKING, RENDEZVOUS):
+        waited = waits(schedule, sends, late)[1]
+        assert 1 in waited[len(schedule)]  # the send of 0F0 stands behind 0F1

@@ -7,9 +7,9 @@ from hypothesis import strategies as st
 from debubble.core.account import account
 from debubble.core.bounds import lower_bound
 from debubble.core.costs import MILLISECOND, Rates, costs_of
+from debubble.core.engine import BLOCKING, IDEAL, LINK, RENDEZVOUS, SENDS
 from debubble.core.lower import apart, lower
 from debubble.core.op import Kind, Op
-from debubble.core.program import Sends
 from debubble.core.schedule import Shape, from_rows
 from debubble.core.simulate import simulate
 from debubble.schedules.catalog import build
@@ -20,7 +20,7 @@ F, B = 3, 7
 EVEN = Rates(forward=F, backward=B)
 
 
-def run(schedule, rates=EVEN, sends=Sends.ASYNC):
+def run(schedule, rates=EVEN, sends=IDEAL):
     return simulate(lower(schedule, sends), costs_of(rates, schedule))
 
 
@@ -85,7 +85,7 @@ def test_an_asynchronous_transfer_delays_the_input_and_occupies_nobody():
 
 #   link 0->1      [S 0F0: 2..7][S 0F1: 7..12]     5 of bytes each, one at a time, then a latency of 1
 def test_a_link_carries_one_transfer_at_a_time_in_the_order_of_the_sender():
-    timeline = run(FORWARDS, Rates(forward=2, transfer=1, payload=50, link=10), Sends.LINK)
+    timeline = run(FORWARDS, Rates(forward=2, transfer=1, payload=50, link=10), LINK)
     assert sent(timeline) == {"0F0": (2, 7), "0F1": (7, 12)}
     assert spans(timeline) == {"0F0": (0, 2), "0F1": (2, 4), "1F0": (8, 10), "1F1": (13, 15)}
 
@@ -93,7 +93,7 @@ def test_a_link_carries_one_transfer_at_a_time_in_the_order_of_the_sender():
 #   rank 0   0F0  S S S  0F1  S S S
 #   rank 1               1F0         1F1
 def test_a_blocking_send_keeps_the_sender_and_not_the_receiver():
-    timeline = run(FORWARDS, Rates(forward=2, transfer=3), Sends.BLOCKING)
+    timeline = run(FORWARDS, Rates(forward=2, transfer=3), BLOCKING)
     assert sent(timeline) == {"0F0": (2, 5), "0F1": (7, 10)}
     assert spans(timeline) == {"0F0": (0, 2), "0F1": (5, 7), "1F0": (5, 7), "1F1": (10, 12)}
 
@@ -102,14 +102,14 @@ def test_a_blocking_send_keeps_the_sender_and_not_the_receiver():
 #   rank 1        R R R  1F0  R R R  1F1           rank 1 could not compute while it receives
 def test_a_rendezvous_keeps_both_sides():
     rates = Rates(forward=2, transfer=3, stage_scale=(1, 3))
-    timeline = run(FORWARDS, rates, Sends.RENDEZVOUS)
+    timeline = run(FORWARDS, rates, RENDEZVOUS)
     assert sent(timeline) == {"0F0": (2, 5), "0F1": (11, 14)}
     assert spans(timeline) == {"0F0": (0, 2), "0F1": (5, 7), "1F0": (5, 11), "1F1": (14, 20)}
 
 
 def test_both_directions_of_a_link_carry_at_the_same_time():
     schedule = two_ranks("0F0 0B0", "1F0 1B0", m=1)
-    timeline = run(schedule, Rates(forward=1, backward=1, payload=10, link=1), Sends.LINK)
+    timeline = run(schedule, Rates(forward=1, backward=1, payload=10, link=1), LINK)
     assert sent(timeline) == {"0F0": (1, 11), "1B0": (13, 23)}
 
 
@@ -139,16 +139,16 @@ def test_an_overlapped_pair_has_a_duration_of_its_own():
 
 
 def test_costs_of_one_micro_batch_and_transfers_of_one_stage_are_looked_up_where_they_belong():
-    times = spans(run(FORWARDS, Rates(forward=2, microbatch_scale=(1, 5)), Sends.BLOCKING))
+    times = spans(run(FORWARDS, Rates(forward=2, microbatch_scale=(1, 5)), BLOCKING))
     assert times == {"0F0": (0, 2), "0F1": (2, 12), "1F0": (2, 4), "1F1": (12, 22)}
 
 
-@pytest.mark.parametrize("sends", list(Sends))
+@pytest.mark.parametrize("sends", list(SENDS.values()))
 def test_free_transfers_cost_nothing_however_they_are_sent(sends):
     schedule = build("interleaved", Shape(4, 8, 2))
     timeline = run(schedule, EVEN, sends)
     assert timeline.makespan >= run(schedule).makespan
-    assert sends is Sends.RENDEZVOUS or timeline.makespan == run(schedule).makespan
+    assert sends is RENDEZVOUS or timeline.makespan == run(schedule).makespan
 
 
 @pytest.mark.parametrize("p", [2, 4, 8])

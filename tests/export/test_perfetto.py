@@ -13,9 +13,9 @@ from hypothesis import strategies as st
 
 from debubble.core.account import account
 from debubble.core.costs import Rates, costs_of
-from debubble.core.exchange import transfers
+from debubble.core.engine import BLOCKING, LINK, RENDEZVOUS
 from debubble.core.lower import lower
-from debubble.core.program import Sends
+from debubble.core.needs import transfers
 from debubble.core.schedule import Shape
 from debubble.core.simulate import simulate
 from debubble.core.timeline import Timeline
@@ -90,7 +90,7 @@ def test_each_transfer_is_an_arrow_between_the_slices_of_its_two_ops(even, tmp_p
     events = events_of(even, tmp_path / "t.json")
     slices = threads(events)
     ends = {(e["ph"], e["id"]): e for e in events if e["ph"] in "sf"}
-    producer, consumer = transfers(even.program)
+    producer, consumer = transfers(even.program.schedule)
     assert len(ends) == 2 * len(producer) == 2 * 2 * 3 * 8  # both ways, three hops, eight micro-batches
     op = even.program.schedule.op
     for number, pair in enumerate(zip(producer.tolist(), consumer.tolist(), strict=True)):
@@ -109,14 +109,14 @@ def test_threads_are_named_and_sorted_by_rank(even, tmp_path):
     assert order == {rank: rank for rank in range(4)}
 
 
-@pytest.mark.parametrize("sends", [Sends.LINK, Sends.BLOCKING, Sends.RENDEZVOUS])
+@pytest.mark.parametrize("sends", [LINK, BLOCKING, RENDEZVOUS])
 def test_transfers_that_take_up_a_link_or_a_rank_have_a_thread_for_their_two_ranks(tmp_path, sends):
     schedule = build("1f1b", Shape(3, 6))
-    rates = Rates(transfer=0, payload=3e6, link=1.0) if sends is Sends.LINK else Rates(transfer=3_000_000)
+    rates = Rates(transfer=0, payload=3e6, link=1.0) if sends is LINK else Rates(transfer=3_000_000)
     timeline = simulate(lower(schedule, sends), costs_of(rates, schedule))
     events = events_of(timeline, tmp_path / "t.json")
     names = {e["tid"]: e["args"]["name"] for e in events if e["name"] == "thread_name"}
-    what = "link" if sends is Sends.LINK else "sends"
+    what = "link" if sends is LINK else "sends"
     assert [names[tid] for tid in range(3, 7)] == [f"{what} {way}" for way in ("0 -> 1", "1 -> 0", "1 -> 2", "2 -> 1")]
     lanes = {tid: slices for tid, slices in threads(events).items() if tid >= 3}
     assert {tid: len(slices) for tid, slices in lanes.items()} == dict.fromkeys(range(3, 7), 6)

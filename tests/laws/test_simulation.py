@@ -1,26 +1,34 @@
 """Laws of simulation on random legal schedules: equal to a second simulator, monotone, bounded, fully accounted for."""
 
+from contextlib import contextmanager
+
 import numpy as np
 import pytest
 from hypothesis import given, reject, settings
 from hypothesis import strategies as st
 
+from debubble.core import kernels, numbering, simulate_many
 from debubble.core.account import account
 from debubble.core.bounds import lower_bound
 from debubble.core.costs import Costs
-from debubble.core.errors import InputError
-from debubble.core.exchange import exchange
+from debubble.core.engine import LINK, RENDEZVOUS, SENDS, Engine, Occupies
+from debubble.core.errors import Deadlock, InputError
 from debubble.core.legality import verify
 from debubble.core.lower import apart, lower
-from debubble.core.program import Sends
+from debubble.core.program import Program
 from debubble.core.schedule import Schedule, Shape
-from debubble.core.simulate import simulate
+from debubble.core.simulate import makespan, simulate
+from debubble.core.timed import exchange
 from debubble.core.timeline import Timeline
+from debubble.frameworks.engines import ENGINES
 from debubble.schedules.catalog import CATALOG, build
 from oracle import Oracle
 from strategies import costs, schedules
 
-WAYS = pytest.mark.parametrize("sends", list(Sends), ids=lambda sends: sends.value)
+WAYS = pytest.mark.parametrize("sends", list(SENDS.values()), ids=list(SENDS))
+NAMES = {engine: name for name, engine in SENDS.items()}
+ENGINES_AND_WAYS = {**SENDS, **ENGINES}
+EVERY_ENGINE = pytest.mark.parametrize("engine", list(ENGINES_AND_WAYS.values()), ids=list(ENGINES_AND_WAYS))
 HURRY = settings(max_examples=60, deadline=None)
 
 
@@ -40,8 +48,8 @@ def by_op(timeline: Timeline) -> dict:
 @given(run=runs())
 def test_simulate_equals_the_second_simulator(sends, run):
     schedule, spent = run
-    second = Oracle(schedule, spent, sends.value)
-    times = (second.run_meeting(exchange(lower(schedule))) if sends is Sends.RENDEZVOUS else second.run()).times
+    second = Oracle(schedule, spent, NAMES[sends])
+    times = (second.run_meeting(exchange(lower(schedule))) if sends is RENDEZVOUS else second.run()).times
     assert by_op(simulate(lower(schedule, sends), spent)) == times
 
 
@@ -77,9 +85,9 @@ def test_transfers_that_occupy_a_rank_count_as_transfer(sends, run):
     took = (timeline.end - timeline.start)[len(run[0]) :]
     rank = run[0].rank_of()
     busy = np.zeros(run[0].ranks, np.int64)
-    if program.occupies_ranks:
+    if program.engine.occupies is not Occupies.NOBODY:
         np.add.at(busy, rank[program.producer], took)
-    if sends is Sends.RENDEZVOUS:
+    if sends is RENDEZVOUS:
         np.add.at(busy, rank[program.consumer], took)
         assert account(timeline).transfer.tolist() == busy.tolist()
     assert (account(timeline).transfer >= busy).all()
@@ -110,7 +118,7 @@ def test_no_run_beats_the_lower_bound(sends, run):
 @given(run=runs())
 def test_each_way_of_sending_costs_at_least_as_much_as_the_one_before(run):
     schedule, spent = run
-    asynchronous, link, blocking, _ = (simulate(lower(schedule, sends), spent).makespan for sends in Sends)
+    asynchronous, link, blocking, _ = (simulate(lower(schedule, sends), spent).makespan for sends in SENDS.values())
     assert asynchronous <= link
     assert asynchronous <= blocking
 
@@ -118,14 +126,14 @@ def test_each_way_of_sending_costs_at_least_as_much_as_the_one_before(run):
 @HURRY
 @given(schedule=schedules())
 def test_no_schedule_deadlocks_by_rendezvous_in_the_order_of_exchange(schedule):
-    assert len(lower(schedule, Sends.RENDEZVOUS)) == len(schedule) + len(lower(schedule, Sends.LINK).producer)
+    assert len(lower(schedule, RENDEZVOUS)) == len(schedule) + len(lower(schedule, LINK).producer)
 
 
 @HURRY
 @given(st.sampled_from(list(CATALOG)), st.integers(1, 9), st.integers(1, 30), st.integers(1, 4), st.integers(1, 3))
 def test_no_schedule_of_the_catalog_deadlocks_by_rendezvous_at_any_shape(name, p, m, v, s):
     schedule = defined(name, p, m, ((v, s), (v, 1), (1, s), (2, 1), (1, 1)))
-    assert verify(schedule, exchange(lower(schedule)), (Sends.RENDEZVOUS,)).legal
+    assert verify(schedule, exchange(lower(schedule)), (RENDEZVOUS,)).legal
 
 
 def defined(name, p, m, finer):
@@ -138,31 +146,73 @@ def defined(name, p, m, finer):
     return reject()
 
 
-@WAYS
+@EVERY_ENGINE
 @HURRY
 @given(schedule=schedules())
-def test_rows_of_one_round_do_not_depend_on_each_other(sends, schedule):
-    program = lower(schedule, sends)
-    assert sorted(program.order.tolist()) == list(range(len(program)))
-    in_round = np.empty(len(program) + 1, np.int64)
-    in_round[program.order] = np.repeat(np.arange(len(program.rounds) - 1), np.diff(program.rounds))
-    in_round[-1] = -1
-    now = in_round[program.order]
-    assert (in_round[program.before] < now).all()
-    assert (in_round[program.needs] < now).all()
+def test_each_row_waits_for_rows_of_earlier_rounds_and_each_item_has_one(engine, schedule):
+    program = lowered(schedule, engine)
+    slots = len(schedule) if schedule.joined is None else len(schedule) - schedule.joined.sum()
+    assert (
+        len(set(program.order.tolist()))
+        == len(program.order)
+        == 1 + slots + len(program.producer) + len(program.launches)
+    )
+    assert program.order[0] == -1
+    first = np.repeat(program.rounds[:-1], np.diff(program.rounds))
+    assert (program.waits[:, 1:] < first).all()
+    assert (program.waits >= 0).all()
 
 
-@WAYS
+def lowered(schedule: Schedule, engine: Engine) -> Program:
+    """The program; engines that deadlock on this order, and those that ask for more chunks, say nothing about it."""
+    try:
+        return lower(schedule, engine)
+    except (Deadlock, InputError):
+        return reject()
+
+
+@EVERY_ENGINE
 @settings(max_examples=25, deadline=None)
-@given(schedule=schedules(pairs=False), data=st.data())
-def test_compiled_sweep_equals_the_one_in_numpy(sends, schedule, data):
-    pytest.importorskip("numba", reason="the extra `fast` is not installed")
+@given(schedule=schedules(), data=st.data())
+def test_lists_rounds_and_numba_find_the_same_order_and_the_same_times(engine, schedule, data):
     spent = data.draw(costs(schedule))
-    flat = Costs(spent.durations[:, :, :1].copy(), spent.transfers[:, :, :1].copy())
-    program = lower(schedule, sends)
-    slow, fast = simulate(program, flat), simulate(program, flat, fast=True)
-    assert np.array_equal(slow.start, fast.start)
-    assert np.array_equal(slow.end, fast.end)
+    found = []
+    for pace in ("lists", "rounds", "woken", "compiled"):
+        with running(pace):
+            timeline = simulate(lowered(schedule, engine), spent)
+        found.append((timeline.program.order.tolist(), timeline.start.tolist(), timeline.end.tolist()))
+    orders, starts, ends = zip(*found, strict=True)
+    assert [sorted(order) for order in orders] == [sorted(orders[0])] * len(found)
+    assert list(starts) == [starts[0]] * len(found)
+    assert list(ends) == [ends[0]] * len(found)
+
+
+@contextmanager
+def running(pace: str):
+    """Make every size run as only small ones do, or only large ones, or those of very many ranks."""
+    if pace == "compiled":
+        pytest.importorskip("numba", reason="the extra `fast` is not installed")
+    limits = {"lists": (10**9, 10**9), "compiled": (-1, -1)}.get(pace, (-1, 10**9))
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(kernels, "has_numba", lambda: pace == "compiled")
+        for module in (kernels, numbering):
+            patch.setattr(module, "SMALL", limits[0])
+        patch.setattr(kernels, "LARGE", limits[1])
+        patch.setattr(numbering, "WIDE", 0 if pace == "woken" else 10**9)
+        yield
+
+
+@EVERY_ENGINE
+@settings(max_examples=25, deadline=None)
+@given(schedule=schedules(), data=st.data(), compiled=st.booleans())
+def test_many_costs_at_once_give_the_window_of_each_alone(engine, schedule, data, compiled):
+    program = lowered(schedule, engine)
+    spent = data.draw(st.lists(costs(schedule, links=True), min_size=1, max_size=5))
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(simulate_many, "_WORTH", -1 if compiled else 10**12)
+        windows = simulate_many.simulate_many(program, spent)
+    assert windows.tolist() == [simulate(program, each).makespan for each in spent]
+    assert windows.tolist() == [makespan(program, each) for each in spent]
 
 
 @HURRY

@@ -8,6 +8,7 @@ import pytest
 
 from debubble.core.account import account
 from debubble.core.errors import Refusal
+from debubble.core.needs import needs_of
 from debubble.core.schedule import Shape
 from debubble.readers.nsight import read_nsight
 from debubble.readers.primus import read_primus
@@ -92,7 +93,7 @@ def test_primus_clocks_are_known_to_1_4_ms_a_hop(primus):
 def test_primus_ops_never_start_before_what_they_need(primus):
     for window in primus.windows:
         timeline = window.timeline
-        needs = timeline.program.needs_by_op()[0]
+        needs = needs_of(timeline.program.schedule)[0]
         rows = np.flatnonzero(needs >= 0)
         assert (timeline.start[rows] >= timeline.end[needs[rows]]).all()
 

@@ -10,9 +10,9 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from .notebook_hook import Pictured
-from .engine import Keeps
+from .engine import Occupies
 from .needs import needs_of
+from .notebook_hook import Pictured
 from .timeline import Timeline
 
 
@@ -79,7 +79,9 @@ def account(timeline: Timeline) -> Account:
     begin = np.maximum(start, before)  # measured ops may overlap a little
     busy = end - begin
     gap = begin - before
-    on_its_way = np.minimum(gap, _since_made(timeline)[turns] if _lasts(timeline) else _carried(timeline, before, begin))
+    on_its_way = np.minimum(
+        gap, _since_made(timeline)[turns] if _lasts(timeline) else _carried(timeline, before, begin)
+    )
     own_start, own_end = (np.full(len(full), last) for _ in range(2))  # a rank without ops only warms up
     own_start[full], own_end[full] = start[opens], end[offsets[1:][full] - 1]
     arriving = _per_rank(on_its_way, offsets)
@@ -103,12 +105,12 @@ def _turns(timeline: Timeline) -> tuple[slice | NDArray[np.int64], NDArray[np.in
     """What had its turn on each rank, in order: ops, and transfers that occupy a rank; offsets, int64[ranks + 1]."""
     program = timeline.program
     schedule, ops = program.schedule, len(program.schedule)
-    if program.engine.keeps is Keeps.NOBODY or not len(program.producer):
+    if program.engine.occupies is Occupies.NOBODY or not len(program.producer):
         return slice(0, ops), schedule.offsets
     rank_of = schedule.rank_of()
     number = program.order[(program.order >= 0) & (program.order < len(program))].astype(np.int64)  # in turn everywhere
     lanes = [np.concatenate([rank_of, rank_of[program.producer]])[number]]
-    if program.engine.keeps is Keeps.BOTH:  # an op has no second lane; it goes to the end and is cut off
+    if program.engine.occupies is Occupies.BOTH:  # an op has no second lane; it goes to the end and is cut off
         lanes.append(np.concatenate([np.full(ops, schedule.ranks), rank_of[program.consumer]])[number])
     rank = np.stack(lanes, axis=1).ravel()
     turns = np.repeat(number, len(lanes))[np.argsort(rank, kind="stable")]
@@ -119,7 +121,7 @@ def _turns(timeline: Timeline) -> tuple[slice | NDArray[np.int64], NDArray[np.in
 def _lasts(timeline: Timeline) -> bool:
     """Whether all time from the making of an input to its use counts as its transfer: no receiver has to come to it."""
     program = timeline.program
-    return not (len(program.producer) and program.engine.meets and program.engine.keeps is Keeps.NOBODY)
+    return not (len(program.producer) and program.engine.meets and program.engine.occupies is Occupies.NOBODY)
 
 
 def _since_made(timeline: Timeline) -> NDArray[np.int64]:
@@ -131,7 +133,7 @@ def _since_made(timeline: Timeline) -> NDArray[np.int64]:
     schedule, ops, nothing = program.schedule, len(program.schedule), np.iinfo(np.int64).min
     needs = needs_of(schedule)
     made = np.append(timeline.end[:ops], nothing)
-    if program.engine.keeps is not Keeps.NOBODY and len(program.producer):
+    if program.engine.occupies is not Occupies.NOBODY and len(program.producer):
         made[program.producer] = timeline.start[ops:]
     latest = np.full(len(timeline.start), nothing)
     latest[:ops] = made[needs].max(axis=0)

@@ -36,7 +36,7 @@ class Lane(Enum):
     GROUP = "group"  # at each rank, whomever it talks to: one communicator of the whole pipeline
 
 
-class Until(Enum):
+class WaitUntil(Enum):
     """When a rank waits for a send that it does not wait for at once."""
 
     END = "end"  # when the step ends, so no op does
@@ -45,8 +45,8 @@ class Until(Enum):
     BACKWARD = "backward"  # before its first backward
 
 
-class Keeps(Enum):
-    """On whose time a transfer lies, as an op does: it opens and closes the rank's own time."""
+class Occupies(Enum):
+    """Whose time a transfer takes up, as an op does: then it opens and closes the rank's own time."""
 
     NOBODY = "nobody"
     SENDER = "sender"
@@ -54,7 +54,7 @@ class Keeps(Enum):
 
 
 @dataclass(frozen=True, slots=True)
-class Item:
+class EngineItem:
     """One send or receive of a table of steps.
 
     Args:
@@ -72,7 +72,7 @@ class Item:
 
 
 @dataclass(frozen=True, slots=True)
-class Batch:
+class EngineBatch:
     """Sends and receives that are posted together.
 
     Args:
@@ -82,7 +82,7 @@ class Batch:
         turns: whether it is two, one after the other: the receive first where the other rank sends before it receives.
     """
 
-    items: tuple[Item, ...]
+    items: tuple[EngineItem, ...]
     at_once: bool
     neighbours: bool = False
     turns: bool = False
@@ -93,7 +93,7 @@ class Batch:
 
 
 @dataclass(frozen=True, slots=True)
-class Step:
+class EngineStep:
     """What a rank posts between two ops.
 
     Args:
@@ -107,8 +107,12 @@ class Step:
 
     behind: str
     before: str
-    batches: tuple[Batch, ...]
-    leading: tuple[Batch, ...] | None = None
+    batches: tuple[EngineBatch, ...]
+    leading: tuple[EngineBatch, ...] | None = None
+
+    def items(self) -> tuple[EngineItem, ...]:
+        """All sends and receives of the line."""
+        return tuple(item for batch in (*self.batches, *(self.leading or ())) for item in batch.items)
 
 
 @dataclass(frozen=True, slots=True)
@@ -127,7 +131,7 @@ class Engine:
         coalesced: whether what is posted together goes as one: then its parts have no order among themselves, and where
             it is more than one they are on no lane between two ranks.
         meets: whether a transfer begins when both sides are posted; else the receiver always has room.
-        keeps: on whose time a transfer lies.
+        occupies: whose time a transfer takes up.
         least_chunks: stages a rank that it asks for.
         two_ways: whether a pipeline of two ranks has a lane for each direction where others have one for the pair.
         source: file, function and release that it was read in; empty for ours.
@@ -136,13 +140,13 @@ class Engine:
     name: str
     posting: Posting
     lane: Lane = Lane.NONE
-    steps: tuple[Step, ...] = ()
-    chunked: tuple[Step, ...] = ()
-    until: Until = Until.END
+    steps: tuple[EngineStep, ...] = ()
+    chunked: tuple[EngineStep, ...] = ()
+    until: WaitUntil = WaitUntil.END
     queue: bool = False
     coalesced: bool = False
     meets: bool = True
-    keeps: Keeps = Keeps.NOBODY
+    occupies: Occupies = Occupies.NOBODY
     least_chunks: int = 1
     two_ways: bool = False
     source: str = ""
@@ -162,21 +166,31 @@ class Engine:
 
 IDEAL = Engine("ideal", Posting.MADE, meets=False)  # a hop is a latency from the end of the producer, and nothing else
 LINK = Engine("link", Posting.MADE, Lane.WAY, meets=False)  # bytes take turns on the way from one rank to another
-BLOCKING = Engine("blocking", Posting.MADE, meets=False, keeps=Keeps.SENDER)  # the sender hands all over before it goes on
-RENDEZVOUS = Engine("rendezvous", Posting.ROUNDS, keeps=Keeps.BOTH)  # both sides stand still while they hand over
-SENDS = (IDEAL, LINK, BLOCKING, RENDEZVOUS)
+BLOCKING = Engine(
+    "blocking", Posting.MADE, meets=False, occupies=Occupies.SENDER
+)  # the sender hands all over before it goes on
+RENDEZVOUS = Engine("rendezvous", Posting.ROUNDS, occupies=Occupies.BOTH)  # both sides stand still while they hand over
+# By the names under which ``--sends`` and ``--link`` ask for them.
+SENDS = {"async": IDEAL, "link": LINK, "blocking": BLOCKING, "rendezvous": RENDEZVOUS}
+
+
+def way_of(engine: Engine) -> str:
+    """The name that ``--sends`` has for an engine; that of the engine itself for any other."""
+    return next((way for way, each in SENDS.items() if each == engine), engine.name)
+
 
 _BATCH = re.compile(r"\[[^\]]*\]|\([^)]*\)")
 _ITEM = re.compile(r"([sr])([FB]?)(?:\+([0-9]))?")
 
 
-def steps_of(table: str) -> tuple[Step, ...]:
+def steps_of(table: str) -> tuple[EngineStep, ...]:
     """Read a table of steps.
 
     Each line names the op behind the gap, the op before it, and what is posted there: ``[sF rB]`` waited for at once,
-    ``(sF rF)`` later, ``[s|r]`` one batch where both go to the same neighbour and else first the sends, ``[s/r]`` one after the
-    other, the receive first where the other rank sends first. ``sF`` sends what the last F made, ``rB`` receives what
-    the next backward needs, ``rF+1`` what the F after the next one needs; ``s`` and ``r`` are of the ops next to the gap. A second column, behind a semicolon, is for the leading rank:
+    ``(sF rF)`` later, ``[s|r]`` one batch where both go to the same neighbour and else first the sends, ``[s/r]`` one
+    after the other, the receive first where the other rank sends first. ``sF`` sends what the last F made, ``rB``
+    receives what the next backward needs, ``rF+1`` what the F after the next one needs; ``s`` and ``r`` are of the ops
+    next to the gap. A second column, behind a semicolon, is for the leading rank:
 
         w  f  [sF rF rB]
         w  w  (sF) (rF+1); (sF rF)
@@ -187,22 +201,22 @@ def steps_of(table: str) -> tuple[Step, ...]:
     return tuple(_step(line) for line in table.strip().splitlines())
 
 
-def _step(line: str) -> Step:
+def _step(line: str) -> EngineStep:
     behind, before, *rest = line.split(maxsplit=2)
     columns = [_batches(column, line) for column in (rest or [""])[0].split(";")]
-    return Step(behind, before, columns[0], columns[1] if len(columns) > 1 else None)
+    return EngineStep(behind, before, columns[0], columns[1] if len(columns) > 1 else None)
 
 
-def _batches(column: str, line: str) -> tuple[Batch, ...]:
+def _batches(column: str, line: str) -> tuple[EngineBatch, ...]:
     if _BATCH.sub("", column).strip():
         raise ValueError(f"not batches of sends and receives: {line!r}")
     return tuple(_batch(text) for text in _BATCH.findall(column))
 
 
-def _batch(text: str) -> Batch:
+def _batch(text: str) -> EngineBatch:
     words = re.sub("[|/]", " ", text[1:-1]).split()
     found = [_ITEM.fullmatch(word) for word in words]
     if not words or None in found:
         raise ValueError(f"not sends and receives: {text!r}")
-    items = tuple(Item(match[1], match[2], int(match[3] or 0)) for match in found if match)
-    return Batch(items, text[0] == "[", "|" in text, "/" in text)
+    items = tuple(EngineItem(match[1], match[2], int(match[3] or 0)) for match in found if match)
+    return EngineBatch(items, text[0] == "[", "|" in text, "/" in text)

@@ -1,7 +1,7 @@
 """Sends and receives: where they stand between the ops of each rank, and what is wrong with those that somebody wrote.
 
-    rank 0   0F0  0SEND_F0             0F1  0SEND_F1   0RECV_B0             0B0
-    rank 1             1RECV_F0  1F0        1B0  1RECV_F1  1SEND_B0 ..
+rank 0   0F0  0SEND_F0             0F1  0SEND_F1   0RECV_B0             0B0
+rank 1             1RECV_F0  1F0        1B0  1RECV_F1  1SEND_B0 ..
 """
 
 from __future__ import annotations

@@ -1,9 +1,10 @@
 """Hosts: what happens on each rank, one item behind the other, and which transfers each item waits for.
 
-Items of a rank are its slots, and its *stops*: moments at which it waits for transfers before it posts another one (or,
-with one launch queue, before it launches anything else). The *clock* of a side of a transfer is the item behind which it
-is posted. A transfer is done once both sides are posted: what is in front of it on a lane between two ranks was posted
-earlier on both. Only a lane that a rank shares among all its peers is a host of its own, with an item for each batch:
+Items of a rank are its slots, and its *stops*: moments at which it waits for transfers before it posts another one
+(or, with one launch queue, before it launches anything else). The *clock* of a side of a transfer is the item behind
+which it is posted. A transfer is done once both sides are posted: what is in front of it on a lane between two ranks
+was posted earlier on both. Only a lane that a rank shares among all its peers is a host of its own, with an item for
+each batch:
 
     rank 0            0F0           0F1     stop     0B0 ..
     lane of rank 0        {S 0F0}       {S 0F1}  {R 0B0} ..
@@ -17,7 +18,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 from numpy.typing import NDArray
 
-from .engine import Engine, Keeps, Lane
+from .engine import Engine, Lane, Occupies
 from .needs import NOTHING
 from .posts import Flags, Index, Order, Posts
 
@@ -56,7 +57,7 @@ class Hosts:
         late: how many of the last lines of ``waits`` name transfers that arrive only some time after they have ended.
     """
 
-    offsets: Index
+    offsets: NDArray[np.int64]
     slot: Index
     row: Index
     launches: Index
@@ -90,7 +91,7 @@ class _Items:
 
     row: Index
     slot: Index
-    offsets: Index
+    offsets: NDArray[np.int64]
     launches: Index
     clock: Index
     hold: Index
@@ -124,7 +125,7 @@ def hosts_of(order: Order, posts: Posts, engine: Engine, *, occupied: bool) -> H
         offsets = np.concatenate([offsets, shared.offsets[1:]])
         clock[side] = shared.item
     total = int(offsets[-1])
-    apart = not engine.meets and engine.keeps is Keeps.NOBODY
+    apart = not engine.meets and engine.occupies is Occupies.NOBODY
     waits, late = _waits(edges, total, apart=apart)
     return Hosts(
         offsets=offsets,
@@ -153,9 +154,15 @@ def _sides(order: Order) -> Index:
 
 def _sends_alone(posts: Posts) -> Posts:
     """Sends without receives, where the receiver always has room; rows stay as they are."""
-    sends = np.flatnonzero(posts.sends)
-    op, row, opens, until = (column[sends] for column in (posts.op, posts.row, posts.opens, posts.until))
-    return replace(posts, op=op, sends=posts.sends[sends], row=row, opens=opens, until=until)
+    kept = posts.sends
+    return replace(
+        posts,
+        op=posts.op[kept],
+        sends=posts.sends[kept],
+        row=posts.row[kept],
+        opens=posts.opens[kept],
+        until=posts.until[kept],
+    )
 
 
 def _lanes(order: Order, posts: Posts, engine: Engine) -> Lanes | None:
@@ -186,7 +193,7 @@ def _alike(key: Index) -> Iterator[Index]:
 
 
 def _queued(order: Order, posts: Posts, lanes: Lanes | None) -> Posts:
-    """With one launch queue, what comes behind a post is launched behind what that post's lane carries in front of it."""
+    """With one launch queue, what comes behind a post is launched behind what its lane carries in front of it."""
     until = posts.until.copy()
     if lanes is not None:
         blocked = np.flatnonzero(lanes.following >= 0)
@@ -223,7 +230,9 @@ def _items(order: Order, posts: Posts, side: Index, *, launching: bool) -> _Item
     launches = np.full(len(row), NOTHING)
     if launching:
         launches[clock[posts.sends]] = side[posts.sends] // 2
-        last = np.flatnonzero(np.append(posts.opens[1:], True))  # a batch is launched behind all that takes up its sender
+        last = np.flatnonzero(
+            np.append(posts.opens[1:], True)
+        )  # a batch is launched behind all that takes up its sender
         clock = clock[last][np.cumsum(posts.opens) - 1]
     return _Items(row, slot, offsets, launches, clock, hold)
 
@@ -241,7 +250,7 @@ def _spread(posts: Posts, stands: Flags) -> None:
 class _Edges:
     """Items that wait, int64, and what must have ended before: a side of a transfer, or an item.
 
-    ``behind`` is whether the side is posted behind the item in front of the one that waits, which is then waited for too.
+    ``behind`` is whether the side is posted behind the item in front of the one that waits: then that has ended, too.
     """
 
     item: Index
@@ -317,7 +326,7 @@ def _longer(column: Index, total: int) -> Index:
 
 
 def _waits(edges: list[_Edges], total: int, *, apart: bool) -> tuple[Lines, int]:
-    """Lines of what items wait for, transfers in lines of their own if they are to be told ``apart``; how many these are."""
+    """Lines of what items wait for, transfers in lines of their own if ``apart``, and how many these are."""
     if not apart:
         return _lines(edges, total), 0
     own, carried = (_lines([each for each in edges if each.sides is sides], total) for sides in (False, True))

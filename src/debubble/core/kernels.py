@@ -42,11 +42,12 @@ def compiled(loop: Callable[..., Any]) -> Callable[..., Any]:
 
 def worth_compiling(rows: int) -> bool:
     """Whether a pass over so many rows is faster compiled, all included: always once this process has numba loaded."""
-    return rows > SMALL and _installed() and (rows > LARGE or compiled.cache_info().currsize > 0)
+    return rows > SMALL and has_numba() and (rows > LARGE or compiled.cache_info().currsize > 0)
 
 
 @cache
-def _installed() -> bool:
+def has_numba() -> bool:
+    """Whether the extra ``fast`` is installed."""
     return find_spec("numba") is not None
 
 

@@ -16,7 +16,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 from numpy.typing import NDArray
 
-from .engine import IDEAL, Engine, Keeps, Posting
+from .engine import IDEAL, Engine, Occupies, Posting
 from .errors import Fault, IllegalSchedule, InputError
 from .exchange import Exchange, mismatches
 from .hosts import RECEIVER, SENDER, Hosts, hosts_of
@@ -121,7 +121,7 @@ def _taken(order: Order, given: Exchange, engine: Engine) -> Posts:
     if wrong := mismatches(order.schedule, given):
         raise IllegalSchedule(order.schedule.name, wrong)
     posts = from_exchange(order, given)
-    until = posts.when_used(order) if engine.keeps is Keeps.NOBODY else posts.behind_batch()
+    until = posts.when_used(order) if engine.occupies is Occupies.NOBODY else posts.behind_batch()
     return replace(posts, until=until)
 
 
@@ -147,26 +147,26 @@ def _plain(order: Order) -> Program:
         numbered = order.rounds
     except Stuck as stuck:
         raise of_computations(order, needs, stuck) from None
-    slot, slots = numbered.order, len(order.first)
+    slot, slots, lines = numbered.order, len(order.first), _lines(order)
     row = np.zeros(slots + 1, np.int32)  # -1, nothing, finds the start
     row[slot] = np.arange(1, slots + 1, dtype=np.int32)
-    opens = np.zeros(slots + 1, np.bool_)
-    opens[order.offsets] = True
     waits = np.zeros((1 + len(needs), slots + 1), np.int32)
-    waits[0, 1:] = np.where(opens[slot], 0, row[slot - 1])
-    lag = np.full((len(needs), slots + 1), _lines(order).nothing, np.int32)
+    waits[0, 1:] = row.take(slot - 1)
+    waits[0, row[order.offsets[:-1][np.diff(order.offsets) > 0]]] = 0  # nothing comes before the first of a rank
+    line_of_op = _line_of(order, slice(None))
+    lag = np.full((len(needs), slots + 1), lines.nothing, np.int32)
     for line, ends in enumerate((order.first, order.last)[: len(needs)]):
-        waits[1 + line, 1:] = row[needs[line, slot]]
-        inputs = np.flatnonzero(waits[1 + line])
-        lag[line, inputs] = _lines(order).arrival + _line_of(order, ends[slot[inputs - 1]])
+        waits[1 + line, 1:] = row.take(needs[line].take(slot))
+        op = slot if order.schedule.joined is None else ends[slot]
+        lag[line, 1:] = np.where(waits[1 + line, 1:], lines.arrival + line_of_op.take(op), lines.nothing)
     none = np.empty(0, np.int32)
     return Program(
         schedule=order.schedule,
         engine=IDEAL,
-        order=np.append(np.int32(NOTHING), order.first[slot]),
+        order=np.append(np.int32(NOTHING), slot if order.schedule.joined is None else order.first[slot]),
         rounds=numbered.first + 1,
         waits=waits,
-        key=np.append(np.int32(_lines(order).nothing), _key_of_slots(order)[slot]),
+        key=np.append(np.int32(lines.nothing), _key_of_slots(order).take(slot)),
         lag=lag,
         producer=none,
         consumer=none,
@@ -179,14 +179,16 @@ def _lines(order: Order) -> Lines:
     return Lines(order.schedule.stages)
 
 
-def _line_of(order: Order, op: Keys) -> Keys:
-    """``kind x stages + stage`` of some ops."""
+def _line_of(order: Order, op: Index | slice) -> Keys:
+    """``kind x stages + stage`` of some ops, or of all."""
     schedule = order.schedule
     return schedule.kind[op] * np.int32(schedule.stages) + schedule.stage[op]
 
 
 def _key_of_slots(order: Order) -> Keys:
     """The line of each slot's duration, int32[slots]: that of its op, or one of its own for a pair."""
+    if order.schedule.joined is None:
+        return _line_of(order, slice(None))
     key = _line_of(order, order.first)
     pairs = np.flatnonzero(order.first != order.last)
     key[pairs] = _lines(order).nothing + 1 + np.arange(len(pairs), dtype=np.int32)
@@ -205,7 +207,7 @@ class _Rows:
     """
 
     of: Keys
-    rounds: Index
+    rounds: NDArray[np.int64]
     ahead: Index | None
 
 
@@ -270,7 +272,7 @@ def _laid_out(order: Order, engine: Engine, hosts: Hosts, numbered: Rounds, *, o
     number[0], key[0] = NOTHING, lines.nothing
     number[at[: len(hosts)]], number[at[len(hosts) :]] = item_number, np.arange(ops, ops + moves)
     key[at[: len(hosts)]], key[at[len(hosts) :]] = item_key, lines.wire + line
-    taken_up = occupied and engine.meets and engine.keeps is Keeps.NOBODY
+    taken_up = occupied and engine.meets and engine.occupies is Occupies.NOBODY
     waits, lag = _waiting(engine, hosts, rows, lagging=taken_up and not engine.queue)
     if len(lag):
         base = lines.arrival if hosts.late else lines.sender

@@ -21,10 +21,10 @@ from numpy.typing import NDArray
 from .kernels import SMALL, as_list, compiled, worth_compiling
 from .needs import NOTHING
 
-_WIDE = 2048  # lanes; below, asking all of them costs less than keeping a list of those to ask
+WIDE = 2048  # lanes; below, asking all of them costs less than keeping a list of those to ask
 
 
-class Stuck(Exception):  # noqa: N818 - the caller makes a Deadlock of it, which has names
+class Stuck(Exception):
     """No lane can go on.
 
     Args:
@@ -71,7 +71,7 @@ def rounds(offsets: NDArray[np.int64], needs: NDArray[np.int32]) -> Rounds:
         return _looped(offsets, needs, _loop, as_list)
     if worth_compiling(items):
         return _looped(offsets, needs, compiled(_loop), np.ascontiguousarray)
-    if len(offsets) - 1 > _WIDE:
+    if len(offsets) - 1 > WIDE:
         return _woken(offsets, needs)
     return _together(offsets, needs)
 
@@ -110,8 +110,12 @@ def _looped(
     here, order = column(offsets[:-1].astype(np.int64)), column(np.empty(items, np.int32))
     made = column(np.full(items, items + 1, np.int64))  # the round of each item; later than all until it has run
     first = column(np.zeros(items + 2, np.int64))
-    scratch = (column(np.arange(lanes)), column(np.zeros(lanes, np.int64)), column(np.full(lanes, NOTHING)))
-    structure = (column(offsets[1:].astype(np.int64)), column(needs.ravel()), column(lanes_used.ravel().astype(np.int32)))
+    scratch = (column(np.arange(lanes + 1)), column(np.zeros(lanes + 1, np.int64)), column(np.full(lanes + 1, NOTHING)))
+    structure = (
+        column(offsets[1:].astype(np.int64)),
+        column(needs.ravel()),
+        column(lanes_used.ravel().astype(np.int32)),
+    )
     found = loop(structure, (items, count, len(used)), (here, made), (order, first), scratch)
     if found < 0:
         raise Stuck(np.array(here, np.int64), np.array(made) <= items)
@@ -133,24 +137,18 @@ def _loop(structure, sizes, state, answer, scratch):  # type: ignore[no-untyped-
             ready = True
             for line in range(count):
                 need = needs[line * items + at]
-                if need >= 0 and made[need] >= now:
-                    ready = False
+                ready = ready and (need < 0 or made[need] < now)
             if not ready:
                 continue
             made[at] = now
             order[filled] = at
             filled += 1
             here[lane] = at + 1
-            if asked[lane] != now:
-                asked[lane] = now
-                following[coming] = lane
-                coming += 1
-            for line in range(wakers):
-                other = wakes[line * items + at]
-                if other >= 0 and asked[other] != now:
-                    asked[other] = now
-                    following[coming] = other
-                    coming += 1
+            for line in range(-1, wakers):
+                other = lane if line < 0 else wakes[line * items + at]
+                following[coming] = other
+                coming += 1 if other >= 0 and asked[other] != now else 0
+                asked[other] = now  # the last place is that of nobody
         if filled == begun:
             return -1
         active, following = following, active

@@ -8,12 +8,12 @@ from typing import ClassVar
 
 from .bounds import lower_bound
 from .costs import Rates, costs_of
+from .engine import Engine, way_of
 from .errors import Deadlock, Violation
 from .exchange import Exchange
 from .legality import verify
 from .lower import lower
 from .op import Kind
-from .program import Sends
 from .results import HIDDEN, Result
 from .schedule import Schedule, loop_placement, v_placement
 from .simulate import simulate
@@ -114,7 +114,7 @@ class Claims:
 
 
 def check_order(
-    order: Schedule, placed: Exchange | None, ways: Sequence[Sends], claims: Claims, rates: Rates
+    order: Schedule, placed: Exchange | None, ways: Sequence[Engine], claims: Claims, rates: Rates
 ) -> OrderCheck:
     """Hold an order against the laws, against deadlock under each way of sending, and against claims.
 
@@ -131,7 +131,7 @@ def check_order(
     faults += _claimed(order, claims)
     if verdict.legal and claims.makespan is not None:
         faults += _too_short(order, rates, claims.makespan)
-    stuck = {way.value: _circle(circle) for way, circle in verdict.stuck}
+    stuck = {way_of(way): _circle(circle) for way, circle in verdict.stuck}
     return OrderCheck(
         legal=not faults,
         faults=tuple(faults),
@@ -141,9 +141,9 @@ def check_order(
         stages=order.stages,
         microbatches=order.microbatches,
         placement=_stages_by_rank(order),
-        deadlocks={} if verdict.broken else {way.value: stuck.get(way.value) for way in ways},
+        deadlocks={} if verdict.broken else {way_of(way): stuck.get(way_of(way)) for way in ways},
         states_transfers=placed is not None,
-        ways=tuple(way.value for way in ways),
+        ways=tuple(way_of(way) for way in ways),
         waits=tuple(str(violation) for _, circle in verdict.stuck[:1] for violation in circle.violations),
     )
 
@@ -159,12 +159,12 @@ def _broken(order: Schedule, placed: Exchange | None, violation: Violation) -> O
     return OrderFault(violation.place, value, violation.sentence, violation.remedy)
 
 
-def _stuck(way: Sends, circle: Deadlock) -> OrderFault:
+def _stuck(way: Engine, circle: Deadlock) -> OrderFault:
     remedy = "reorder the ops of one rank of the circle"
     if any(text[:2] in ("S ", "R ") for text in circle.cycle):
         remedy = "let one of them receive first, or leave SEND and RECV cells out: they are placed where none can block"
     rule = "deadlock: each waits for the next for ever"
-    return OrderFault(f"sends = {way.value}", " -> ".join(circle.cycle), rule, remedy)
+    return OrderFault(f"sends = {way_of(way)}", " -> ".join(circle.cycle), rule, remedy)
 
 
 def _circle(circle: Deadlock) -> Circle:

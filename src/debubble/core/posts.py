@@ -14,6 +14,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import cached_property
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -24,21 +25,22 @@ from .numbering import Rounds, rounds
 from .schedule import Schedule
 
 Column = NDArray[np.int32]
-Index = NDArray[np.int64]
+Index = NDArray[np.integer[Any]]
 Flags = NDArray[np.bool_]
 
 
-@dataclass(frozen=True, eq=False)  # the columns below are made when they are first asked for, so there is a dict
 class Order:
     """A schedule as an engine sees it: slots, and for each op its partner on another rank.
+
+    Each column is made when it is first asked for: no engine needs all of them.
 
     Args:
         schedule: a legal one.
         source: op whose output each op takes in from another rank, int32[ops]; ``NOTHING`` where none.
     """
 
-    schedule: Schedule
-    source: Column
+    def __init__(self, schedule: Schedule, source: Column) -> None:
+        self.schedule, self.source = schedule, source
 
     @cached_property
     def consumer(self) -> Index:
@@ -93,7 +95,7 @@ class Order:
         return np.cumsum(~self.schedule.joined, dtype=np.int32) - np.int32(1)
 
     @cached_property
-    def offsets(self) -> Index:
+    def offsets(self) -> NDArray[np.int64]:
         """First slot of each rank, int64[ranks + 1]."""
         if self.schedule.joined is None:
             return self.schedule.offsets
@@ -137,7 +139,7 @@ class Posts:
     opens: Flags
     until: Index
     slot_row: Index
-    rows: Index
+    rows: NDArray[np.int64]
 
     def behind_batch(self) -> Index:
         """The row behind the batch of each post, int64[posts]."""

@@ -98,8 +98,3 @@ class Program(Pictured):
     def __len__(self) -> int:
         """Ops and transfers: what a timeline of this program has times for."""
         return len(self.schedule) + len(self.producer)
-
-    @property
-    def lines(self) -> Lines:
-        """Where durations lie in the table of ``key`` and ``lag``."""
-        return Lines(self.schedule.stages)

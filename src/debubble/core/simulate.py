@@ -6,9 +6,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from .costs import Costs
-from .engine import IDEAL, LINK, Keeps
+from .engine import IDEAL, LINK, Occupies
 from .kernels import sweep
-from .program import Program
+from .program import Lines, Program
 from .timeline import Timeline
 
 Times = NDArray[np.int64]
@@ -53,7 +53,9 @@ def run(program: Program, duration: Times, lag: Times) -> tuple[Times, Times]:
         lag: between the end of an op's input and its start, int64[ops]; may be negative.
     """
     ops, op = len(program.schedule), np.maximum(program.order, 0)
-    late = [np.where(line > 0, op + np.int32(side + ops), np.int32(2 * ops)) for side, line in enumerate(program.waits[1:])]
+    late = [
+        np.where(line > 0, op + np.int32(side + ops), np.int32(2 * ops)) for side, line in enumerate(program.waits[1:])
+    ]
     spent = np.concatenate([duration, lag, np.zeros(1, np.int64)])
     start, end = sweep(program, op, np.stack(late), spent)
     return _by_number(program, start), _by_number(program, end)
@@ -69,14 +71,32 @@ def durations(program: Program, costs: Costs) -> Times:
 
 
 def _cells(program: Program, costs: Costs) -> tuple[Keys, Keys | None, Times]:
-    """Cell of each row and of each lag, and the table: nanoseconds of each line, in as many cells as there are units.
+    """Cell of each row and of each lag, and the table; None for lags that are all zero."""
+    units = units_of(costs)
+    cells = table(program, costs, units)
+    key, lag = keys(program, units)
+    lines = Lines(program.schedule.stages)
+    late = cells[lines.sender * units : lines.nothing * units]
+    return key, lag if len(lag) and late.any() else None, cells
 
-    A hop takes ``sender + transfers + occupancy``. Which line of ``Lines`` holds which part of it:
+
+def units_of(*every: Costs) -> int:
+    """How many cells a line of the table needs: one, or one for each unit where any of the costs differ by unit."""
+    return max(int(part.shape[2]) for costs in every for part in (costs.durations, costs.transfers))
+
+
+def table(program: Program, costs: Costs, units: int) -> Times:
+    """Nanoseconds of each line of ``Lines``, in as many cells as there are units, int64[cells].
+
+    A hop takes ``sender + transfers + occupancy``. Which line holds which part of it:
 
         ideal                   arrival: all
         link                    wire: occupancy                   arrival: sender + transfers
         blocking, rendezvous    wire: all
         others                  wire: transfers + occupancy       sender: sender
+
+    Raises:
+        ValueError: as ``simulate``.
     """
     hop, sender, none = costs.hops(), costs.sender_side(), np.zeros((1, 1, 1), np.int64)
     wire, late, arrival = hop, sender, none
@@ -84,27 +104,28 @@ def _cells(program: Program, costs: Costs) -> tuple[Keys, Keys | None, Times]:
         wire, late, arrival = none, none, sender + hop
     elif program.engine == LINK:
         wire, late, arrival = hop - costs.transfers, none, sender + costs.transfers
-    elif program.engine.keeps is not Keeps.NOBODY:
+    elif program.engine.occupies is not Occupies.NOBODY:
         wire, late = sender + hop, none
     if late.any() and len(program.producer) and not program.occupied:
         raise ValueError("sends take up time of their ranks: lower the schedule with occupied=True")
-    parts = (costs.durations, wire, late, arrival)
-    units = max(part.shape[2] for part in parts)
     shape = (*costs.durations.shape[:2], units)
-    table = np.concatenate([*(np.broadcast_to(part, shape).ravel() for part in parts), [0], _pairs(program, costs)])
-    lag = program.lag if (arrival if arrival is not none else late).any() and len(program.lag) else None
+    parts = (np.broadcast_to(part, shape).ravel() for part in (costs.durations, wire, late, arrival))
+    return np.concatenate([*parts, np.zeros(1, np.int64), _pairs(program, costs)])
+
+
+def keys(program: Program, units: int) -> tuple[Keys, Keys]:
+    """The cell of each row, int32[rows], and of each lag, int32[lagged, rows], for a number of units."""
     if units == 1:
-        return program.key, lag, table
+        return program.key, program.lag
     unit = program.schedule.unit
     key = _spread(program, program.key, unit[_subjects(program)], units)
-    if lag is not None:
-        lag = np.stack([_spread(program, line, unit[_late(program, at)], units) for at, line in enumerate(lag)])
-    return key, lag, table
+    late = [_spread(program, line, unit[_late(program, at)], units) for at, line in enumerate(program.lag)]
+    return key, np.stack(late) if late else program.lag
 
 
 def _spread(program: Program, key: Keys, unit: Keys, units: int) -> Keys:
     """The cell of a line and a unit; lines from ``nothing`` on have one cell."""
-    nothing = program.lines.nothing
+    nothing = Lines(program.schedule.stages).nothing
     return np.where(key < nothing, key * units + unit, key + nothing * (units - 1)).astype(np.int32)
 
 
@@ -119,11 +140,12 @@ def _subjects(program: Program) -> Keys:
 def _late(program: Program, line: int) -> Keys:
     """The op whose unit a line of lags is of, int32[rows]."""
     subject = _subjects(program)
-    if program.engine == LINK:
-        return subject[program.waits[len(program.waits) - len(program.lag) + line]]  # of the transfer that is waited for
-    if program.engine == IDEAL and line:
-        return np.minimum(subject + 1, len(program.schedule) - 1).astype(np.int32)  # the second op of a pair
-    return subject
+    if program.occupied or not len(program.lag):
+        return subject
+    if len(program.producer):  # of the transfer that is waited for
+        waited: Keys = subject[program.waits[len(program.waits) - len(program.lag) + line]]
+        return waited
+    return np.minimum(subject + line, len(program.schedule) - 1).astype(np.int32)  # line 1: the second op of a pair
 
 
 def _pairs(program: Program, costs: Costs) -> Times:

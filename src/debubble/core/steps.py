@@ -18,7 +18,7 @@ from functools import cached_property
 import numpy as np
 from numpy.typing import NDArray
 
-from .engine import Batch, Engine, Item, Step, Until
+from .engine import Engine, EngineBatch, EngineItem, EngineStep, WaitUntil, steps_of
 from .needs import NOTHING
 from .op import Kind
 from .posts import Index, Order, Posts, in_gaps
@@ -27,6 +27,13 @@ _PHASES = "-wfbc."  # start or end, then the four, then W, which sends and recei
 _FITS = {"any": _PHASES, "F": "wf", "B": "bc"} | {phase: phase for phase in "-wfbc"}
 _REGULAR = {"ww", "wf", "fb", "bf", "bc", "cc", "wc"}  # what follows what in an interleaved order
 _SENDS, _AT_ONCE, _TURNS, _AHEAD, _BATCH = 1, 2, 4, 8, 16  # flags of a post; what is above counts batches of its gap
+_OF_PAIRS = steps_of(
+    "any any (s r)"
+)  # nobody runs overlapped pairs by kinds; what is next to them is posted next to them
+
+
+Batches = tuple[EngineBatch, ...]
+Table = tuple[EngineStep, ...]
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -51,11 +58,11 @@ class _Run:
         return found
 
 
-@dataclass(frozen=True, eq=False)  # what is not asked for is not made: most tables need no phases
 class _Gaps:
-    """All gaps of all ranks, and what lies on their two sides."""
+    """All gaps of all ranks, and what lies on their two sides; each column is made when it is first asked for."""
 
-    order: Order
+    def __init__(self, order: Order) -> None:
+        self.order = order
 
     @cached_property
     def rank(self) -> Index:
@@ -109,7 +116,7 @@ class _Cells:
 class _Column:
     """One post of a line of the table: ``side`` tells apart the two ops of a pair next to the gap."""
 
-    item: Item
+    item: EngineItem
     side: int
     flags: int
 
@@ -121,7 +128,9 @@ def by_steps(order: Order, engine: Engine) -> Posts:
         cells = _filled(order, gaps, engine.chunked, wrap=True)
         if np.count_nonzero(cells.op >= 0) == 2 * len(order.consumer):
             return _posts(order, engine, gaps, cells)
-    cells = _filled(order, gaps, engine.steps, wrap=False)
+    by_kind = any(item.kind for step in engine.steps for item in step.items())
+    table = _OF_PAIRS if by_kind and order.schedule.joined is not None else engine.steps
+    cells = _filled(order, gaps, table, wrap=False)
     if np.count_nonzero(cells.op >= 0) != 2 * len(order.consumer):
         raise ValueError(f"the table of {engine} does not send and receive each output of {order.schedule.name} once")
     return _posts(order, engine, gaps, cells)
@@ -171,7 +180,7 @@ def _interleaved(order: Order, gaps: _Gaps) -> bool:
     return {_PHASES[behind] + _PHASES[before] for behind, before in found} <= _REGULAR
 
 
-def _filled(order: Order, gaps: _Gaps, table: tuple[Step, ...], *, wrap: bool) -> _Cells:
+def _filled(order: Order, gaps: _Gaps, table: Table, *, wrap: bool) -> _Cells:
     """Fill the gaps, line by line of the table.
 
     Args:
@@ -196,7 +205,7 @@ def _filled(order: Order, gaps: _Gaps, table: tuple[Step, ...], *, wrap: bool) -
     return cells
 
 
-def _lines(order: Order, gaps: _Gaps, table: tuple[Step, ...]) -> Iterator[tuple[Index | slice, tuple[Batch, ...]]]:
+def _lines(order: Order, gaps: _Gaps, table: Table) -> Iterator[tuple[Index | slice, Batches]]:
     """Each line of the table with the gaps that it is for; gaps of which the table says nothing have no posts."""
     if table[0].behind == table[0].before == "any":  # the same everywhere, so no need to know what lies where
         yield slice(None), table[0].batches
@@ -204,8 +213,8 @@ def _lines(order: Order, gaps: _Gaps, table: tuple[Step, ...]) -> Iterator[tuple
     kinds, last = len(_PHASES), order.schedule.ranks - 1
     line_of = np.full((kinds, kinds), len(table))
     for number, step in reversed(list(enumerate(table))):
-        behind, before = ([_PHASES.index(letter) for letter in _FITS[side]] for side in (step.behind, step.before))
-        line_of[np.ix_(behind, before)] = number
+        fits = ([_PHASES.index(letter) for letter in _FITS[side]] for side in (step.behind, step.before))
+        line_of[np.ix_(*fits)] = number
     behind, before = gaps.phases
     line = line_of[behind, before]
     direction = np.where(behind > 0, behind, before)  # of the op behind; at the start of a rank, of that before
@@ -218,7 +227,7 @@ def _lines(order: Order, gaps: _Gaps, table: tuple[Step, ...]) -> Iterator[tuple
         yield np.flatnonzero(mine), step.batches
 
 
-def _columns(order: Order, batches: tuple[Batch, ...]) -> list[_Column]:
+def _columns(order: Order, batches: Batches) -> list[_Column]:
     """The posts of a line, in order; an item without a kind stands for both ops of a pair."""
     sides = 1 if order.schedule.joined is None else 2
     columns = []
@@ -314,15 +323,15 @@ def _waits(order: Order, engine: Engine, gaps: _Gaps, posts: Posts, ahead: Index
     until = posts.rows[order.rank[posts.op] + 1]
     received, sends = np.flatnonzero(~posts.sends), np.flatnonzero(posts.sends)
     until[received] = stands[order.slot[posts.op[received]]]
-    if engine.until is Until.END:
+    if engine.until is WaitUntil.END:
         return until
     op = posts.op[sends]
     rank = order.rank[op]
-    if engine.until is Until.BACKWARD:
+    if engine.until is WaitUntil.BACKWARD:
         row = _first_backward(order, gaps, posts)[rank]
         until[sends] = np.where(row > posts.row[sends], row, until[sends])
         return until
-    if engine.until is Until.NEXT:
+    if engine.until is WaitUntil.NEXT:
         slot = order.slot[op] + 1
     else:
         again = np.full(len(order.schedule), NOTHING)
@@ -332,7 +341,7 @@ def _waits(order: Order, engine: Engine, gaps: _Gaps, posts: Posts, ahead: Index
     inside = slot < order.offsets[rank + 1]
     slot = slot[inside]
     behind = posts.slot_row[slot] + 1 + order.last[slot] - order.first[slot]
-    until[sends[inside]] = behind if engine.until is Until.NEXT else stands[slot]
+    until[sends[inside]] = behind if engine.until is WaitUntil.NEXT else stands[slot]
     return until
 
 

@@ -45,7 +45,9 @@ def of_computations(order: Order, needs: NDArray[np.int32], stuck: Stuck) -> Dea
         ends = [end for end in (order.first[slot], order.last[slot]) if order.source[end] >= 0]
         wanted = next(order.source[end] for end in ends if order.slot[order.source[end]] == need)
         position = int(order.first[slot] - order.schedule.offsets[rank])
-        found.append(_Standing(rank, position, _text(order, order.first[slot]), _text(order, wanted), int(rank_of[need])))
+        found.append(
+            _Standing(rank, position, _text(order, order.first[slot]), _text(order, wanted), int(rank_of[need]))
+        )
     return _deadlock(order, found, {rank: int(rank_of[need]) for rank, (_, need) in missing.items()})
 
 
@@ -78,11 +80,8 @@ def check_lanes(order: Order, hosts: Hosts) -> None:
     ahead = hosts.lanes.ahead[post]
     carried = np.where(ahead >= 0, hosts.side[ahead] // 2, NOTHING)
     crossed = np.flatnonzero(carried[SENDER::2] != carried[RECEIVER::2])
-    if not len(crossed):
-        return
-    move = int(crossed[0])
     rank, row = order.rank[hosts.posts.op[post]], hosts.posts.row[post]
-    for side in (2 * move + SENDER, 2 * move + RECEIVER):
+    for side in np.stack([2 * crossed + SENDER, 2 * crossed + RECEIVER], axis=1).ravel().tolist():
         other = int(carried[side])
         if other < 0:
             continue
@@ -105,7 +104,7 @@ def _post_of(order: Order, hosts: Hosts, side: int) -> _Standing:
 
 
 def _missing(offsets: Index, needs: NDArray[np.int32], stuck: Stuck) -> dict[int, tuple[int, int]]:
-    """For each host that cannot go on, the item at which it stands and the first that has not run of what that needs."""
+    """For each host that cannot go on, the item at which it stands and the first one that it needs and has not run."""
     missing = {}
     for host, (item, stop) in enumerate(zip(stuck.here.tolist(), offsets[1:].tolist(), strict=True)):
         if item < stop:

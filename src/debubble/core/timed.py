@@ -12,12 +12,11 @@ from __future__ import annotations
 from dataclasses import replace
 
 import numpy as np
-from numpy.typing import NDArray
 
 from .costs import Costs
-from .engine import Engine, Keeps
+from .engine import Engine, Occupies
 from .exchange import Exchange
-from .needs import NOTHING, needs_of
+from .needs import needs_of
 from .op import KINDS, Kind
 from .posts import Column, Flags, Index, Order, Posts, as_exchange, in_gaps
 from .program import Program
@@ -55,7 +54,7 @@ def when_made(order: Order, engine: Engine) -> Posts:
     op = np.flatnonzero(order.sink >= 0).astype(np.int32)
     each = np.ones(len(op), np.bool_)
     posts = in_gaps(order, _count(order, order.slot[op] + order.rank[op] + 1), op, each, each)
-    until = posts.behind_batch() if engine.keeps is Keeps.SENDER else posts.when_used(order)
+    until = posts.behind_batch() if engine.occupies is Occupies.SENDER else posts.when_used(order)
     return replace(posts, until=until)
 
 
@@ -77,9 +76,9 @@ def placed(order: Order, plain: Program) -> Posts:
 def planned(order: Order, engine: Engine, plain: Program, timetable: Index | None) -> Posts:
     """Both sides at the planned end of the producer, communication before computation, in the order of the consumers.
 
-    A receive that falls into an op of its rank is posted before that op. What is posted side by side is one flush, which
-    ends early where the next op consumes what is received last; it goes out in the order sends and receives of the rank
-    before, then of the rank behind. An op waits for all of the flush that held its receive.
+    A receive that falls into an op of its rank is posted before that op. What is posted side by side is one flush,
+    which ends early where the next op consumes what is received last; it goes out in the order sends and receives of
+    the rank before, then of the rank behind. An op waits for all of the flush that held its receive.
 
     Args:
         order: the schedule.
@@ -94,11 +93,11 @@ def planned(order: Order, engine: Engine, plain: Program, timetable: Index | Non
     sends = np.arange(2 * moves) < moves
     gap = np.concatenate([order.slot[order.producer] + np.int64(1), _before_planned(order, end)]) + order.rank[op]
     sequence = np.lexsort((consumer, end[order.source[consumer]], gap))
-    consumer, op, sends, gap = (column[sequence] for column in (consumer, op, sends, gap))
+    consumer, op, sends, gap = consumer[sequence], op[sequence], sends[sequence], gap[sequence]
     flush = _flushes(order, gap, sends, consumer)
     onward = _onward(order, sends, consumer)
     sequence = np.lexsort((~sends, onward, flush))
-    op, sends, flush = (column[sequence] for column in (op, sends, flush))
+    op, sends, flush = op[sequence], sends[sequence], flush[sequence]
     opens = np.ones(len(op), np.bool_)
     if engine.coalesced:
         opens[1:] = flush[1:] != flush[:-1]
@@ -124,9 +123,7 @@ def _received(order: Order) -> tuple[Column, Column]:
     return order.source[user], user
 
 
-def _at_turns(
-    order: Order, carried: tuple[Column, Column], turn: Index, seen: Index, precedence: Index
-) -> Posts:
+def _at_turns(order: Order, carried: tuple[Column, Column], turn: Index, seen: Index, precedence: Index) -> Posts:
     """Sends behind their op, receives behind all ops of the rank with an earlier turn than that in which they are seen.
 
     Args:
@@ -168,7 +165,8 @@ def _before_planned(order: Order, end: Index) -> Index:
     inside = np.minimum(slot, len(ends) - 1)
     sink = order.sink[order.last[inside]]
     sent_first = (slot < len(ends)) & (ends[inside] == at) & (sink >= 0) & (sink < user)
-    return slot + sent_first
+    found: Index = slot + sent_first
+    return found
 
 
 def _flushes(order: Order, gap: Index, sends: Flags, consumer: Index) -> Index:
@@ -183,4 +181,5 @@ def _onward(order: Order, sends: Flags, consumer: Index) -> Flags:
     """Whether each post is with the rank behind its own: what goes to the next rank is received from the one before."""
     sender, receiver = order.rank[order.source[consumer]], order.rank[consumer]
     to_next = (sender + 1 == receiver) | ((receiver == 0) & (sender == order.schedule.ranks - 1))
-    return to_next == sends
+    onward: Flags = to_next == sends
+    return onward

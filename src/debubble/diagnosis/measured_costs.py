@@ -6,9 +6,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..core.costs import Costs
-from ..core.lower import needs_of
+from ..core.needs import NOTHING, needs_of
 from ..core.op import KINDS, Kind
-from ..core.program import NOTHING
 from ..core.schedule import Schedule
 from ..core.timeline import Timeline
 from .windows import Summary

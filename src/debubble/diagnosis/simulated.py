@@ -10,11 +10,11 @@ import numpy as np
 from ..core.account import Account, account
 from ..core.bounds import lower_bound
 from ..core.costs import Rates, costs_of
+from ..core.engine import IDEAL, Engine, way_of
 from ..core.exchange import Exchange
 from ..core.lower import lower
 from ..core.memory import Release, peak_activations
 from ..core.op import Kind
-from ..core.program import Sends
 from ..core.rank_time import MILLISECOND, RankTime, rank_times
 from ..core.results import HIDDEN, Result
 from ..core.schedule import Schedule, Shape, loop_placement
@@ -107,7 +107,7 @@ def simulated(
     rates: Rates,
     release: str = "w",
     *,
-    sends: Sends = Sends.ASYNC,
+    engine: Engine = IDEAL,
     placed: Exchange | None = None,
 ) -> Show:
     """Simulate an order at these rates and account for its time.
@@ -116,7 +116,7 @@ def simulated(
         order: what to simulate.
         rates: how fast it is.
         release: when a split backward frees activations.
-        sends: what a transfer takes up.
+        engine: how it communicates.
         placed: where sends and receives are, if somebody wrote that down.
 
     Raises:
@@ -124,7 +124,7 @@ def simulated(
         Refusal: the schedule is illegal or deadlocks.
     """
     costs = costs_of(rates, order)
-    timeline = simulate(lower(order, sends, placed), costs)
+    timeline = simulate(lower(order, engine, placed), costs)
     spent = account(timeline)
     closed = agreed(order, rates, spent)
     return Show(
@@ -143,7 +143,7 @@ def simulated(
         bubble_formula=closed.ratio_text if closed else None,
         half_at_microbatches=closed.half_at if closed else None,
         as_interleaved_idle_share=_interleaved(order) if closed else None,
-        sends=sends.value,
+        sends=way_of(engine),
         release=release,
         per_rank=rank_times(spent, peak_activations(order, Release(release))),
         warnings=_warnings(order),
@@ -176,8 +176,8 @@ def title_of(order: Schedule, rates: Rates, timeline: Timeline) -> str:
     hop = rates.transfer + rates.payload / rates.link
     parts = [order.name, " x ".join(sizes), *(f"{kind.name} {duration(spent[kind])}" for kind in present)]
     parts.append(f"transfer {duration(hop)}" if hop else "free transfers")
-    if timeline.program.sends is not Sends.ASYNC:
-        parts.append(f"{timeline.program.sends.value} sends")
+    if timeline.program.engine != IDEAL:
+        parts.append(f"{timeline.program.engine} sends")
     for name in ("stage_scale", "microbatch_scale", "rank_scale"):
         scale: tuple[float, ...] = getattr(rates, name)
         if scale:

@@ -27,9 +27,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..core.atomic import replacing
-from ..core.exchange import transfers
+from ..core.engine import Lane
+from ..core.needs import needs_of, transfers
 from ..core.op import Kind
-from ..core.program import Sends
 from ..core.schedule import Schedule
 from ..core.timeline import Timeline, one_by_one
 from .text_rows import Digits, Part, Words, lines, microseconds
@@ -183,11 +183,11 @@ def _ends(schedule: Schedule, rank: NDArray[np.int32], end: Times, window: int) 
 
 
 def _made(timeline: Timeline, rows: Rows) -> tuple[Rows, Times]:
-    """For each slot the input from another rank that was made last, and when it was made; -1 and "late" without one."""
-    program, ops = timeline.program, len(timeline.program.schedule)
-    needs = program.needs_by_op()[:, rows]
-    carried = needs >= ops  # by a transfer that occupies a lane: what it carries was made before
-    needs[carried] = program.producer[needs[carried] - ops]
+    """For each slot the output that it waited for last, and when that was on its way; -1 and "late" without one."""
+    program = timeline.program
+    if len(program.producer) and program.engine.meets:
+        return _carried(timeline, rows)
+    needs = needs_of(program.schedule)[:, rows]
     when = np.where(needs >= 0, timeline.end[needs] - timeline.window[0], -1)
     latest = when.argmax(axis=0)
     slots = np.arange(len(rows))
@@ -195,25 +195,63 @@ def _made(timeline: Timeline, rows: Rows) -> tuple[Rows, Times]:
     return cause, np.where(cause >= 0, when[latest, slots], np.iinfo(np.int64).max)
 
 
-def _lanes(timeline: Timeline) -> Iterator[bytes]:
-    """A thread for each sender and receiver with the transfers between them, where these have a time of their own."""
+def _carried(timeline: Timeline, rows: Rows) -> tuple[Rows, Times]:
+    """The same where both sides have to come to a transfer: the last to end of those that hold each slot."""
     program, ops = timeline.program, len(timeline.program.schedule)
-    schedule, rank_of = program.schedule, program.schedule.rank_of()
-    begin, what = timeline.window[0], "link" if program.sends is Sends.LINK else "sends"
-    way = rank_of[program.producer].astype(np.int64) * schedule.ranks + rank_of[program.consumer]
-    order = np.lexsort((timeline.start[ops:], way))
-    ways, lane = np.unique(way[order], return_inverse=True)
-    pairs = [divmod(each, schedule.ranks) for each in ways.tolist()]
-    yield from _heads(schedule.ranks, [f"{what} {sender} -> {receiver}" for sender, receiver in pairs])
-    times = (timeline.start[ops + order] - begin, timeline.end[ops + order] - begin)
-    names = _names(schedule, program.producer[order])
-    yield from _slices(schedule.ranks + lane, times, b"transfer", names, ())
+    cause, when = np.full(ops, -1, np.int64), np.full(ops, np.iinfo(np.int64).max)
+    for held in program.holds:
+        order = np.argsort(timeline.end[ops:], kind="stable")
+        order = order[held[order] >= 0]
+        op = held[order]
+        last = np.full(ops, -1, np.int64)
+        last[op] = order  # what is written last, ends last
+        found = np.flatnonzero(last >= 0)
+        ends = timeline.end[ops + last[found]]
+        later = found[(cause[found] < 0) | (ends > timeline.end[ops + np.maximum(cause[found], 0)])]
+        cause[later], when[later] = last[later], timeline.start[ops + last[later]] - timeline.window[0]
+    made = np.append(program.producer, np.int32(-1)).astype(np.int64)
+    return made[cause[rows]], when[rows]
+
+
+def _lanes(timeline: Timeline) -> Iterator[bytes]:
+    """A thread for each lane, or for each sender and receiver, with its transfers, where these have times of their own.
+
+    A lane that a rank shares among its peers is a thread a rank, so that each transfer is on two.
+    """
+    program, ops = timeline.program, len(timeline.program.schedule)
+    schedule, rank_of, lane = program.schedule, program.schedule.rank_of(), program.engine.lane
+    sender, receiver = (rank_of[ends].astype(np.int64) for ends in (program.producer, program.consumer))
+    move = np.arange(len(sender))
+    if lane is Lane.GROUP:
+        sender, receiver, move = (
+            np.concatenate([sender, receiver]),
+            np.concatenate([sender, receiver]),
+            np.tile(move, 2),
+        )
+    elif lane is Lane.PAIR:
+        sender, receiver = np.minimum(sender, receiver), np.maximum(sender, receiver)
+    way = sender * schedule.ranks + receiver
+    order = np.lexsort((timeline.start[ops + move], way))
+    ways, thread = np.unique(way[order], return_inverse=True)
+    yield from _heads(schedule.ranks, [_lane_name(lane, *divmod(each, schedule.ranks)) for each in ways.tolist()])
+    rows, begin = ops + move[order], timeline.window[0]
+    times = (timeline.start[rows] - begin, timeline.end[rows] - begin)
+    names = _names(schedule, program.producer[move[order]])
+    yield from _slices(schedule.ranks + thread, times, b"transfer", names, ())
+
+
+def _lane_name(lane: Lane, sender: int, receiver: int) -> str:
+    if lane is Lane.GROUP:
+        return f"lane of rank {sender}"
+    if lane is Lane.PAIR:
+        return f"lane {sender} - {receiver}"
+    return f"{'link' if lane is Lane.WAY else 'sends'} {sender} -> {receiver}"
 
 
 def _arrows(timeline: Timeline, start: Times, end: Times) -> Iterator[bytes]:
     """A flow for each transfer, from the last nanosecond of one slice to the first of the other."""
     schedule = timeline.program.schedule
-    producer, consumer = transfers(timeline.program)
+    producer, consumer = transfers(schedule)
     rank = schedule.rank_of()
     number = Digits(np.arange(len(producer)))
     what = Words(("gradients", "activations"), (schedule.kind[consumer] == Kind.F).view(np.uint8))

@@ -6,7 +6,7 @@ A table of steps (see ``core.engine.steps_of``) says what a rank posts between t
 
 from __future__ import annotations
 
-from ..core.engine import IDEAL, Engine, Lane, Posting, Until, steps_of
+from ..core.engine import IDEAL, Engine, Lane, Posting, WaitUntil, steps_of
 
 # forward_backward_pipelining_without_interleaving: recv_forward, forward, send_forward; in the steady phase
 # send_forward_recv_backward, backward, send_backward_recv_forward.
@@ -41,7 +41,7 @@ _OVERLAP = steps_of(
     """
 )
 
-# With overlap_p2p_comm_warmup_flush as well: all but the leading rank receive one op further ahead, before they compute.
+# With overlap_p2p_comm_warmup_flush as well: all but the leading rank receive one op further ahead, before computing.
 _OVERLAP_ALL = steps_of(
     """
     -  f    [r] (rB)
@@ -81,8 +81,8 @@ _TORCH_1F1B = steps_of(
 # ScheduleGPipe._step_microbatches: sends of forwards are waited for before the first backward.
 _TORCH_GPIPE = steps_of("any any (s) [r]")
 
-# TrainSchedule.steps: a forward step sends a gradient, then receives an activation; a backward step receives a gradient,
-# then sends an activation; each blocks (runtime/pipe/p2p.py). Where no gradient is due, it only sends.
+# TrainSchedule.steps: a forward step sends a gradient, then receives an activation; a backward step receives a
+# gradient, then sends an activation; each blocks (runtime/pipe/p2p.py). Where no gradient is due, it only sends.
 _DEEPSPEED = steps_of(
     """
     F    B    [s/r]
@@ -107,7 +107,7 @@ MEGATRON_OVERLAP = Engine(
     Lane.PAIR,
     steps=_OVERLAP_ANY,
     chunked=_OVERLAP,
-    until=Until.AGAIN,
+    until=WaitUntil.AGAIN,
     least_chunks=2,  # forward_backward_pipelining_without_interleaving refuses overlap_p2p_comm
     two_ways=True,  # p2p_communication.py, _p2p_ops: two ranks have a group for each direction
     source=_MEGATRON_CORE + "forward_backward_pipelining_with_interleaving with overlap_p2p_comm",
@@ -117,7 +117,7 @@ TORCH_1F1B = Engine(
     Posting.STEPS,
     Lane.PAIR,
     steps=_TORCH_1F1B,
-    until=Until.NEXT,
+    until=WaitUntil.NEXT,
     coalesced=True,  # a mixed batch; _batch_p2p posts a batch of sends alone, or of receives alone, one by one
     source=_TORCH + "Schedule1F1B._step_microbatches",
 )

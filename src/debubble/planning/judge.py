@@ -18,6 +18,7 @@ from ..core.op import KINDS, Kind
 from ..core.program import Program
 from ..core.schedule import Shape
 from ..core.simulate import simulate
+from ..core.simulate_many import simulate_many
 from ..core.timeline import Timeline
 from ..estimate.constants import GENERIC, Calibration
 from ..estimate.count import flops_per_token
@@ -36,7 +37,6 @@ from ..estimate.outside import data_time, optimizer_time, tied_time
 from ..estimate.setting import Setting
 from ..estimate.stages import StageTime, model_time, stage_time
 from ..schedules.catalog import CATALOG, build
-from .many_costs import windows
 
 Column = NDArray[np.float64]
 SECOND = 1e9  # nanoseconds
@@ -67,6 +67,11 @@ class _Case:
     durations: NDArray[np.int64]
     transfers: NDArray[np.int64]
 
+    def costs(self) -> list[Costs]:
+        """The costs of its three windows."""
+        pairs = zip(self.durations, self.transfers, strict=True)
+        return [Costs(spent[:, :, None], hop[:, :, None], "estimated") for spent, hop in pairs]
+
 
 def judge(model: Model, cluster: Cluster, layout: Layout, calibration: Calibration | None = None) -> Plan:
     """Exact simulation of one layout with the estimated cost of each stage, its parts, and the bytes of each rank.
@@ -93,11 +98,7 @@ def judge_all(
     plans: dict[int, Plan] = {}
     for numbers in same_program.values():
         cases = [_case(model, cluster, layouts[number], calibration) for number in numbers]
-        spans = windows(
-            cases[0].program,
-            np.concatenate([case.durations for case in cases]),
-            np.concatenate([case.transfers for case in cases]),
-        ).reshape(-1, 3)
+        spans = simulate_many(cases[0].program, [costs for case in cases for costs in case.costs()]).reshape(-1, 3)
         for number, case, (even, unequal, real) in zip(numbers, cases, spans.tolist(), strict=True):
             plans[number] = _plan(case, even, unequal, real)
     return [plans[number] for number in range(len(layouts))]
@@ -112,7 +113,7 @@ def simulated(
         InputError: the schedule does not suit the shape.
     """
     case = _case(model, cluster, layout, calibration)
-    costs = Costs(case.durations[2][:, :, None], case.transfers[2][:, :, None], "estimated")
+    costs = case.costs()[2]
     return simulate(case.program, costs), costs
 
 

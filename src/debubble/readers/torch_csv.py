@@ -26,11 +26,12 @@ from numpy.typing import NDArray
 
 from ..core.atomic import replacing
 from ..core.errors import Fault, InputError, Refusal
-from ..core.exchange import Act, Exchange, exchange
+from ..core.exchange import Act, Exchange
 from ..core.laws import FORWARD, GRADIENT, locate
 from ..core.op import Kind, Op
 from ..core.program import Program
 from ..core.schedule import Schedule
+from ..core.timed import exchange
 
 _OP = "([0-9]{1,9})([FIWB])([0-9]{1,9})"
 _COMPUTE = re.compile(_OP)

@@ -13,6 +13,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
+from ..core.needs import needs_of
 from ..core.observation import Window
 from ..core.program import Program
 from ..core.timeline import Timeline
@@ -127,7 +128,7 @@ def lags(program: Program, start: Ints, end: Ints) -> Floats:
     schedule = program.schedule
     rank = schedule.rank_of()
     least = np.full((schedule.ranks, schedule.ranks), _NONE)
-    for needs in program.needs_by_op()[:, : len(schedule)]:
+    for needs in needs_of(schedule):
         op = np.flatnonzero(needs >= 0)
         np.maximum.at(least, (rank[needs[op]], rank[op]), (end[needs[op]] - start[op]).astype(np.float64))
     np.fill_diagonal(least, _NONE)

@@ -11,9 +11,10 @@ from __future__ import annotations
 
 from torch.distributed.pipelining.schedules import _Action, _ComputationType
 
-from ..core.exchange import Act, exchange
+from ..core.exchange import Act
 from ..core.op import Kind
 from ..core.program import Program
+from ..core.timed import exchange
 
 _COMPUTE = {
     Kind.F: _ComputationType.FORWARD,

@@ -7,9 +7,9 @@ from os import PathLike, fspath
 
 from ..config.config import Unknown
 from ..core.costs import Rates
+from ..core.engine import SENDS
 from ..core.errors import Fault, InputError
 from ..core.order_check import Claims, OrderCheck, check_order
-from ..core.program import Sends
 from ..core.schedule import Schedule
 from ..estimate.hardware import cluster_of, read_hardware
 from ..estimate.read_model import read_model
@@ -132,7 +132,7 @@ def _schedule(named: str | Schedule, sizes: Sizes, sends: Sequence[str], claims:
     if unknown:
         raise InputError(Fault(f"sends = {unknown[0]}", "it says whom a send keeps", f"give {', '.join(WAYS)}"))
     order = schedule_of(named, sizes)
-    return check_order(order, exchange_of(named, order), [Sends(way) for way in sends], claims, rates)
+    return check_order(order, exchange_of(named, order), [SENDS[way] for way in sends], claims, rates)
 
 
 def _configurations(asked: Asked, gpu: str | None) -> ConfigurationCheck | SeveralChecks:

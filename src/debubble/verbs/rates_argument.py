@@ -6,8 +6,8 @@ from collections.abc import Mapping
 from dataclasses import replace
 
 from ..core.costs import Rates
+from ..core.engine import LINK, SENDS, Engine
 from ..core.errors import Fault, InputError
-from ..core.program import Sends
 from .arguments import Duration, Factors, Size, duration, factors, gigabytes_a_second, size, together
 
 WAYS = {
@@ -51,7 +51,7 @@ def over_a_link(rates: Rates, link: str | float | None, payload: Size | None) ->
     return replace(rates, link=gigabytes_a_second(link), payload=size(payload, "bytes"))
 
 
-def sends_of(name: str, rates: Rates) -> Sends:
+def sends_of(name: str, rates: Rates) -> Engine:
     """Whom a send keeps; sends that wait for nobody take turns on a link of limited speed.
 
     Raises:
@@ -59,4 +59,4 @@ def sends_of(name: str, rates: Rates) -> Sends:
     """
     if name not in WAYS:
         raise InputError(Fault(f"sends = {name}", "it says whom a send keeps", f"give {', '.join(WAYS)}"))
-    return Sends.LINK if rates.payload and name == "async" else Sends(name)
+    return LINK if rates.payload and name == "async" else SENDS[name]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from ..core.program import Sends
+from ..core.engine import IDEAL
 from ..diagnosis.simulated import Show, simulated
 from ..schedules.forward_only import forward_only as without_backwards
 from .arguments import Duration, Factors, Size
@@ -82,5 +82,5 @@ def show(
     order = schedule_of(schedule, sizes, rates, cap=None if cap is None else str(cap), release=release)
     if forward_only and not order.forward_only:
         order = without_backwards(order)
-    placed = None if forward_only or way is Sends.ASYNC else exchange_of(schedule, order)
-    return simulated(order, rates, release, sends=way, placed=placed)
+    placed = None if forward_only or way == IDEAL else exchange_of(schedule, order)
+    return simulated(order, rates, release, engine=way, placed=placed)

@@ -7,9 +7,8 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from ...core.lower import needs_of
+from ...core.needs import NOTHING, needs_of
 from ...core.op import Kind
-from ...core.program import NOTHING
 from ...core.timeline import Timeline
 from ..measured_costs import hops, lane_free
 
