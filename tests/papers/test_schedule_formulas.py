@@ -10,6 +10,8 @@ from debubble import InputError, Shape, build
 from debubble.schedules.catalog import CATALOG, GENERATED
 from evenly import holds, run, value
 
+pytestmark = pytest.mark.slow
+
 LOOPS = ("interleaved", "looped-bfs", "interleaved-zb", "forward-only")
 COSTS = [(12, 12, 12), (12, 18, 6), (12, 12, 6), (12, 6, 6), (24, 12, 12), (12, 6, 0)]  # F, I, W
 PAIR = 0.75  # of its two ops

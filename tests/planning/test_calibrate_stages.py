@@ -21,6 +21,8 @@ from debubble.planning.calibrate_stages import StageRun, calibrate_stages
 from debubble.planning.judge import judge, simulated
 from debubble.planning.runs import Run
 
+pytestmark = pytest.mark.slow
+
 MODEL, CLUSTER = read_model("llama3-8b"), cluster_of(read_hardware("h100"), 64)
 LAYOUT = Layout(tensor=2, pipeline=4, data=8, microbatches=8, sequence=8192)
 

@@ -21,6 +21,8 @@ from debubble.planning.space import space
 from debubble.planning.splits import candidate_splits, head_in_layers, lighter_end, lighter_start
 from debubble.schedules.catalog import CATALOG, build
 
+pytestmark = pytest.mark.slow
+
 H100 = read_hardware("h100")
 
 
