@@ -100,6 +100,19 @@ def test_ranks_that_messages_name_are_missing_by_name_and_fail_a_strict_gate():
     assert debubble.diagnose(observed(), strict=True).status == 0
 
 
+def test_least_most_and_median_of_all_windows_stand_in_the_result():
+    """Even windows of 330 ms, and those of a replica with a rank that is half as fast again, which are longer."""
+    run = observed(slow=2)
+    found = debubble.diagnose(run)
+    lengths = sorted(window.timeline.makespan / MS for window in run.windows)
+    assert (
+        (found.makespan_min_ms, found.makespan_max_ms) == (lengths[0], lengths[-1]) == (330, pytest.approx(465, abs=1))
+    )
+    assert found.makespan_ms in lengths
+    assert found.idle_share_min < found.idle_share < found.idle_share_max
+    assert found.bubble_ratio_min < found.bubble_ratio < found.bubble_ratio_max
+
+
 def test_clocks_and_memory_over_time_stand_in_the_result():
     held = np.arange(1000) % 7 * 10**9
     memory = HeldMemory(3, 1, 1, np.arange(1000) * MS, held)

@@ -160,3 +160,11 @@ def test_a_rank_that_is_slow_in_4_of_10_steps_is():
     (found,) = [e for e in diagnose(Observation("run", tuple(windows))).findings if e.cause == "slow rank"]
     assert "in step 0, 3, 6, 9 as in the other steps" in found.sentence
     assert (found.rank, found.step, found.size_ratio) == (1, None, pytest.approx(1.5, rel=SIZE))
+
+
+@pytest.mark.parametrize(("noise", "named"), [(0.03, True), (0.3, False)])
+def test_one_window_alone_names_a_heavy_stage_if_its_own_ops_are_steady_enough(noise, named):
+    """20 % more than the others, in one window of 8 micro-batches."""
+    rng = np.random.default_rng(3)
+    found = diagnose(observed(World("1f1b", Shape(4, 8), 1, 1, noise, heavy=(1, 1.2)), rng))
+    assert ("imbalance" in {each.cause for each in found.findings}) == named

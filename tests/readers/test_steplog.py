@@ -98,6 +98,11 @@ def test_tables_name_their_columns_and_units(wrote, text, seconds, batch, m):
     assert [*log.batch, *log.microbatches] == pytest.approx([batch, m], nan_ok=True)
 
 
+@pytest.mark.parametrize("header", ["step,seconds", "seconds,loss", "batch,loss", "m", "layers;step_ms"])
+def test_a_header_without_a_setting_or_without_a_figure_is_none(header):
+    assert not is_step_table(f"{header}\n1,2\n".encode())
+
+
 def test_a_row_that_is_none_costs_itself_and_is_said(wrote):
     log = read_steps(wrote("m,s\n4,1.0\nfour,1\n8,2.0\n"))
     assert log.seconds.tolist() == [1.0, 2.0]

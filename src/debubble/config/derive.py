@@ -32,6 +32,9 @@ def settled(config: Config) -> Config:
         config = config.filled(tensor=1)
     if "pipeline" in config.known():
         config = _solve(config, "gpus", ("tensor", "context", "pipeline", "data"), faults)
+    known = config.known()
+    if {"local_batch", "micro_batch"} <= known.keys() and "microbatches" not in known | dict.fromkeys(config.opened()):
+        config = config.filled(microbatches=config.flush)  # torchtitan and DeepSpeed say the batch of one replica
     if "data" in config.known():
         config = _solve(config, "global_batch", ("microbatches", "micro_batch", "data"), faults)
     if faults:

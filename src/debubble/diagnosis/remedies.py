@@ -37,6 +37,7 @@ from .windows import Summary, median_window
 GOOD_IDLE_SHARE = 0.1  # what "enough micro-batches" means: p-1 over m+p-1, 27 at p = 4
 WORTH = 1.01  # a smaller gain is within what re-simulation misses of most runs
 HEAVY = 1.05  # a rank with more than this times the mean work of the others stands out
+DEEPEST_CUT = 3  # halvings of a micro-batch of unknown size: more than 8 samples in one are rare in pipelines
 PAIRS_SHOWN = 2
 MOST_SLOW = 8  # slow ranks that are cured in simulation
 
@@ -228,7 +229,7 @@ def _finer_cuts(run: Replay) -> list[int]:
     now = run.schedule.microbatches
     enough = enough_microbatches(now, run.again().bubble_ratio)
     if run.micro_batch is None:  # a power of two is what a micro-batch of unknown size most likely divides by
-        powers = [now * 2**n for n in range(1, 12)]
+        powers = [now * 2**n for n in range(1, DEEPEST_CUT + 1)]
         return sorted({*powers[:2], next((m for m in powers if m >= enough), powers[-1])})
     samples = now * run.micro_batch
     cuts = [samples // size for size in range(run.micro_batch - 1, 0, -1) if samples % size == 0]
