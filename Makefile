@@ -5,7 +5,7 @@ BIN := .venv/bin
 # Tests run in as many processes as there are cores, each file in one, so that what it shares is made once.
 SPREAD := --numprocesses auto --dist loadfile
 
-.PHONY: demo test quick check mutants shape bench docs site package clean
+.PHONY: demo test quick check frameworks mutants shape bench docs site package clean
 
 demo: .venv/demo ## why eight GPUs train slower than four, from two recordings that lie in this repository
 	@$(BIN)/debubble why examples/four-to-eight/recordings/four examples/four-to-eight/recordings/eight --html demo.html
@@ -21,6 +21,19 @@ check: .venv/test ## style and types
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
+
+# In an environment of their own, with torch's CPU build: megatron-core and DeepSpeed pin other things than we do. About
+# ten minutes; torchtitan's trainer imports triton.
+frameworks: .venv-frameworks ## thousands of random configurations judged by Megatron-Core, DeepSpeed, torchtitan and by us
+	PYTHONPATH=src .venv-frameworks/bin/python -m pytest -m frameworks tests/frameworks
+
+.venv-frameworks: requirements-frameworks.txt
+	@test -x $@/bin/python || $(PYTHON) -m venv $@
+	@$@/bin/python -m pip install --quiet --disable-pip-version-check torch==2.13.0 setuptools wheel
+	@DS_BUILD_OPS=0 $@/bin/python -m pip install --quiet --disable-pip-version-check --no-build-isolation \
+		--requirement requirements-frameworks.txt
+	@$@/bin/python -m pip install --quiet --disable-pip-version-check --no-deps torchtitan==0.3.0
+	@touch $@
 
 # make mutants ROOM="core planning" N=60 SEED=1 JOBS=2 FRESH=1; all rooms take about an hour
 mutants: .venv/test ## do the tests see a wrong line? a drawn sample of one-line mutations, its score and its survivors
@@ -65,4 +78,4 @@ package: .venv/test ## source archive and wheel: the tests of the unpacked archi
 	cd dist/unpacked && PYTHONPATH=$$PWD/src $(abspath $(BIN))/python -m pytest $(SPREAD) -m "not slow and not real"
 
 clean:
-	rm -rf .venv
+	rm -rf .venv .venv-frameworks

@@ -91,6 +91,8 @@ def comparable(backend: Framework, layout: Layout) -> dict:
     found = {name: getattr(layout, name) for name in (*OF_ALL, *WORDS[backend.name])}
     if "sequence_parallel" in found:
         found["sequence_parallel"] &= layout.tensor > 1
+    if "tensor_overlap" in found:
+        found["tensor_overlap"] &= layout.tensor > 1  # there is nothing to overlap
     if "overlap_gather" in found:
         found["overlap_gather"] &= layout.zero > 0
     return found

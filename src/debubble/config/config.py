@@ -72,6 +72,7 @@ class Config:
     Args:
         name: what reports call it.
         framework: whose configuration it is, by the name in ``frameworks.catalog``; ``engine`` what executes it.
+        whole: whether it is a whole launch, so that what is absent is what the framework takes by itself.
         gpus: devices of the whole job; ``per_node`` of one host.
         tensor: devices that share each layer, t; likewise ``context`` each sequence and ``expert`` the experts.
         expert_tensor: devices that share each expert.
@@ -115,6 +116,7 @@ class Config:
     name: str = "job"
     framework: str | None = None
     engine: str | None = None
+    whole: bool = False
 
     gpus: int | None = None
     per_node: int | None = None

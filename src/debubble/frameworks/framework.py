@@ -110,7 +110,7 @@ class Framework:
         title: as people call it.
         version: repository and commit, or release, from which the rules were read.
         keys: the framework's own key for each field of ``Config`` that it has.
-        aliases: further keys that mean a field.
+        aliases: further keys that mean a field or an own word; ``!word`` where they say the contrary.
         marks: further keys that are nobody else's, by which its configurations are recognised.
         rules: everything that it refuses.
         filled: a configuration with what the framework takes by itself, and what follows, filled in: degrees, chunks,
@@ -127,7 +127,7 @@ class Framework:
         deals: the only splits of a model over so many stages that it can be told; None where it takes any.
         lacks: what it cannot be told of a layout: ``context``, ``expert``, ``expert tensor`` (an expert on several
             devices), ``some layers`` (of a stage recomputed), ``zero`` (more than the optimizer shared out),
-            ``bare ends`` (a stage of the head alone).
+            ``bare ends`` (a stage of the head alone), ``gathers alone`` (of weights, without overlapped reductions).
     """
 
     name: str
@@ -218,6 +218,8 @@ class Framework:
             clauses.append(f"{self.title} shares a model out as {what} does, not as ZeRO-{layout.zero}")
         if layout.zero > 1 and "zero" in self.lacks:
             clauses.append(f"{self.title} shares out the optimizer alone, not ZeRO-{layout.zero}")
+        if "gathers alone" in self.lacks and layout.zero and layout.overlap_gather and not layout.overlap:
+            clauses.append(f"{self.title} gathers weights beside the forward only where it reduces beside the backward")
         split = layout.split(model.number("layers"))
         if min(split) == 0 and "bare ends" in self.lacks:
             clauses.append(f"{self.title} wants a layer on each stage")

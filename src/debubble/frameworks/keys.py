@@ -49,13 +49,19 @@ PER_NODE = (
     *("n_gpus_per_node", "num_gpus"),
 )
 # What says that a value is left open: a variable of a shell, an interpolation, a template, a word that must be set.
-_OPEN = re.compile(r"\$|\{\{.*\}\}|^\?\?\?$|^<[A-Za-z_ ]+>$")
+_OPEN = re.compile(r"[$`]|\{\{.*\}\}|^\?\?\?$|^<[A-Za-z_ ]+>$")
 _LETTERS = {"embedding": "E", "decoder": "t", "loss": "L", "mtp": "m"}
 _CLOSE = 0.88  # a misspelt key, not another one
 
 
-def read_config(framework: Framework, pairs: Pairs, name: str = "job") -> Config:
+def read_config(framework: Framework, pairs: Pairs, name: str = "job", *, whole: bool = False) -> Config:
     """What pairs say to a framework; later ones win, and keys that no field stands for are its own words.
+
+    Args:
+        framework: whose words they are.
+        pairs: keys with their values, in order.
+        name: what reports call the configuration.
+        whole: whether they are a whole launch, so that what is absent is what the framework takes by itself.
 
     Raises:
         InputError: values that are not what their key takes; all of them.
@@ -68,7 +74,8 @@ def read_config(framework: Framework, pairs: Pairs, name: str = "job") -> Config
     faults: list[Fault] = []
     for said in pairs:
         field = _field(known, said.key)
-        target, key = (own, _own_word(framework, said)) if field is None else (values, field)
+        word, negated = _own_word(framework, said)
+        target, key = (own, word) if field is None else (values, field)
         places[key] = said.place
         if text := open_text(said.value):
             target.pop(key, None)
@@ -76,7 +83,7 @@ def read_config(framework: Framework, pairs: Pairs, name: str = "job") -> Config
             continue
         opened.pop(key, None)
         try:
-            value = _plain_value(said) if field is None else _read(field, said.key, said.value)
+            value = _plain_value(said, negated) if field is None else _read(field, said.key, said.value)
         except InputError as error:
             faults += error.faults
             continue
@@ -86,6 +93,7 @@ def read_config(framework: Framework, pairs: Pairs, name: str = "job") -> Config
     config = Config(
         name=name,
         framework=framework.name,
+        whole=whole,
         own=own,
         open=tuple(opened.values()),
         places=places,
@@ -142,18 +150,24 @@ def _field(known: Mapping[str, str], key: str) -> str | None:
     return None
 
 
-def _own_word(framework: Framework, said: Said) -> str:
-    """The name of a word that no field stands for; ``--no-x`` is x."""
-    name = _plain(said.key).rsplit(".", 1)[-1]
+def _own_word(framework: Framework, said: Said) -> tuple[str, bool]:
+    """The name of a word that no field stands for, and whether it says the contrary: ``--no-x`` switches x off."""
+    suffixes = _suffixes(said.key)
+    name = next((framework.aliases[path] for path in suffixes if path in framework.aliases), suffixes[-1])
+    if name.startswith("!"):
+        return name[1:], True
     if name.startswith("no_") and said.value is True:
         name = name.removeprefix("no_")
-    return framework.aliases.get(name, name)
+        return framework.aliases.get(name, name), True
+    return name, False
 
 
-def _plain_value(said: Said) -> Value:
+def _plain_value(said: Said, negated: bool) -> Value:
     """The value of a framework's own word, as far as it is a number, a word or a list of them."""
-    if said.value is True and _plain(said.key).rsplit(".", 1)[-1].startswith("no_"):
-        return False
+    if negated:
+        return str(said.value).lower() not in YES
+    if said.value in ("None", "null"):
+        return None
     if isinstance(said.value, bool | int | float | str):
         return said.value
     if isinstance(said.value, list | tuple):

@@ -11,7 +11,8 @@ from ..config.splits import ends_apart, ends_counted
 from ..core.errors import InputError
 from .framework import Framework
 from .layout_string import read_layout, write_layout
-from .megatron_rules import RULES
+from .megatron_core_rules import CORE_RULES
+from .megatron_rules import ARGUMENT_RULES, PIPELINE_RULES
 
 VERSION = "NVIDIA/Megatron-LM@d98e8a6"
 KEYS = {
@@ -61,8 +62,15 @@ ALIASES = {
     "encoder_seq_length": "sequence",
     "num_layers_in_first_pipeline_stage": "first",
     "num_layers_in_last_pipeline_stage": "last",
-    "model_parallel_size": "tensor",
-    "moe_extended_tp_size": "expert_tensor",
+    "hybrid_override_pattern": "pattern",
+    # Flags under other names than Megatron-Core's fields.
+    "fp8_format": "fp8",
+    "fp4_format": "fp4",
+    "fp8_param_gather": "fp8_param",
+    "fp4_param_gather": "fp4_param",
+    "overlap_p2p_communication": "overlap_p2p_comm",
+    "overlap_p2p_communication_warmup_flush": "overlap_p2p_comm_warmup_flush",
+    "disable_bias_linear": "!add_bias_linear",
 }
 PRECISIONS = {
     "bf16": "--bf16",
@@ -80,8 +88,11 @@ def filled(config: Config) -> Config:
     Nothing is said of: degrees are 1, nothing is recomputed, every switch is off; each expert is shared by its tensor
     group; chunks follow from layers per chunk or from a layout; a rank with several chunks interleaves them.
     """
-    config = config.filled(tensor=1, pipeline=1, context=1, expert=1, recompute="none")
+    config = config.filled(tensor=1, pipeline=1, context=1, expert=1)
+    config = config.derived("recompute", lambda c: "selective" if c.on("recompute_activations") else "none")
     config = config.filled(sequence_parallel=False, overlap=False, overlap_gather=False, tensor_overlap=False)
+    if "pattern" not in config.opened() and config.pattern is not None:
+        config = config.changed(layers=len(config.pattern.split("/")[0].replace("|", "")), follows=config.follows)
     config = config.derived("data", lambda c: c.replicas).derived("expert_tensor", lambda c: c.tensor)
     config = config.derived("chunks", _chunks).derived("split", split)
     config = config.derived("schedule", lambda c: "interleaved" if c.number("chunks") > 1 else "1f1b")
@@ -89,7 +100,10 @@ def filled(config: Config) -> Config:
 
 
 def _chunks(config: Config) -> int | None:
-    """Stages per rank: as said, or as a layout or the layers of a chunk imply."""
+    """Stages per rank: as said, or as a layout, a pattern or the layers of a chunk imply."""
+    if config.pattern is not None:
+        segments = config.pattern.split("/")[0].count("|") + 1
+        return max(segments // config.ranks, 1)
     if config.layout is not None:
         try:
             return read_layout(config.layout, config.ranks).chunks
@@ -107,6 +121,9 @@ def split(config: Config) -> tuple[int, ...] | None:
             return tuple(stage.count("t") for stage in read_layout(config.layout, config.ranks).stages)
         except InputError:
             return None
+    segments = (config.pattern or "").split("/")[0].split("|")
+    if len(segments) > 1:
+        return tuple(map(len, segments))
     layers, ranks, chunks = config.number("layers"), config.ranks, config.number("chunks")
     if config.first is not None or config.last is not None:
         by_rank = ends_apart(layers, ranks, config.first, config.last)
@@ -116,9 +133,9 @@ def split(config: Config) -> tuple[int, ...] | None:
 
 def _precision(config: Config) -> str | None:
     """Of the matrix products, where the flags say it; half precision is said, full precision is none that we plan."""
-    if config.word("fp4_format") or config.word("fp4"):
+    if config.word("fp4"):
         return "fp4"
-    if config.word("fp8_format") or config.word("fp8"):
+    if config.word("fp8"):
         return "fp8"
     return next((name for name in ("bf16", "fp16") if config.on(name)), None)
 
@@ -153,13 +170,12 @@ def emit(layout: Layout, model: Config) -> str:
         flags.append(f"{KEYS['expert_tensor']} {layout.expert_shards}")  # what is taken unsaid differs by version
     if layout.tensor > 1 and layout.sequence_parallel:
         flags.append(KEYS["sequence_parallel"])
-    if layout.tensor_overlap:
-        flags.append(KEYS["tensor_overlap"])
+        flags += [KEYS["tensor_overlap"]] if layout.tensor_overlap else []
     if layout.zero >= 1:
         flags.append("--use-distributed-optimizer")
     if layout.overlap:
         flags.append(KEYS["overlap"])
-    if layout.zero >= 1 and layout.overlap_gather:
+    if layout.zero >= 1 and layout.overlap_gather and layout.overlap:
         flags.append(KEYS["overlap_gather"])
     flags += _recompute_flags(layout)
     flags.append(PRECISIONS[layout.precision])
@@ -193,10 +209,10 @@ MEGATRON = Framework(
     version=VERSION,
     keys=KEYS,
     aliases=ALIASES,
-    rules=RULES,
+    rules=(*PIPELINE_RULES, *CORE_RULES, *ARGUMENT_RULES),
     filled=filled,
     emit=emit,
     schedules=("1f1b", "interleaved"),
     dashed=True,
-    lacks=frozenset({"zero"}),
+    lacks=frozenset({"zero", "gathers alone"}),
 )

@@ -19,12 +19,30 @@ from .framework import Breach, Rule, rule
 from .layout_string import layout_breaches, read_layout, write_layout
 
 
-@rule("arguments.py validate_args; transformer_config.py TransformerConfig.__post_init__")
-def _ways_to_split(config: Config) -> Iterator[Breach]:
-    """One way to say chunks, and one to say uneven ends."""
+@rule("arguments.py validate_args")
+def _ways_to_chunk(config: Config) -> Iterator[Breach]:
+    """One flag says the chunks of a rank."""
     ways = config.said("chunk_layers", "chunks", "layout")
     if len(ways) > 1:
         yield Breach("one way to chunk", ways, f"only one of {named(ways)} may be set", f"leave out {named(ways[1:])}")
+
+
+@rule("transformer_config.py TransformerConfig.__post_init__")
+def _chunks_of_layout(config: Config) -> Iterator[Breach]:
+    """A layout and the chunks beside it agree."""
+    if not config.said("layout") or not config.said("chunks") or config.layout is None:
+        return
+    try:
+        found = read_layout(config.layout, config.ranks).chunks
+    except InputError:
+        return  # a rule by itself
+    if config.chunks != found:
+        yield Breach("chunks of the layout", ("chunks", "layout"), f"the layout has {found} chunks on each rank")
+
+
+@rule("transformer_config.py TransformerConfig.__post_init__")
+def _ways_to_split(config: Config) -> Iterator[Breach]:
+    """One way to say uneven ends."""
     ends, counted = config.said("first", "last"), _counted(config)
     for some, others in (
         (ends, counted),
@@ -52,22 +70,28 @@ def _layout(config: Config) -> Iterator[Breach]:
         fault = error.faults[0]
         yield Breach("layout", ("layout",), fault.rule, fault.remedy)
         return
-    yield from layout_breaches(laid, config.layers, config.next_layers)
+    following = 0 if config.next_layers is None and config.whole else config.next_layers
+    yield from layout_breaches(laid, config.layers, following)
 
 
-@rule("arguments.py validate_args, with --hybrid-layer-pattern")
+@rule("arguments.py validate_args; models/hybrid/hybrid_layer_allocation.py select_pipeline_segment")
 def _pattern(config: Config) -> Iterator[Breach]:
-    """Stages of a hybrid model are cut by bars, and then by nothing else."""
-    if config.pattern is None or "|" not in config.pattern:
+    """Stages of a hybrid model are cut by bars in its pattern, and by nothing else."""
+    if config.pattern is None:
         return
-    others = (*config.said("chunks", "chunk_layers", "first", "last", "layout"), *_counted(config))
+    main = config.pattern.split("/")[0]
+    others = (*config.said("chunks", "chunk_layers", "layout"), *_counted(config))
+    others += config.said("first", "last") if "|" in main else ()
     if others:
-        what = f"with bars in it {named(others)} cannot be used"
+        what = f"with it {named(others)} cannot be used: its bars say the stages"
         yield Breach("pattern alone", ("pattern", *others), what, f"leave out {named(others)}")
-    segments = config.pattern.split("/")[0].count("|") + 1
-    if segments % config.ranks:
+    segments, layers = main.count("|") + 1, len(main.replace("|", ""))
+    if segments > 1 and segments % config.ranks:
         what = f"its {segments} stages do not divide over {config.ranks} ranks"
         yield Breach("pattern stages", ("pattern", "pipeline"), what, "add or take away a bar")
+    elif segments == 1 and layers % config.ranks and not config.said("first", "last"):
+        what = f"its {layers} layers without a bar do not split evenly over {config.ranks} ranks"
+        yield Breach("pattern over ranks", ("pattern", "pipeline"), what, "put a bar between stages")
 
 
 @rule("transformer_config.py TransformerConfig.__post_init__, uneven PP")
@@ -96,7 +120,7 @@ def _ends(config: Config) -> Iterator[Breach]:
 @rule("transformer/transformer_block.py get_num_layers_to_build; arguments.py validate_args")
 def _even(config: Config) -> Iterator[Breach]:
     """Without uneven ends or a layout, every rank and every chunk holds as many layers."""
-    if "|" in (config.pattern or "") or config.said("first", "last", "layout", "split"):
+    if config.pattern is not None or config.said("first", "last", "layout", "split"):
         return
     layers, ranks = config.number("layers"), config.ranks
     counted = (config.embedding_layers or 0) + (config.loss_layers or 0)
@@ -201,7 +225,9 @@ def _experts_in_sequence(config: Config) -> Iterator[Breach]:
 @rule("transformer_config.py TransformerConfig.__post_init__")
 def _recomputation(config: Config) -> Iterator[Breach]:
     """A full recomputation says of which layers; a selective one has its own idea."""
-    if config.recompute == "full":
+    if config.recompute not in ("none", "full", "selective"):
+        yield Breach("granularity", ("recompute",), "it is full or selective", "give one of them")
+    elif config.recompute == "full":
         missing = [f for f in ("recompute_method", "recompute_layers") if getattr(config, f) is None]
         if missing:
             remedy = "<recompute_method> uniform <recompute_layers> 1 for every layer, or block N for N of each stage"
@@ -211,6 +237,8 @@ def _recomputation(config: Config) -> Iterator[Breach]:
     elif config.recompute == "selective" and config.recompute_layers is not None:
         what = "selective recomputes the attention of every layer"
         yield Breach("layers of a selective one", ("recompute_layers",), what, "leave out <recompute_layers>")
+    elif config.recompute == "selective" and config.recompute_method not in (None, "uniform", "block"):
+        yield Breach("method", ("recompute_method",), "the methods are uniform and block", "leave it out")
 
 
 @rule("num_microbatches_calculator.py RampupBatchsizeNumMicroBatchesCalculator; training.py update_train_iters")
@@ -227,6 +255,8 @@ def _batch_growth(config: Config) -> Iterator[Breach]:
         remedy = f"nearest: {_near(start, unit)} and {_near(step, unit)}"
         what = f"start and increment are multiples of micro-batch x replicas = {unit}"
         yield Breach("growth by whole micro-batches", ("rampup",), what, remedy, text)
+    elif start == config.global_batch:
+        yield Breach("growth by something", ("rampup",), "it starts where it ends", "leave out <rampup>", text)
     elif config.global_batch and (config.global_batch < start or (config.global_batch - start) % step):
         what = f"{config.global_batch} is not reached from {start} in steps of {step}"
         divides = gcd(config.global_batch - start, step)
@@ -238,9 +268,9 @@ def _near(value: int, unit: int) -> int:
     return max(round(value / unit), 1) * unit
 
 
-@rule("arguments.py validate_args; model_parallel_config.py ModelParallelConfig.__post_init__")
+@rule("model_parallel_config.py ModelParallelConfig.__post_init__; arguments.py validate_args")
 def _flags_of_a_pipeline(config: Config) -> Iterator[Breach]:
-    """Flags that work with a pipeline alone, or with several chunks alone."""
+    """Switches that work with a pipeline alone, or with several chunks alone."""
     chunks = config.number("chunks") > 1
     overlapped = config.on("overlap_p2p_comm", otherwise=True) and chunks
     needs = (
@@ -248,35 +278,109 @@ def _flags_of_a_pipeline(config: Config) -> Iterator[Breach]:
         ("defer_embedding_wgrad_compute", config.ranks > 1, "it needs a pipeline of 2 ranks or more"),
         ("overlap_param_gather_with_optimizer_step", chunks, "it works with interleaved chunks alone"),
     )
-    for flag, has, what in needs:
-        if config.on(flag) and not has:
-            yield _flag(flag, what)
+    for name, has, what in needs:
+        if config.on(name) and not has:
+            yield _flag(name, what)
 
 
-@rule("arguments.py validate_args; transformer_config.py TransformerConfig.__post_init__")
+@rule("transformer_config.py TransformerConfig.__post_init__; arguments.py validate_args")
 def _flags_without_a_pipeline(config: Config) -> Iterator[Breach]:
-    """Flags that do not work with a pipeline."""
+    """Switches that do not work with a pipeline."""
     if config.ranks == 1:
         return
-    for flag in ("use_torch_fsdp2", "cpu_offloading", "hybrid_context_parallel"):
-        if config.on(flag):
-            yield _flag(flag, "it does not work with pipeline parallelism")
-    for flag in ("ckpt_format", "dist_ckpt_format"):
-        if config.word(flag) == "torch_dcp":
-            yield _flag(flag, "it does not work with pipeline parallelism", "torch_dcp")
+    for name in ("use_torch_fsdp2", "cpu_offloading", "hybrid_context_parallel"):
+        if config.on(name):
+            yield _flag(name, "it does not work with pipeline parallelism")
+    for name in ("ckpt_format", "dist_ckpt_format"):
+        if config.word(name) == "torch_dcp":
+            yield _flag(name, "it does not work with pipeline parallelism", "torch_dcp")
 
 
-def _flag(flag: str, what: str, value: str = "on") -> Breach:
-    return Breach(flag, (flag, "pipeline"), what, f"leave out <{flag}>", value)
+def _flag(name: str, what: str, value: str = "on") -> Breach:
+    return Breach(name, (name, "pipeline"), what, f"leave out <{name}>", value)
 
 
-RULES: tuple[Rule, ...] = (
-    Rule(common.devices, "arguments.py validate_args; parallel_state.py initialize_model_parallel"),
+@rule("arguments.py validate_args")
+def _required(config: Config) -> Iterator[Breach]:
+    """What every launch must say."""
+    if config.whole and config.micro_batch is None:
+        yield Breach("a micro-batch", ("micro_batch",), "every launch says it", "give <micro_batch>", "nothing")
+
+
+@rule("arguments.py validate_args")
+def _gathers(config: Config) -> Iterator[Breach]:
+    """Gathers of weights beside the forward need weights that are shared out, and reductions beside the backward."""
+    if not config.overlap_gather:
+        return
+    if not config.number("zero"):
+        what = "it needs the distributed optimizer or Megatron-FSDP"
+        yield Breach("gathers of what is whole", ("overlap_gather",), what, "add --use-distributed-optimizer", "on")
+    if not config.overlap:
+        yield Breach("gathers alone", ("overlap_gather", "overlap"), "it needs <overlap>", "add <overlap>", "on")
+
+
+@rule("arguments.py validate_args")
+def _fully_sharded(config: Config) -> Iterator[Breach]:
+    """PyTorch's FSDP2 goes with data parallelism and little else."""
+    if not config.on("use_torch_fsdp2"):
+        if config.whole and config.word("ckpt_format") == "torch_dcp":
+            what = "it works with --use-torch-fsdp2 alone"
+            yield Breach("torch_dcp alone", ("ckpt_format",), what, "leave out <ckpt_format>", "torch_dcp")
+        return
+    others = (
+        (config.number("expert") > 1, "expert", "expert parallelism"),
+        (config.on("use_distributed_optimizer"), "use_distributed_optimizer", "the distributed optimizer"),
+        (config.on("fp16"), "fp16", "fp16"),
+    )
+    for broken, name, what in others:
+        if broken:
+            law = f"fsdp2 with {what}"
+            yield Breach(law, ("use_torch_fsdp2", name), f"it does not work with {what}", f"leave out <{name}>", "on")
+
+
+@rule("arguments.py validate_args")
+def _activations_spread(config: Config) -> Iterator[Breach]:
+    """Recomputation in a tensor group: saved inputs are spread in a full one, a selective one has no method."""
+    if config.on("distribute_saved_activations"):
+        if config.number("tensor") == 1:
+            what = "activations are spread over a tensor group of 2 or more"
+            yield Breach("activations on one device", ("distribute_saved_activations", "tensor"), what, value="on")
+        if config.recompute != "full":
+            what = "it is for full recomputation"
+            yield Breach("activations that stay", ("distribute_saved_activations", "recompute"), what, value="on")
+    if config.recompute == "selective" and config.recompute_method is not None:
+        what = "a selective recomputation has no method"
+        yield Breach("method of a selective one", ("recompute_method",), what, "leave out <recompute_method>")
+
+
+@rule("arguments.py validate_args")
+def _sequence_lengths(config: Config) -> Iterator[Breach]:
+    """Positions reach as far as the sequence, and heads have whole widths."""
+    reach = config.word("max_position_embeddings")
+    if reach is not None and str(reach).isdecimal() and int(str(reach)) < config.number("sequence"):
+        what = f"it reaches over the sequence of {config.sequence}"
+        yield Breach("positions", ("max_position_embeddings", "sequence"), what, "give <sequence> or more", str(reach))
+    if config.word("kv_channels") is None and config.hidden and config.heads and config.hidden % config.heads:
+        what = f"{config.heads} heads share a width of {config.hidden} without rest, unless <kv_channels> says theirs"
+        yield Breach("width of heads", ("hidden", "heads"), what)
+
+
+@rule("arguments.py validate_args")
+def _overlapped_products(config: Config) -> Iterator[Breach]:
+    """Tensor collectives run beside products only with sequence parallelism."""
+    if config.tensor_overlap and not (config.sequence_parallel and config.number("tensor") > 1):
+        what = "it needs <sequence_parallel> over a tensor group"
+        yield Breach("overlap without sequence parallelism", ("tensor_overlap", "sequence_parallel"), what, value="on")
+
+
+PIPELINE_RULES: tuple[Rule, ...] = (
+    Rule(common.devices, "parallel_state.py initialize_model_parallel; arguments.py validate_args"),
     Rule(common.batch, "num_microbatches_calculator.py ConstantNumMicroBatchesCalculator.__init__"),
     Rule(common.heads, "transformer_config.py TransformerConfig.__post_init__"),
     Rule(common.experts, "transformer/moe/moe_layer.py BaseMoELayer.__init__"),
     Rule(common.expert_devices, "parallel_state.py initialize_model_parallel"),
     Rule(common.given_split, "ours: as many numbers as stages, and all layers"),
+    _chunks_of_layout,
     _ways_to_split,
     _layout,
     _pattern,
@@ -290,4 +394,14 @@ RULES: tuple[Rule, ...] = (
     _batch_growth,
     _flags_of_a_pipeline,
     _flags_without_a_pipeline,
+)
+# Of Megatron-LM's own flags; Megatron-Core behind another front end does not ask them.
+ARGUMENT_RULES: tuple[Rule, ...] = (
+    _ways_to_chunk,
+    _required,
+    _gathers,
+    _fully_sharded,
+    _activations_spread,
+    _sequence_lengths,
+    _overlapped_products,
 )

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import replace
 
 from ..config.config import Config
 from ..config.layout import Layout
+from .framework import Breach, rule
 from .layout_string import write_layout
 from .megatron import MEGATRON, recomputed
+from .megatron_core_rules import CORE_RULES
+from .megatron_rules import PIPELINE_RULES
 
 VERSION = "NVIDIA-NeMo/Megatron-Bridge@067f987"
 KEYS = {
@@ -75,12 +79,13 @@ def emit(layout: Layout, model: Config) -> str:
     if layout.recompute == "full":
         how, many = recomputed(layout)
         lines += [f"cfg.model.recompute_method = {how!r}", f"cfg.model.recompute_num_layers = {many}"]
+    together = layout.sequence_parallel and layout.tensor > 1
     lines += [
-        f"cfg.model.sequence_parallel = {layout.sequence_parallel and layout.tensor > 1}",
+        f"cfg.model.sequence_parallel = {together}",
         f"cfg.ddp.use_distributed_optimizer = {layout.zero >= 1}",
         f"cfg.ddp.overlap_grad_reduce = {layout.overlap}",
-        f"cfg.ddp.overlap_param_gather = {layout.zero >= 1 and layout.overlap_gather}",
-        f"cfg.comm_overlap.tp_comm_overlap = {layout.tensor_overlap}",
+        f"cfg.ddp.overlap_param_gather = {layout.zero >= 1 and layout.overlap_gather and layout.overlap}",
+        f"cfg.comm_overlap.tp_comm_overlap = {layout.tensor_overlap and together}",
         f"cfg.mixed_precision = {PRECISIONS[layout.precision]!r}",
         f"cfg.model.pipeline_dtype = torch.{'float16' if layout.precision == 'fp16' else 'bfloat16'}",
         f"cfg.model.seq_length = {model.number('sequence')}",
@@ -90,13 +95,22 @@ def emit(layout: Layout, model: Config) -> str:
     return "\n".join(lines)
 
 
+@rule("model_parallel_config.py ModelParallelConfig.__post_init__")
+def _sequence_parallel(config: Config) -> Iterator[Breach]:
+    """Sequence parallelism is of a tensor group; Megatron-LM switches it off itself on one device."""
+    if config.sequence_parallel and config.number("tensor") == 1:
+        what = "it needs a tensor group of 2 or more"
+        yield Breach("sequence parallelism alone", ("sequence_parallel", "tensor"), what, "turn it off", "on")
+
+
 NEMO = replace(
     MEGATRON,
     name="nemo",
     title="NeMo and Megatron-Bridge",
     version=VERSION,
     keys=KEYS,
-    aliases={},
+    aliases={"num_experts": "experts", "hybrid_override_pattern": "pattern"},
+    rules=(*PIPELINE_RULES, *CORE_RULES, _sequence_parallel),
     emit=emit,
     dashed=False,
 )

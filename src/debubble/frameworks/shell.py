@@ -43,6 +43,7 @@ _SLURM = {
     ("ntasks-per-node",): ("SLURM_NTASKS_PER_NODE",),
     ("gpus-per-node",): ("SLURM_GPUS_PER_NODE", "SLURM_GPUS_ON_NODE"),
 }
+_HEADER = {"nodes": "SLURM_NNODES", "gpus-per-node": "SLURM_GPUS_PER_NODE"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,7 +67,7 @@ class Script:
         commands: that may launch something.
         documents: texts that it writes or hands to a command, with the line where each begins.
         lists: variables that hold flags and that no command takes, with their lines.
-        header: the words of its ``#SBATCH`` lines.
+        header: flags for what its ``#SBATCH`` lines say of nodes and devices.
     """
 
     commands: tuple[Command, ...]
@@ -77,8 +78,9 @@ class Script:
 
 def run(text: str) -> Script:
     """Everything that a script would run."""
-    header = tuple(word for line in _SBATCH.findall(text) for word in line.split("#")[0].split())
-    shell = _Shell(_slurm(header))
+    slurm = _slurm([word for line in _SBATCH.findall(text) for word in line.split("#")[0].split()])
+    header = tuple(f"--{name}={slurm[variable]}" for name, variable in _HEADER.items() if variable in slurm)
+    shell = _Shell(slurm)
     shell.block(parse(text), ())
     used = {word for command in shell.commands for word in command.words}
     lists = tuple(
@@ -227,6 +229,9 @@ class _Shell:
         if not words:
             return True
         first = words[0]
+        if first == "!" and len(rest) > 1:
+            went = self.simple(Simple(tuple(rest[1:]), node.line), arguments)
+            return None if went is None else not went
         if first in _DECLARE:
             for token in rest[1:]:
                 self.assigned(token, arguments)

@@ -12,7 +12,7 @@ from . import common_rules as common
 from .framework import Breach, Framework, Rule, rule
 from .torch_pipelining import SCHEDULES, of_the_schedule, our_names
 
-VERSION = "pytorch/torchtitan@b5bcd76"
+VERSION = "torchtitan 0.3.0, and pytorch/torchtitan@b5bcd76 for its newer fields"
 KEYS = {
     "gpus": "world_size",
     "tensor": "tensor_parallel_degree",
@@ -40,8 +40,19 @@ KEYS = {
     "recompute": "activation_checkpoint.mode",
     "sequence_parallel": "enable_sequence_parallel",
 }
-ALIASES = {"training.batch_size": "local_batch", "module_fqns_per_model_part": "split"}
+ALIASES = {
+    "training.batch_size": "local_batch",
+    "module_fqns_per_model_part": "split",
+    "experimental.pipeline_parallel_degree": "pipeline",
+    "experimental.context_parallel_degree": "context",
+    "pipeline_parallel_microbatches": "microbatches",
+    "debug.batch_invariant": "batch_invariant",
+    "compile.enable": "compile",
+    "compile.components": "compile_components",
+}
+MARKS = frozenset({"module_fqns_per_model_part", "fsdp_reshard_after_forward", "pipeline_parallel_schedule_csv"})
 RESHARD = ("default", "always", "never")
+BACKENDS = ("partial_dtensor", "full_dtensor", "spmd_types")
 
 
 def zeros(ranks: int) -> tuple[int, ...]:
@@ -69,16 +80,35 @@ def remark(layout: Layout) -> str:
 def filled(config: Config) -> Config:
     """With torchtitan's defaults: 1F1B, ends that count as a layer each, 1 or 2 stages a rank, micro-batches of 1.
 
-    Each expert is on one device: expert groups borrow devices of data, context and tensor groups.
+    Each expert is on one device: expert groups borrow devices of data, context and tensor groups. Without a pipeline
+    the whole local batch runs at once, and the global batch says how often before an update.
     """
     config = config.filled(tensor=1, pipeline=1, context=1, expert=1, expert_tensor=1, recompute="none")
     config = config.filled(schedule="1F1B", embedding_layers=1, loss_layers=1).renamed("schedule", our_names())
-    if not config.said("microbatches"):
-        config = config.filled(micro_batch=1)
     config = config.derived("data", _replicas).derived("data", lambda c: c.replicas)
+    config = config.derived("micro_batch", _at_once).derived("microbatches", _in_a_step)
     config = config.derived("chunks", _chunks).derived("zero", _zero).derived("split", dealt)
     config = config.derived("overlap", lambda c: c.ranks == 1)
     return config.filled(overlap_gather=True, sequence_parallel=True)
+
+
+def _at_once(config: Config) -> int | None:
+    """Samples of a micro-batch: one in a pipeline, unless their number is said; else the local batch."""
+    if config.ranks == 1:
+        return config.local_batch
+    return None if config.said("microbatches") else 1
+
+
+def _in_a_step(config: Config) -> int | None:
+    """Micro-batches of a step: those of the pipeline, else as often as a local batch fits into the global one."""
+    local = config.number("local_batch")
+    if config.ranks > 1:
+        size = config.number("micro_batch")
+        return local // size if local % size == 0 else None
+    if config.global_batch is None:
+        return 1 if config.whole else None
+    unit = local * config.number("data")
+    return config.global_batch // unit if config.global_batch % unit == 0 else None
 
 
 def _replicas(config: Config) -> int:
@@ -108,13 +138,99 @@ def _zero(config: Config) -> int:
     return able[-1] if config.word("fsdp_reshard_after_forward") == "never" else able[0]
 
 
-@rule("distributed/fsdp.py get_fsdp_reshard_after_forward_policy")
-def _reshard(config: Config) -> Iterator[Breach]:
-    """The policies by which FSDP lets go of weights."""
-    policy = config.word("fsdp_reshard_after_forward", "default")
-    if policy not in RESHARD:
-        what = f"the policies are {', '.join(RESHARD)}"
-        yield Breach("reshard", ("fsdp_reshard_after_forward",), what, "give default", str(policy))
+@rule("distributed/fsdp.py get_fsdp_reshard_after_forward_policy; config/configs.py ParallelismConfig")
+def _words(config: Config) -> Iterator[Breach]:
+    """Words of which there are a few."""
+    for name, known, usual in (
+        ("fsdp_reshard_after_forward", RESHARD, "default"),
+        ("spmd_backend", BACKENDS, "spmd_types"),
+    ):
+        word = config.word(name, usual)
+        if word not in known:
+            what = f"the policies are {', '.join(known)}"
+            law = "reshard" if name.startswith("fsdp") else name
+            yield Breach(law, (name,), what, f"give {usual}", str(word))
+    if config.word("context_parallel_load_balancer") == "":
+        yield Breach("balancer", ("context_parallel_load_balancer",), "it is a name or None", "give None", "empty")
+
+
+@rule("distributed/parallel_dims.py ParallelDims._validate")
+def _copies(config: Config) -> Iterator[Breach]:
+    """Copies of a model are a part of the replicas that devices leave."""
+    copies, replicas = config.number("copies"), config.replicas
+    if config.sharded is None and replicas is not None and replicas % copies:
+        yield Breach("copies", ("copies", "gpus"), f"the devices leave {replicas} replicas, which they do not divide")
+
+
+@rule("models/common/decoder.py Decoder.Config.update_from_config; torch's scaled_dot_product_attention")
+def _heads(config: Config) -> Iterator[Breach]:
+    """A tensor group shares heads and key-value heads without rest, and heads share key-value heads."""
+    tensor, heads = config.number("tensor"), config.number("heads")
+    groups = config.kv_heads or heads
+    if tensor > 1 and heads % tensor:
+        yield Breach("heads", ("tensor", "heads"), f"it shares {heads} attention heads without rest")
+    elif tensor > 1 and groups % tensor:
+        yield Breach("key-value heads", ("tensor", "kv_heads"), f"it shares {groups} key-value heads without rest")
+    if heads % groups:
+        what = f"{heads} heads do not share them evenly"
+        yield Breach("heads for key-value heads", ("kv_heads", "heads"), what)
+
+
+@rule("models/common/decoder.py Decoder.Config.update_from_config")
+def _tied(config: Config) -> Iterator[Breach]:
+    """The first and the last stage do not share weights."""
+    if config.ranks > 1 and config.on("enable_weight_tying"):
+        what = "it does not work with a pipeline"
+        yield Breach("tied weights", ("enable_weight_tying", "pipeline"), what, "untie them", "on")
+
+
+@rule("trainer.py Trainer.__init__")
+def _sequence(config: Config) -> Iterator[Breach]:
+    """Sequence parallelism and context groups cut the sequence without rest."""
+    context = config.number("context")
+    unit = config.number("tensor") if config.sequence_parallel else 1
+    unit *= 2 * context if context > 1 else 1
+    if config.number("sequence") % unit:
+        fields = config.said("context", "tensor", "sequence")
+        yield Breach("sequence", fields, f"{config.sequence} tokens are cut into {unit} pieces", value=str(context))
+
+
+def _batch_alone(config: Config) -> Iterator[Breach]:
+    """What a global batch must be, whatever the local batch."""
+    if config.local_batch is None:
+        yield from common.batch(config)
+
+
+@rule("trainer.py Trainer.__init__")
+def _whole_batch(config: Config) -> Iterator[Breach]:
+    """The global batch is whole local batches of all replicas."""
+    whole, local, data = config.number("global_batch"), config.number("local_batch"), config.number("data")
+    if whole % (local * data):
+        what = f"local batch {local} x {data} replicas = {local * data} samples, which does not divide it"
+        yield Breach("global batch", config.said("global_batch", "local_batch", "data"), what)
+
+
+@rule("trainer.py Trainer.Config.__post_init__")
+def _trainer(config: Config) -> Iterator[Breach]:
+    """What the whole configuration refuses."""
+    if config.on("batch_invariant"):
+        yield Breach("invariant batches", ("batch_invariant",), "it is not for pre-training", "switch it off", "on")
+    if config.ranks > 1 and not config.on("disable_cuda_graphs", otherwise=True):
+        what = "graphs do not work with a pipeline"
+        yield Breach("graphs in a pipeline", ("disable_cuda_graphs",), what, "give True", "off")
+    if (
+        config.ranks > 1
+        and config.on("spmd_typechecking")
+        and config.word("spmd_backend", "spmd_types") == "spmd_types"
+    ):
+        what = "types are not checked in a pipeline"
+        yield Breach("types in a pipeline", ("spmd_typechecking", "pipeline"), what, "switch it off", "on")
+    compiled = config.on("compile") and "model" in str(config.word("compile_components", ("model", "loss")))
+    if config.recompute == "memory_budget" and not compiled:
+        yield Breach("budget without a compiler", ("recompute",), "it needs a compiled model", "compile the model")
+    if config.on("enable_async_tensor_parallel") and not compiled:
+        what = "it needs a compiled model"
+        yield Breach("async without a compiler", ("enable_async_tensor_parallel",), what, "compile the model", "on")
 
 
 @rule("distributed/pipeline_parallel.py pipeline_llm")
@@ -161,6 +277,8 @@ def dealt(config: Config) -> tuple[int, ...] | None:
 
 def _given_split(config: Config) -> Iterator[Breach]:
     """As everywhere, but an end may hold the embedding or the head alone."""
+    if config.ranks == 1:
+        return  # without a pipeline nobody looks at it
     for breach in common.given_split(config):
         if breach.law != "empty stage" or (config.split and 0 in config.split[1:-1]):
             yield breach
@@ -176,12 +294,17 @@ def _in_a_pipeline(config: Config) -> Iterator[Breach]:
 
 RULES = (
     Rule(common.devices, "distributed/parallel_dims.py ParallelDims._validate"),
-    Rule(common.batch, "trainer.py Trainer.__init__"),
-    Rule(common.heads, "models/llama3/parallelize.py, torch's ColwiseParallel"),
-    Rule(common.experts, "distributed/expert_parallel.py"),
-    Rule(common.expert_devices, "distributed/parallel_dims.py ParallelDims._validate"),
-    Rule(_given_split, "ours: as many lists as stages, and all layers"),
-    _reshard,
+    Rule(_batch_alone, "trainer.py Trainer.__init__, where the local batch is not known"),
+    Rule(common.experts, "models/common/token_dispatcher.py AllToAllTokenDispatcher"),
+    Rule(common.expert_devices, "distributed/parallel_dims.py ParallelDims.build_mesh"),
+    Rule(_given_split, "distributed/pipeline_parallel.py _get_pp_rank_to_stage_indices_mapping; ours: all layers"),
+    _copies,
+    _words,
+    _heads,
+    _tied,
+    _sequence,
+    _whole_batch,
+    _trainer,
     _stages,
     _dealt,
     _in_a_pipeline,
@@ -245,5 +368,6 @@ TORCHTITAN = Framework(
     in_pipelines={"overlap": False},
     zeros=zeros,
     remark=remark,
+    marks=MARKS,
     lacks=frozenset({"some layers", "expert tensor"}),
 )

@@ -1,0 +1,311 @@
+"""What Megatron-Core's configuration classes refuse of precision, attention, experts and their overlap.
+
+Each rule names the method that checks it, in megatron-core 0.16.1. Left out is what rests on other packages and their
+versions (Transformer Engine, DeepEP), on inference, on activation functions and on initialisation: none of it is about
+a layout.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from ..config.config import Config
+from .framework import Breach, Rule, rule
+from .megatron_memory_rules import MEMORY_RULES, count, graphed, listed, refused
+
+_CONFIG = "transformer_config.py TransformerConfig.__post_init__"
+_BALANCED = ("aux_loss", "seq_aux_loss", "global_aux_loss", "none")
+_DISPATCHERS = ("allgather", "alltoall", "flex")
+
+
+@rule(_CONFIG)
+def _precision(config: Config) -> Iterator[Breach]:
+    """One precision at a time; parameters in it only where products are in it too."""
+    if config.on("bf16") and config.on("fp16"):
+        yield refused("fp16", "only one of bf16 and fp16 may be on", "bf16", law="one precision")
+    eight, four = config.word("fp8"), config.word("fp4")
+    if eight and four:
+        yield refused("fp4", "fp4 and fp8 cannot be on together", "fp8", value=str(four), law="fp4 with fp8")
+    for name, mode, holds in (("fp8_param", "fp8", eight), ("fp4_param", "fp4", four)):
+        if config.on(name) and not holds:
+            yield refused(name, f"it needs <{mode}>", mode, law=f"{name} alone")
+
+
+@rule(_CONFIG)
+def _ends_in_bf16(config: Config) -> Iterator[Breach]:
+    """First and last layers in 16 bits: not with delayed scaling, and no more of them than a stage holds."""
+    if not config.word("fp8") or not config.on("first_last_layers_bf16"):
+        return
+    if config.word("fp8_recipe", "delayed") == "delayed":
+        what = "delayed scaling has no first and last layers in BF16"
+        yield refused("first_last_layers_bf16", what, "fp8_recipe", law="ends in bf16 with delayed scaling")
+    most = config.number("layers") // config.ranks
+    for name in ("num_layers_at_start_in_bf16", "num_layers_at_end_in_bf16"):
+        many = count(config, name, 1)
+        if not 0 <= many <= most:
+            what = f"it is from 0 to the {most} layers of a pipeline stage"
+            yield refused(name, what, "pipeline", value=str(many), law=f"{name} in a stage", remedy=f"give {most}")
+
+
+@rule(_CONFIG)
+def _linear_attention(config: Config) -> Iterator[Breach]:
+    """Gated delta nets name their sizes, share their heads over the tensor group, and know no context groups."""
+    if config.word("experimental_attention_variant") != "gated_delta_net":
+        return
+    context = config.number("context")
+    if context > 1:
+        what = "gated delta nets have no context parallelism"
+        yield Breach("linear attention in context", ("context",), what, "give 1")
+    heads = ("linear_num_key_heads", "linear_num_value_heads")
+    needed = ("linear_attention_freq", "linear_conv_kernel_dim", "linear_key_head_dim", "linear_value_head_dim", *heads)
+    missing = [name for name in needed if config.word(name) is None]
+    if missing:
+        what = f"it needs {', '.join(f'<{name}>' for name in missing)}"
+        yield refused("experimental_attention_variant", what, value="gated_delta_net", law="linear attention sizes")
+        return
+    keys, values, tensor = count(config, heads[0], 1), count(config, heads[1], 1), config.number("tensor")
+    if values % keys:
+        what = f"{values} value heads are a multiple of {keys} key heads"
+        yield refused(heads[1], what, heads[0], value=str(values), law="linear heads", remedy=f"a multiple of {keys}")
+    elif keys % tensor or values % tensor:
+        what = f"a tensor group of {tensor} shares {keys} key heads and {values} value heads without rest"
+        yield Breach("linear heads over tensor", ("tensor", *heads), what)
+
+
+@rule(_CONFIG)
+def _attention(config: Config) -> Iterator[Breach]:
+    """Variants of attention that exclude each other."""
+    if config.word("experimental_attention_variant") == "dsa":
+        if config.number("context") > 1:
+            yield Breach("dsa in context", ("context",), "DSA has no context parallelism", "give 1")
+        if config.on("apply_rope_fusion"):
+            yield refused("apply_rope_fusion", "DSA has no fused rotary embedding", law="dsa with fused rope")
+    if config.on("multi_latent_attention") and config.on("rotary_interleaved"):
+        yield refused("rotary_interleaved", "latent attention does not interleave", law="latent and interleaved")
+    if config.on("fused_single_qkv_rope") and config.on("attention_output_gate"):
+        yield refused("fused_single_qkv_rope", "it has no gated attention", "attention_output_gate", law="gated qkv")
+    every = config.word("no_rope_freq")
+    if every is not None and str(every).isdecimal() and int(str(every)) and config.number("layers") % int(str(every)):
+        what = f"it divides the {config.layers} layers"
+        yield refused("no_rope_freq", what, "layers", value=str(every), law="layers without rope")
+
+
+@rule(_CONFIG)
+def _expert_sizes(config: Config) -> Iterator[Breach]:
+    """Words of experts want experts, and experts want no bias on several devices."""
+    shared = config.word("moe_shared_expert_intermediate_size")
+    if shared is not None and count(config, "moe_shared_expert_intermediate_size", 1) <= 0:
+        what = "it is the number of shared experts times the width of each"
+        yield refused("moe_shared_expert_intermediate_size", what, value=str(shared), law="width of shared experts")
+    if not config.experts:
+        if config.number("expert") > 1:
+            what = "it spreads experts, of which the model has none"
+            yield Breach("expert degree without experts", ("expert", "experts"), what, "give <experts>")
+        if config.word("moe_ffn_hidden_size") is not None:
+            yield refused("moe_ffn_hidden_size", "it needs experts", "experts", law="expert width without experts")
+        return
+    # Megatron-LM adds biases unless told otherwise; elsewhere the model's provider decides.
+    biased = config.on("add_bias_linear", otherwise=config.whole and config.framework == "megatron")
+    if biased and config.number("expert_tensor") != 1:
+        what = "biases of experts work on one device for each expert alone"
+        remedy = "give <expert_tensor> 1, or switch biases off: --disable-bias-linear, add_bias_linear = False"
+        yield Breach("bias of experts", ("expert_tensor", "add_bias_linear"), what, remedy)
+
+
+@rule(f"{_CONFIG}; transformer/moe/moe_layer.py MoELayer.__init__; token_dispatcher.py MoEFlexTokenDispatcher.__init__")
+def _dispatch(config: Config) -> Iterator[Breach]:
+    """How tokens travel to experts."""
+    how = str(config.word("moe_token_dispatcher_type", "allgather"))
+    name = "moe_token_dispatcher_type"
+    if config.experts and how not in _DISPATCHERS:
+        known = ", ".join(_DISPATCHERS)
+        yield refused(name, f"the dispatchers are {known}", value=how, law="dispatcher", remedy="give alltoall")
+    backend = str(config.word("moe_flex_dispatcher_backend", "deepep"))
+    if config.on("moe_enable_deepep"):
+        if how != "flex":
+            yield refused("moe_enable_deepep", f"it needs <{name}> flex", name, law="deepep without flex")
+        if backend == "hybridep":
+            what = "hybridep is another backend"
+            yield refused("moe_enable_deepep", what, "moe_flex_dispatcher_backend", law="deepep with hybridep")
+    padded = config.on("moe_pad_expert_input_to_capacity")
+    if how == "flex" and padded and (backend == "deepep" or config.on("moe_enable_deepep")):
+        what = "flex with deepep does not pad experts to their capacity"
+        yield refused("moe_pad_expert_input_to_capacity", what, name, law="padding with deepep")
+    if config.experts and how == "flex" and config.number("expert") * config.number("expert_tensor") == 1:
+        what = "flex dispatch wants experts on several devices"
+        yield refused(name, what, "expert", value="flex", law="flex on one device", remedy="give alltoall")
+    if how == "allgather" and config.on("variable_seq_lengths"):
+        what = "allgather takes sequences of one length"
+        yield refused("variable_seq_lengths", what, name, law="variable lengths with allgather")
+    shared = config.word("moe_shared_expert_intermediate_size") is not None and config.on("moe_shared_expert_overlap")
+    if shared and how != "alltoall":
+        what = f"it works with <{name}> alltoall alone"
+        yield refused("moe_shared_expert_overlap", what, name, law="overlapped shared experts")
+
+
+@rule(_CONFIG)
+def _capacity(config: Config) -> Iterator[Breach]:
+    """A capacity wants a balance that bounds it, and padding wants a capacity."""
+    factor = config.word("moe_expert_capacity_factor")
+    negative = factor is not None and str(factor).startswith("-")
+    balance = config.word("moe_router_load_balancing_type", "aux_loss")
+    kinds = listed(balance)
+    if factor is not None and any(kind not in _BALANCED for kind in kinds):
+        what = f"it works with <moe_router_load_balancing_type> {', '.join(_BALANCED)}"
+        others = ("moe_router_load_balancing_type",)
+        yield refused("moe_expert_capacity_factor", what, *others, value=str(factor), law="capacity and balance")
+    if config.on("moe_pad_expert_input_to_capacity") and (factor is None or negative):
+        what = "it needs <moe_expert_capacity_factor>"
+        yield refused("moe_pad_expert_input_to_capacity", what, law="padding without capacity")
+
+
+@rule(_CONFIG)
+def _router(config: Config) -> Iterator[Breach]:
+    """How a router scores and groups experts."""
+    score = config.word("moe_router_score_function", "softmax")
+    if config.on("moe_router_enable_expert_bias") and score != "sigmoid":
+        what = "a bias of experts needs <moe_router_score_function> sigmoid"
+        yield refused("moe_router_enable_expert_bias", what, "moe_router_score_function", law="bias of the router")
+    balance = config.word("moe_router_load_balancing_type", "aux_loss")
+    top = count(config, "moe_router_topk", 2)
+    if top == 1 and score == "softmax" and not config.on("moe_router_pre_softmax") and balance != "sinkhorn":
+        what = "of one expert a softmax after the choice has no gradient"
+        remedy = "turn on <moe_router_pre_softmax>"
+        yield refused("moe_router_topk", what, "moe_router_pre_softmax", value="1", law="top 1", remedy=remedy)
+    yield from _groups_of_experts(config)
+    if config.on("moe_router_padding_for_quantization") or config.on("moe_router_padding_for_fp8"):
+        name = "moe_router_padding_for_quantization"
+        if not config.word("fp8") and not config.word("fp4"):
+            yield refused(name, "it needs fp8 or fp4", "fp8", law="padding for quantization")
+        if config.word("moe_token_dispatcher_type", "allgather") in ("allgather", "alltoall_seq"):
+            what = "allgather and alltoall_seq do not pad"
+            yield refused(name, what, "moe_token_dispatcher_type", law="padding and dispatcher")
+
+
+def _groups_of_experts(config: Config) -> Iterator[Breach]:
+    """Routing limited to groups: they share the experts, and no more are chosen than there are."""
+    chosen = count(config, "moe_router_group_topk", 0)
+    if not chosen:
+        return
+    name, groups = "moe_router_group_topk", count(config, "moe_router_num_groups", 0)
+    if config.word("moe_router_topk_limited_devices"):
+        what = "<moe_router_topk_limited_devices> is its former name"
+        yield refused("moe_router_topk_limited_devices", what, name, law="limited devices")
+    elif not groups:
+        what = "routing limited to groups needs <moe_router_num_groups>"
+        yield refused(name, what, value=str(chosen), law="groups of experts", remedy="give <moe_router_num_groups>")
+    elif not config.experts:
+        yield refused(name, "it needs experts", "experts", value=str(chosen), law="groups without experts")
+    elif config.experts % groups:
+        what = f"it shares {config.experts} experts without rest"
+        yield refused("moe_router_num_groups", what, "experts", value=str(groups), law="experts over groups")
+    elif chosen > groups:
+        what = f"there are {groups} groups"
+        yield refused(name, what, "moe_router_num_groups", value=str(chosen), law="chosen groups")
+
+
+@rule(_CONFIG)
+def _expert_overlap(config: Config) -> Iterator[Breach]:
+    """Communication of experts beside the work of another micro-batch."""
+    name = "overlap_moe_expert_parallel_comm"
+    if not config.on(name):
+        for other in ("delay_wgrad_compute", "ep_overlap_early_attn_memory_release"):
+            if config.on(other):
+                yield refused(other, f"it needs <{name}>", name, law=f"{other} alone")
+        return
+    following = config.next_layers
+    how = config.word("moe_token_dispatcher_type", "allgather")
+    wants = (
+        (config.ranks > 1 and config.number("chunks") == 1, "in a pipeline it wants virtual stages", "chunks"),
+        (config.number("expert") == 1, "it wants experts on several devices", "expert"),
+        (how not in ("alltoall", "flex"), "it works with the dispatchers alltoall and flex", _DISPATCHER),
+        (config.recompute == "full", "it works without full recomputation", "recompute"),
+        (config.recompute_method is not None, "it works without a method of recomputation", "recompute_method"),
+        (config.recompute_layers is not None, "it works without a number of layers", "recompute_layers"),
+        (not (config.on("bf16") or config.on("fp16")) and config.whole, "it wants bf16 or fp16", "bf16"),
+        (config.on("moe_shared_expert_overlap"), "shared experts do not overlap too", "moe_shared_expert_overlap"),
+        (following not in (None, 1), "it takes one layer that predicts further tokens", "next_layers"),
+        (following == 1 and config.ranks == 1, "with a layer of further tokens it wants a pipeline", "pipeline"),
+        (not _graphs_apart(config), "graphs of attention and the router alone go with it", "cuda_graph_impl"),
+    )
+    for broken, what, other in wants:
+        if broken:
+            yield refused(name, what, other, law=f"expert overlap and {other}", remedy=f"change <{other}>")
+    if config.on("delay_wgrad_compute") and config.on("moe_use_legacy_grouped_gemm"):
+        what = "it does not work with the legacy grouped products"
+        yield refused("delay_wgrad_compute", what, "moe_use_legacy_grouped_gemm", law="delayed with legacy products")
+
+
+def _graphs_apart(config: Config) -> bool:
+    """Whether no graph covers what is overlapped."""
+    how, scope = graphed(config), listed(config.word("cuda_graph_scope"))
+    return how == "none" or (how == "transformer_engine" and not {"moe", "mlp"} & set(scope))
+
+
+_DISPATCHER = "moe_token_dispatcher_type"
+
+
+@rule("model_parallel_config.py ModelParallelConfig.__post_init__")
+def _deferred_embedding(config: Config) -> Iterator[Breach]:
+    """The gradient of the embedding behind the pipeline's end needs fused accumulation and a limit that is one."""
+    name = "defer_embedding_wgrad_compute"
+    if not config.on(name):
+        return
+    if not config.on("gradient_accumulation_fusion", otherwise=not config.whole or config.framework == "megatron"):
+        what = "it needs <gradient_accumulation_fusion>"
+        yield refused(name, what, "gradient_accumulation_fusion", law="deferred without fusion")
+    if count(config, "wgrad_deferral_limit", 0) < 0:
+        yield refused("wgrad_deferral_limit", "it is 0 or more", name, law="deferral limit", remedy="give 0")
+
+
+@rule("parallel_state.py initialize_model_parallel; distributed/distributed_data_parallel.py __init__")
+def _instances(config: Config) -> Iterator[Breach]:
+    """Instances of the distributed optimizer share the replicas without rest."""
+    name = "num_distributed_optimizer_instances"
+    many = count(config, name, 1)
+    if many == 1:
+        return
+    holders = config.number("data") * config.number("context")
+    spread, unit = holders * config.number("tensor"), config.number("expert") * config.number("expert_tensor")
+    if holders % many:
+        what = f"data {config.data} x context {config.context} devices are shared by them without rest"
+        yield refused(name, what, "data", value=str(many), law="optimizer instances", remedy="give a divisor")
+    elif spread % unit == 0 and spread // unit % many:
+        what = f"each expert is held {spread // unit} times, which they share without rest"
+        yield refused(name, what, "expert", value=str(many), law="expert instances", remedy="give a divisor")
+
+
+@rule("tensor_parallel/layers.py ColumnParallelLinear.__init__; utils.py divide")
+def _widths(config: Config) -> Iterator[Breach]:
+    """A tensor group shares the width of the feed-forward part without rest."""
+    tensor = config.number("tensor")
+    if config.ffn and config.ffn % tensor and not config.experts:
+        what = f"it shares a feed-forward width of {config.ffn} without rest"
+        yield Breach("feed-forward width", ("tensor", "ffn"), what)
+
+
+@rule("tensor_parallel/mappings.py _reduce_scatter_along_first_dim")
+def _sequence_over_tensor(config: Config) -> Iterator[Breach]:
+    """With sequence parallelism a tensor group shares the tokens of a context group's member without rest."""
+    tensor, context = config.number("tensor"), config.number("context")
+    if config.sequence_parallel and tensor > 1 and config.number("sequence") % (tensor * context):
+        what = f"{config.sequence} tokens over context {context} are shared by {tensor} devices without rest"
+        yield Breach("sequence over tensor", ("tensor", "sequence"), what)
+
+
+CORE_RULES: tuple[Rule, ...] = (
+    *MEMORY_RULES,
+    _precision,
+    _ends_in_bf16,
+    _linear_attention,
+    _attention,
+    _expert_sizes,
+    _dispatch,
+    _capacity,
+    _router,
+    _expert_overlap,
+    _deferred_embedding,
+    _instances,
+    _widths,
+    _sequence_over_tensor,
+)
