@@ -96,7 +96,8 @@ def configurations_of(path: Path, framework: Framework | None = None) -> tuple[C
         whose = framework or recognised(block.pairs, str(path))
         if not fields_known(whose, block.pairs):
             raise unknown_keys(path, whose)
-        found.append(read_config(whose, block.pairs, f"{path.name}:{block.name}" if block.name else path.name))
+        name = f"{path.name}:{block.name}" if block.name else path.name
+        found.append(read_config(whose, block.pairs, name, whole=True))
     return tuple(found)
 
 

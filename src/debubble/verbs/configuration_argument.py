@@ -77,13 +77,14 @@ def configurations(asked: Asked) -> list[Config]:
     several = next((blocks for blocks in read.values() if len(blocks) > 1), (Block("", ()),))
     alone = [pair for blocks in read.values() if len(blocks) == 1 for pair in blocks[0].pairs]
     where = asked.places[0] if asked.places else "configuration"
+    whole = any(not looks_like_layout(place) for place in asked.places)
     found = []
     for block in several:
         pairs = (*given, *alone, *block.pairs, *said)
         whose = framework or recognised(pairs, where)
         if asked.places and not fields_known(whose, (*alone, *block.pairs)):
             raise unknown_keys(where, whose)
-        config = read_config(whose, pairs, block.name or where)
+        config = read_config(whose, pairs, block.name or where, whole=whole)
         if config.layout is not None and config.pipeline is None:
             rule = "a layout does not say over how many ranks it lies"
             raise InputError(Fault("pipeline", rule, "give it as in --pipeline 8"))

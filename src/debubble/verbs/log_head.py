@@ -26,4 +26,4 @@ def config_of_log(path: Path) -> Config:
     except OSError as error:
         raise InputError(Fault(str(path), f"it cannot be read: {error.strerror or error}", "give a log")) from error
     pairs = dump_pairs(text, path.name)
-    return MEGATRON.filled(read_config(MEGATRON, pairs, path.name)) if pairs else Config(name=path.name)
+    return MEGATRON.filled(read_config(MEGATRON, pairs, path.name, whole=True)) if pairs else Config(name=path.name)
