@@ -193,7 +193,9 @@ def _no_tags(document: str) -> str:
 def _made() -> datetime:
     """Now, or the moment that reproducible builds ask for (https://reproducible-builds.org/specs/source-date-epoch)."""
     epoch = os.environ.get("SOURCE_DATE_EPOCH", "")
-    return datetime.fromtimestamp(int(epoch), UTC) if epoch.isdigit() else datetime.now(UTC)
+    if epoch.isdigit():
+        return datetime.fromtimestamp(int(epoch), UTC)
+    return datetime.now(UTC)
 
 
 def _shown(value: Any) -> Any:
@@ -228,7 +230,9 @@ def _head(run: Run) -> dict[str, Any]:
 
 def _picture(run: Run) -> dict[str, Any]:
     drawn = scene(run.timeline)
-    return _boxes(drawn) if len(drawn.schedule) <= MOST_OPS else _shares(drawn)
+    if len(drawn.schedule) > MOST_OPS:
+        return _shares(drawn)
+    return _boxes(drawn)
 
 
 def _sliders(page: Page) -> dict[str, Any] | None:
@@ -240,7 +244,9 @@ def _sliders(page: Page) -> dict[str, Any] | None:
     costs = np.concatenate([start.durations, start.hops]).astype(
         "<f8"
     )  # whole numbers below 2**53: exact in JavaScript
-    by_page = set() if schedule.slices > 1 or schedule.forward_only else set(BUILT_BY_PAGE)
+    by_page = set(BUILT_BY_PAGE)
+    if schedule.slices > 1 or schedule.forward_only:
+        by_page = set()  # what the page builds has neither slices nor forwards alone
     return {
         "run": start.run,
         "schedule": start.name,
@@ -266,9 +272,12 @@ def _order(schedule: Schedule, others: Sequence[Schedule]) -> dict[str, Any]:
     """An order that the page cannot build itself; chunks are in its name where the catalog has it with several."""
     chunks = schedule.stages // schedule.ranks
     several = sum(each.name == schedule.name for each in others) > 1
+    name = schedule.name
+    if several and chunks > 1:
+        name = f"{name} with {chunks} chunks"
     columns = [_what(schedule), schedule.stage, _steps(schedule.unit)]
     return {
-        "name": f"{schedule.name} with {chunks} chunks" if several and chunks > 1 else schedule.name,
+        "name": name,
         "catalog": schedule.name,
         "chunks": chunks,
         "parts": int(schedule.chunks_of().max()),

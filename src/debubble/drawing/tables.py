@@ -30,11 +30,12 @@ def table(
     lines = [list(line) for line in (headers, *rows) if line]
     widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
     room = GAP if columns is None else (columns - sum(widths)) / max(len(widths) - 1, 1)
+    # Closer only if that makes it fit: a table that is too wide even then stands as it would without a terminal.
     gap = " " * (NARROW if NARROW <= room < GAP else GAP)
-    return "\n".join(
-        gap.join(
-            cell.ljust(width) if column in to_the_left else cell.rjust(width)
-            for column, (cell, width) in enumerate(zip(line, widths, strict=True))
-        ).rstrip()
-        for line in lines
-    )
+    laid = []
+    for line in lines:
+        cells = []
+        for column, (cell, width) in enumerate(zip(line, widths, strict=True)):
+            cells.append(cell.ljust(width) if column in to_the_left else cell.rjust(width))
+        laid.append(gap.join(cells).rstrip())
+    return "\n".join(laid)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from itertools import groupby, pairwise
+from string import ascii_lowercase, ascii_uppercase
 
 import numpy as np
 from numpy.typing import NDArray
@@ -57,14 +58,16 @@ def timeline_text(timeline: Timeline, width: int, *, utf8: bool = True, colour: 
     ranks = laid.schedule.ranks
     margin = len(f" rank {ranks - 1} ")
     columns = max(8, width - margin - 5)
-    boxed = _columns_for_boxes(laid, columns) if ranks <= MOST_ROWS else 0
+    boxed = 0
+    if ranks <= MOST_ROWS:
+        boxed = _columns_for_boxes(laid, columns)
     rows = _boxes(laid, boxed, glyphs) if boxed else _bins(laid, columns, glyphs)
-    step = -(-ranks // MOST_ROWS)
+    step = -(-ranks // MOST_ROWS)  # ranks that share a row
     busy = [float(laid.busy()[first : first + step].mean()) for first in range(0, ranks, step)]
-    lines = [
-        f" rank {rank:<{margin - 7}} {_painted(row) if colour else ''.join(row.text)} {100 * share:3.0f}%"
-        for rank, row, share in zip(range(0, ranks, step), rows, busy, strict=True)
-    ]
+    lines = []
+    for rank, row, share in zip(range(0, ranks, step), rows, busy, strict=True):
+        drawn = _painted(row) if colour else "".join(row.text)
+        lines.append(f" rank {rank:<{margin - 7}} {drawn} {100 * share:3.0f}%")
     return "\n".join([*lines, _legend(laid, boxed or columns, glyphs, width, boxes=bool(boxed))])
 
 
@@ -98,7 +101,8 @@ def grid(timeline: Timeline, column_ns: int) -> list[str]:
 def _symbol(kind: int, unit: int) -> str:
     if kind == Kind.F:
         return str(unit % 10)
-    return chr((ord("A") if kind == Kind.W else ord("a")) + unit % 26)
+    alphabet = ascii_uppercase if kind == Kind.W else ascii_lowercase
+    return alphabet[unit % 26]
 
 
 def _tick(times: NDArray[np.int64]) -> int:
@@ -114,7 +118,9 @@ def _columns_for_boxes(laid: Scene, columns: int) -> int:
     steps = laid.window // _tick(np.concatenate([laid.start, laid.end]))
     if steps <= columns:
         return columns // steps * steps
-    return columns if 2 * most <= columns else 0
+    if 2 * most > columns:  # an op needs a column for its number and one to be seen
+        return 0
+    return columns
 
 
 def _boxes(laid: Scene, columns: int, glyphs: _Glyphs) -> list[_Row]:
@@ -136,7 +142,8 @@ def _box(row: _Row, span: tuple[int, int], glyphs: _Glyphs, look: tuple[int, int
     """Fill a span with the glyph of a kind, with the label in front where a glyph still fits behind it."""
     first, last = span
     kind, shade = look
-    label = label if len(label) < last - first else ""
+    if len(label) >= last - first:
+        label = ""
     row.text[first:last] = (label + glyphs.kinds[kind] * (last - first))[: last - first]
     row.paint[first:last] = [(kind, column < len(label), shade) for column in range(last - first)]
 
@@ -151,16 +158,21 @@ def _bins(laid: Scene, columns: int, glyphs: _Glyphs) -> list[_Row]:
 def _bin_row(filled: NDArray[np.float64], glyphs: _Glyphs) -> _Row:
     most = filled.argmax(axis=1).tolist()
     busy = filled.sum(axis=1).tolist()
-    kinds = [kind if share > 0 else _IDLE for kind, share in zip(most, busy, strict=True)]
-    return _Row([_level(share, glyphs) for share in busy], [(kind, False, 0) for kind in kinds])
+    row = _Row([], [])
+    for kind, share in zip(most, busy, strict=True):
+        row.text.append(_level(share, glyphs))
+        row.paint.append((kind if share > 0 else _IDLE, False, 0))
+    return row
 
 
 def _level(share: float, glyphs: _Glyphs) -> str:
     """The step of the scale for a share: the highest for all of a column only, idle for nothing only."""
     steps = len(glyphs.scale) - 1
-    if share >= 1 - 1e-9:
+    if share >= 1 - 1e-9:  # sums of shares are off by some last bits
         return glyphs.scale[-1]
-    return glyphs.scale[min(int(share * steps), steps - 1)] if share > 0 else glyphs.idle
+    if share <= 0:
+        return glyphs.idle
+    return glyphs.scale[min(int(share * steps), steps - 1)]
 
 
 def _painted(row: _Row) -> str:
@@ -170,8 +182,8 @@ def _painted(row: _Row) -> str:
         if kind == _IDLE:
             parts.append(f"\x1b[38;5;244m{text}\x1b[0m")
         else:
-            colour = _COLOURS[Kind(kind)][shade]
-            parts.append(f"\x1b[{f'30;48;5;{colour}' if label else f'38;5;{colour}'}m{text}\x1b[0m")
+            ground = "30;48;5" if label else "38;5"  # a number is black on the colour of its op
+            parts.append(f"\x1b[{ground};{_COLOURS[Kind(kind)][shade]}m{text}\x1b[0m")
     return "".join(parts)
 
 
@@ -183,7 +195,8 @@ def _legend(laid: Scene, columns: int, glyphs: _Glyphs, width: int, *, boxes: bo
     parts.append(f"{glyphs.idle} idle")
     step = -(-laid.schedule.ranks // MOST_ROWS)
     scale = [f"1 column = {duration(laid.window / columns)}"]
-    scale += [f"1 row = mean of {step} ranks"] if step > 1 else []
+    if step > 1:
+        scale.append(f"1 row = mean of {step} ranks")
     left, right = " " + "  ".join([*parts, *scale]), f"makespan {duration(laid.window)}"
     if len(left) + len(right) + 2 <= width:
         return left + right.rjust(width - len(left))
