@@ -101,5 +101,21 @@ shown.to_html("page.html")
 schedule = build("1f1b", Shape(ranks=4, microbatches=8))
 timeline = simulate(lower(schedule), costs_of(Rates(), schedule))
 again: float = account(timeline).idle_share
+drawn: str = debubble.draw(timeline, shown.timeline, width=100)
 version: str = debubble.__version__
+
+found = debubble.diagnose("runs/now", gate="30%")
+if isinstance(found, debubble.Diagnosis):
+    lost: dict[str, float] = {row.cause: row.cost_ms for row in found.causes}
+    first: str = found.what_if[0].change
+compared = debubble.why("runs/before", "runs/now")
+ratio: float | None = compared.throughput_ratio
+chosen = debubble.plan(model="llama3-8b", gpu="h100", gpus=64, global_batch=[256], framework="megatron")
+if isinstance(chosen, debubble.LayoutPlan):
+    layout: debubble.Candidate = chosen.best
+    step: float = layout.step_ms
+fitted = debubble.fit("steps.log", ranks=4)
+slot: float | None = fitted.slot_ms
+heaviest: float = debubble.split(weights=[1, 2, 1], pipeline=2, microbatches=8).splits[0].heaviest
+measured: debubble.Observation = debubble.read("runs/now")
 """

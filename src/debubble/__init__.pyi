@@ -124,6 +124,7 @@ from .schedules.listing import CatalogRow as CatalogRow
 from .schedules.listing import catalog as catalog
 from .verbs.check import check as check
 from .verbs.diagnose import diagnose as diagnose
+from .verbs.draw import draw as draw
 from .verbs.fit import fit as fit
 from .verbs.plan import plan as plan
 from .verbs.profile import profile as profile

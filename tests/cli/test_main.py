@@ -1,6 +1,8 @@
 """The entry point: verbs imported when used, errors as exit statuses and single lines."""
 
+import ast
 import os
+import shlex
 import subprocess
 import sys
 import tempfile
@@ -11,7 +13,8 @@ from pathlib import Path
 import click
 import pytest
 
-from debubble.cli.main import VERBS
+from debubble.cli import main
+from debubble.cli.main import VERBS, command_of
 from debubble.core.errors import Fault, InputError, Refusal
 
 
@@ -43,13 +46,21 @@ def test_help_lists_the_verbs(cli, args):
     assert all(verb in ran.out for verb in VERBS)
 
 
-def test_help_imports_nothing_heavy():
+@pytest.mark.parametrize("verb", ["", *VERBS])
+def test_help_imports_nothing_heavy(verb):
     code = (
-        "import sys; from debubble.cli.main import main; main(['--help']);"
+        f"import sys; from debubble.cli.main import main; main({[*verb.split(), '--help']});"
         "print(sorted({'numpy', 'torch', 'numba', 'rich', 'msgspec', 'asyncio'} & set(sys.modules)))"
     )
     ran = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert ran.stdout.splitlines()[-1] == "[]"
+
+
+def test_the_command_line_imports_whole_files_as_verbs_are_used():
+    for path in Path(main.__file__).parent.glob("*.py"):
+        functions = [node for node in ast.walk(ast.parse(path.read_text())) if isinstance(node, ast.FunctionDef)]
+        inside = [node for function in functions for node in ast.walk(function)]
+        assert not [node for node in inside if isinstance(node, ast.Import | ast.ImportFrom)], path
 
 
 def test_show_imports_neither_torch_nor_numba_nor_rich():
@@ -234,3 +245,15 @@ def test_examples_in_help_stand_line_by_line(cli, verb):
     shown = cli(verb, "--help").out
     assert "\\b" not in shown
     assert all(line.count("debubble ") <= 1 for line in shown.splitlines())
+
+
+@pytest.mark.parametrize("verb", VERBS)
+def test_help_has_an_example_that_can_be_typed(verb):
+    command = command_of(verb)
+    lines = [line.strip() for line in command.help.splitlines()]
+    examples = [line for line in lines if line.startswith((f"debubble {verb}", "torchrun "))]
+    assert examples
+    for example in examples:
+        words = shlex.split(example.partition("  #")[0].split(f"debubble {verb}", 1)[1])
+        parser = command.make_parser(click.Context(command, info_name=verb, **command.context_settings))
+        parser.parse_args(words)  # raises where an option of the example is none
