@@ -6,7 +6,12 @@ A table of steps (see ``core.engine.steps_of``) says what a rank posts between t
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from ..core.engine import IDEAL, Engine, Lane, Posting, WaitUntil, steps_of
+from ..core.errors import nearest
+from ..core.op import Kind
+from ..core.schedule import Schedule
 
 # forward_backward_pipelining_without_interleaving: recv_forward, forward, send_forward; in the steady phase
 # send_forward_recv_backward, backward, send_backward_recv_forward.
@@ -141,6 +146,10 @@ ZERO_BUBBLE = Engine(
     "runtime}.py, run_communication_passes and flush",
 )
 
+_GPIPE = replace(
+    TORCH_1F1B, steps=_TORCH_GPIPE, until=WaitUntil.BACKWARD, source=_TORCH + "ScheduleGPipe._step_microbatches"
+)
+
 ENGINES: dict[str, Engine] = {
     engine.name: engine
     for engine in (
@@ -156,3 +165,24 @@ ENGINES: dict[str, Engine] = {
         ZERO_BUBBLE.switched("batched", lane=Lane.GROUP, coalesced=True),
     )
 }
+
+
+def engine_of(name: str, schedule: Schedule) -> Engine:
+    """The engine of that name, as it executes a schedule.
+
+    Raises:
+        InputError: no such engine; it offers the nearest names.
+    """
+    if name not in ENGINES:
+        raise nearest(name, ENGINES, "engine")
+    if name == TORCH_1F1B.name and _forwards_first(schedule):
+        return _GPIPE  # torch has two loops for one chunk a rank, one for each order
+    return ENGINES[name]
+
+
+def _forwards_first(schedule: Schedule) -> bool:
+    """Whether every rank runs all its forwards before its first backward."""
+    forward = schedule.kind == Kind.F
+    behind_another = forward[1:] & ~forward[:-1]
+    rank = schedule.rank_of()
+    return not bool((behind_another & (rank[1:] == rank[:-1])).any())
