@@ -117,9 +117,9 @@ def precision_of(title: str) -> str:
 
 
 def recompute_of(title: str) -> str:
-    """``none``, ``selective`` or ``full``, the first word of what sources write."""
-    word = (title.split() or [""])[0].lower()
-    return word if word in ("none", "selective", "full") else ""
+    """``none``, ``selective`` or ``full``, the first word of what sources write, as in ``selective+SP``."""
+    first = re.match(r"[a-z]+", title.lower())
+    return first[0] if first and first[0] in ("none", "selective", "full") else ""
 
 
 def split_of(layers: Iterable[int]) -> str:

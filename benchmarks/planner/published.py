@@ -15,12 +15,23 @@ from sources import SOURCES, Cells, Source
 
 COLUMNS = (
     *("model", "layers", "hidden", "heads", "kv_heads", "ffn", "vocab", "tied", "gated", "biases", "dropout"),
-    *("positions", "next_layers", "experts", "top_k", "expert_ffn", "shared_experts"),
+    *("positions", "next_layers", "experts", "top_k", "expert_ffn", "shared_experts", "dense_layers"),
     *("gpu", "gpus", "gpus_per_node", "nic_gb_s", "framework", "framework_version", "precision"),
     *("sequence", "global_batch", "micro_batch", "tensor", "pipeline", "data", "context", "expert", "expert_tensor"),
-    *("chunks", "schedule", "split", "zero", "sequence_parallel", "recompute", "recompute_layers"),
-    *("tensor_overlap", "data_overlap", "gather_overlap", "fused_attention", "fused_kernels", "pieces", "bucket_bytes"),
-    *("blocking_sends", "scattered_sends", "blocking_launches"),
+    *("chunks", "schedule", "split", "zero", "sequence_parallel", "recompute", "recompute_modules", "recompute_layers"),
+    *("gradient_precision", "gradient_copies", "optimizer_precision", "offload", "offload_layers", "fused_loss"),
+    "weights_are_master",
+    *(
+        "tensor_overlap",
+        "data_overlap",
+        "gather_overlap",
+        "gather_by_tensor",
+        "fused_attention",
+        "fused_kernels",
+        "pieces",
+        "bucket_bytes",
+    ),
+    *("blocking_sends", "scattered_sends", "blocking_launches", "graphs", "flex_dispatch", "expert_overlap"),
     *("task", "status", "step_seconds", "tokens_per_second_per_gpu", "peak_gib", "time_doubt", "group"),
     *("source", "note"),
 )

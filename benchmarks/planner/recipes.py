@@ -8,13 +8,16 @@ GIB = 2.0**30
 
 # NVIDIA's own recipes hide tensor and data-parallel traffic, keep no scores and use the distributed optimizer:
 # NVIDIA-NeMo/Megatron-Bridge@067f987 recipes, tp_comm_overlap, overlap_grad_reduce, overlap_param_gather,
-# use_distributed_optimizer.
+# use_distributed_optimizer. Their gradients stay in bf16 and their loss is fused (perf_recipes/_common.py,
+# grad_reduce_in_fp32, cross_entropy_fusion_impl); NeMo 24 has grad_sync_dtype: bf16.
 NVIDIA = {
     "framework": "nemo",
     "zero": "1",
     "sequence_parallel": "1",
     "tensor_overlap": "1",
     "data_overlap": "1",
+    "gradient_precision": "bf16",
+    "fused_loss": "1",
     "next_layers": "0",  # none of their tables counts extra prediction heads unless its title says so
 }
 
@@ -33,8 +36,28 @@ def bridge(cells: Cells) -> Cells:
     doubt = f"not the plain recipe: {kind.rstrip(')')}" if kind else ""
     if cells["variant"] != "primary":
         doubt = "second figure of a cell of its table"
-    zero = "3" if number(cells, "fsdp") > 0 else "1"
-    return {**row, **NVIDIA, **_recipe(title, cells), "zero": zero, "time_doubt": doubt}
+    row |= NVIDIA | _recipe(title, cells)
+    row |= {"framework_version": cells["container"], "time_doubt": doubt}
+    row["zero"] = "3" if number(cells, "fsdp") > 0 else "1"
+    if number(cells, "ep") > 1:
+        row |= _of_experts(cells)
+    return row
+
+
+def _of_experts(cells: Cells) -> Cells:
+    """What the recipes of a container do for mixtures of experts (Megatron-Bridge@067f987 perf_recipes and history).
+
+    From 25.11 on tokens go through DeepEP or HybridEP, and beside another micro-batch in a pipeline; from 26.06 on
+    whole iterations in MXFP8 are CUDA graphs, and that overlap is on without a pipeline too.
+    """
+    container = float(".".join(cells["container"].split(".")[:2]))
+    graphs = container >= 26.06 and "MXFP8" in cells["precision"]
+    overlaps = container >= 25.11 and number(cells, "pp") > 1
+    return {
+        "graphs": flag(graphs),
+        "flex_dispatch": flag(container >= 25.11),
+        "expert_overlap": flag(graphs or overlaps),
+    }
 
 
 def _recipe(title: str, cells: Cells) -> Cells:
@@ -68,6 +91,8 @@ def foundry(cells: Cells) -> Cells:
         "data_overlap": "1",
         "gather_overlap": "0",
         "fused_kernels": "0",
+        "weights_are_master": "1",  # FSDP casts its fp32 weights
+        "fused_loss": "1",  # loss_fn: fused_crossentropy, llm-foundry's own choice
         "status": "ok",
         "step_seconds": text(number(cells, "GlobalBatchSize (T)") / rate) if rate else "",
         "group": " ".join(cells[name] for name in ("Model", "GPU", "# GPUs", "SeqLen (T)")),
@@ -87,6 +112,10 @@ def misc(cells: Cells) -> Cells:
     tuned = flag(framework.startswith("NeMo 2"))
     old = "Korthikanti" in framework
     row |= _recipe(cells["model"], cells)
+    if "SimuMax" in framework:
+        row["dense_layers"] = "1"  # of models with experts: docs/b200/b200_release_v1.2_summary.md
+    if framework.startswith("NeMo 2"):
+        row |= {"gradient_precision": "bf16", "fused_loss": "1"}
     if "AutoModel" in framework:
         row["time_doubt"] = "what it gathers and flushes in each step of accumulation is not said"
     row |= {

@@ -61,6 +61,7 @@ def bigscience(cells: Cells) -> Cells:
         "split": split_of(split(int(row["layers"]), stages)),
         "blocking_sends": flag("DeepSpeed" in cells["schedule"]),
         "blocking_launches": "1",
+        "gradient_copies": "2" if row["precision"] == "bf16" else "0",  # DeepSpeed's BF16_Optimizer keeps both
         "peak_gib": text(number(cells, "mem_gb") * 1e9 / GIB),
         "group": _group(cells, "n_layers", "hidden", "gpus", "gbs", "dtype"),
     }
@@ -93,7 +94,8 @@ def ultrascale(cells: Cells) -> Cells:
     its runs: ddp_bucket_cap_mb 25, fp32 accumulation, REDUCE_SCATTER with tp_linear_async_communication, and what is
     gathered is gathered again (tp_recompute_allgather, on if nothing is said). Its linear layers cut their products in
     three around the collective: parallel/tensor_parallel/functional.py@00708b8. Nothing gathers weights beside the
-    forward.
+    forward: with ZeRO-1 they are gathered after the update, tensor by tensor (optim/zero.py), and gradients
+    reduced for all (trainer.py, reduce_scatter=False).
     """
     row = usual(cells)
     return {
@@ -104,9 +106,11 @@ def ultrascale(cells: Cells) -> Cells:
         "sequence_parallel": "1",
         "data_overlap": "1",
         "gather_overlap": "0",
+        "gather_by_tensor": "1",
         "fused_kernels": "0",
         "pieces": "3",
         "bucket_bytes": "25000000",
+        "gradient_copies": "4",  # in 16 bits: those of a whole backward, and DDP's buckets
         "peak_gib": cells["peak_mem_gib_reported"],
         "time_doubt": _doubt(cells),
         "group": _group(cells, "model", "gpus", "gbs"),

@@ -12,7 +12,7 @@ from debubble.estimate.count import feed_forward_products, layer_parameters, par
 from debubble.estimate.hardware import cluster_of, read_hardware
 from debubble.estimate.kernels import products_time
 from debubble.estimate.layer import layer_time
-from debubble.estimate.memory import MASTER, StageLayers, device_parameters, stage_parameters, state_bytes
+from debubble.estimate.memory import StageLayers, device_parameters, rank_bytes, stage_parameters
 from debubble.estimate.network import exchange_time, gather_time
 from debubble.estimate.read_model import read_model
 from debubble.estimate.setting import Group, Setting
@@ -48,7 +48,7 @@ def spreads(draw):
 
 def whole(at):
     """The only stage of a pipeline of one rank."""
-    return StageLayers(tuple(count * ONE for count in at.model.counts), NONE, ONE, ONE)
+    return StageLayers(tuple(count * ONE for count in at.model.counts), NONE, NONE, ONE, ONE)
 
 
 @settings(max_examples=60, deadline=None)
@@ -70,7 +70,7 @@ def test_the_distributed_optimizer_holds_12_bytes_of_each_parameter_once(given):
     at = setting("deepseek-v3", zero=1, **given)
     own, routed = stage_parameters(at, whole(at))
     every = own * at.layouts.tensor + routed * given["expert"] * given["expert_tensor"]
-    assert (state_bytes(at, own, routed)[2] * at.layouts.gpus)[0] == pytest.approx(MASTER * every[0], rel=1e-12)
+    assert (rank_bytes(at, own, routed)[2] * at.layouts.gpus)[0] == pytest.approx(12 * every[0], rel=1e-12)
 
 
 @settings(max_examples=40, deadline=None)

@@ -97,9 +97,10 @@ def test_heads_of_108_cost_a_third_more_where_scores_are_products():
 
 def test_a_large_product_nears_the_achievable_rate_and_a_small_one_does_not():
     device, one = read_hardware("A100-80GB"), np.ones(1)
+    setting = Setting(read_model("llama3-8b"), A100, columns([Layout()], 32))
 
     def reached(n):
-        return 2 * n**3 / product_time(device, CONSTANTS, (n * one,) * 3, device.peak("bf16") * one, one)[0]
+        return 2 * n**3 / product_time(setting, (n * one,) * 3, device.peak("bf16") * one, one)[0]
 
     best = device.peak("bf16") * device.achievable * device.sustained
     assert 0.95 * best < reached(16384) <= best
@@ -110,12 +111,12 @@ PLAIN = {"tensor": 8, "micro_batch": 2, "sequence": 2048, "recompute": "full", "
 
 
 def test_a_host_that_waits_for_each_kernel_adds_its_time():
-    """BigScience: 0.93 ms and two calls of 50 us a pass, a third more at tensor 8, which launches ahead hide."""
+    """BigScience: .93 ms and two calls of 50 us a forward, a third more at tensor 8, and twice that a backward."""
     model = read_model("gpt3-175b")
     ahead, waits = (timed(model, **PLAIN, blocking_launches=waits).total for waits in (False, True))
     host = (CONSTANTS.host + 2 * CONSTANTS.issue) * (1 + 7 * CONSTANTS.jitter)
     assert (waits.forward - ahead.forward)[0] == pytest.approx(host, rel=0.02)
-    assert (waits.both + waits.again - ahead.both - ahead.again)[0] == pytest.approx(3 * host, rel=0.02)
+    assert (waits.both + waits.again - ahead.both - ahead.again)[0] == pytest.approx(4 * host, rel=0.02)
 
 
 def test_products_cut_in_three_hide_a_part_of_their_collectives_and_take_three_calls_each():

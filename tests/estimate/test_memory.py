@@ -7,7 +7,7 @@ import pytest
 
 from debubble.config.layout import Layout, columns
 from debubble.estimate.hardware import cluster_of, read_hardware
-from debubble.estimate.memory import input_bytes, layer_bytes, logits_bytes, state_bytes
+from debubble.estimate.memory import input_bytes, layer_bytes, logits_bytes, rank_bytes
 from debubble.estimate.model import transformer
 from debubble.estimate.setting import Setting
 
@@ -65,11 +65,11 @@ def test_logits_of_the_last_stage_are_4_bytes_in_fp32_and_their_gradient():
         ("bf16", 1, 6 + 12 / 16),
         ("bf16", 2, 2 + 16 / 16),
         ("bf16", 3, 18 / 16),
-        ("fp16", 1, 4 + 12 / 16),
+        ("fp16", 1, 4 + 16 / 16),
     ],
 )
 def test_bytes_a_parameter_are_those_of_megatrons_distributed_optimizer(precision, zero, bytes_each):
-    """README of the distributed optimizer, with d = data x context = 8 x 2 (fp16 keeps no fp32 gradient here)."""
+    """README of the distributed optimizer, with d = data x context = 8 x 2."""
     at = setting("175B", data=8, context=2, zero=zero, precision=precision)
-    states = state_bytes(at, np.array([1e9]), np.array([0.0]))
+    states = rank_bytes(at, np.array([1e9]), np.array([0.0]))
     assert sum(states)[0] / 1e9 == pytest.approx(bytes_each)

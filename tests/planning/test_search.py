@@ -46,7 +46,7 @@ def test_plans_are_ranked_fit_and_their_parts_sum_to_the_step(found):
     steps = [plan.step for plan in found.plans]
     assert steps == sorted(steps)
     for plan in found.plans:
-        assert max(plan.peak_bytes) <= H100.memory
+        assert max(plan.peak_bytes) <= H100.usable
         assert plan.parts.step == pytest.approx(plan.step)
         assert sum(plan.memory.values()) == pytest.approx(max(plan.peak_bytes), rel=1e-6)
 

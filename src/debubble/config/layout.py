@@ -13,7 +13,13 @@ from .splits import even_split
 
 RECOMPUTE = ("none", "selective", "full")
 SCHEDULES = TRAINING
-PRECISIONS = ("bf16", "fp16", "fp8", "fp4")
+PRECISIONS = ("bf16", "fp16", "fp8", "fp4", "tf32", "fp32")
+# Parts of a layer that ``selective`` recomputation may run again, by the names of Megatron-Core's
+# ``--recompute-modules``.
+MODULES = ("core_attn", "layernorm", "moe_act", "mla_up_proj", "mlp", "shared_experts", "moe")
+# Bytes of a gradient, and of both moments of Adam together, by their precision.
+GRADIENT_BYTES = {"fp32": 4.0, "bf16": 2.0, "fp16": 2.0}
+MOMENT_BYTES = {"fp32": 8.0, "bf16": 4.0, "fp16": 4.0, "fp8": 2.0}
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,16 +36,28 @@ class Layout:
         micro_batch: samples in a micro-batch, b.
         microbatches: per pipeline and step, m.
         sequence: tokens in a sample, s.
-        recompute: ``none``, ``selective`` (the attention core alone) or ``full``.
-        recompute_layers: layers of each stage to which ``recompute`` applies; None for all of them.
+        recompute: ``none``, ``selective`` (parts of a layer) or ``full``.
+        recompute_modules: the parts, of ``MODULES``; empty for the attention core alone.
+        recompute_layers: layers of each stage to which ``full`` applies; None for all of them.
         schedule: a name of the catalog.
         layers: transformer layers of each stage, ``pipeline x chunks`` of them; empty for as even as can be, where the
             first stages take what does not divide.
         zero: what data-parallel ranks share out: 0 nothing, 1 the optimizer's state, 2 gradients too, 3 weights too.
-        precision: of the matrix products: ``bf16``, ``fp16``, ``fp8`` or ``fp4``.
+        precision: of the matrix products: ``bf16``, ``fp16``, ``fp8``, ``fp4``, ``tf32`` or ``fp32``.
+        gradient_precision: of gradients as they are kept and reduced: ``fp32``, ``bf16`` or ``fp16``; empty for fp16 in
+            fp16, else fp32 (Megatron-LM's default for bf16).
+        optimizer_precision: of Adam's moments: ``fp32``, ``bf16``, ``fp16`` or ``fp8`` (Megatron-LM's
+            precision-aware optimizer, which then reads gradients as they are).
+        gradient_copies: bytes a parameter of further copies of the gradients that a framework keeps.
+        weights_are_master: whether the fp32 weights are the only ones, cast for each product (FSDP).
+        fused_loss: whether the loss works on the logits in place (fused cross-entropy).
+        offload_optimizer: whether the optimizer's state and its update are on the host.
+        offload_layers: layers of each stage whose activations wait on the host.
         sequence_parallel: whether norms and dropout are split over the tensor group too.
         overlap: whether gradients are reduced beside the last backward (Megatron's ``--overlap-grad-reduce``).
         overlap_gather: whether weights are gathered beside the first forward (``--overlap-param-gather``).
+        gather_by_tensor: whether gradients are reduced for all replicas though they share out the update, and weights
+            gathered afterwards in a call for each tensor (nanotron's ZeRO-1).
         fused_attention: whether the scores of attention stay on the chip (flash attention).
         bucket: bytes of gradients that data-parallel ranks reduce in one call (PyTorch's DDP: 25 MB); 0 is what
             Megatron-LM takes where nothing is said, 40 million gradients or one million for each replica.
@@ -50,6 +68,12 @@ class Layout:
         scattered_sends: whether each member of a tensor group sends its share of a hop, and the receivers gather it
             (DeepSpeed's pipeline engine).
         blocking_launches: whether the host waits for each kernel (``CUDA_LAUNCH_BLOCKING=1``).
+        graphs: whether the device replays a recorded graph of its kernels, so that no host issues them (CUDA graphs of
+            whole iterations).
+        flex_dispatch: whether a token crosses to each node once, however many of its experts are there (DeepEP,
+            HybridEP: Megatron-Core's ``flex`` dispatcher).
+        expert_overlap: whether tokens travel to experts beside the products of another micro-batch (Megatron-Core's
+            ``--overlap-moe-expert-parallel-comm``, DualPipe).
         expert_tensor: devices that share each expert, et; 0 for the whole tensor group, as Megatron-LM takes it where
             nothing is said. e x et divides the tensor x data x context devices of a stage.
         pieces: products into which each product beside a tensor collective is cut, so that a part of it may run
@@ -66,14 +90,23 @@ class Layout:
     microbatches: int = 1
     sequence: int = 4096
     recompute: str = "none"
+    recompute_modules: tuple[str, ...] = ()
     recompute_layers: int | None = None
     schedule: str = "1f1b"
     layers: tuple[int, ...] = ()
     zero: int = 1
     precision: str = "bf16"
+    gradient_precision: str = ""
+    optimizer_precision: str = "fp32"
+    gradient_copies: float = 0.0
+    weights_are_master: bool = False
+    fused_loss: bool = False
+    offload_optimizer: bool = False
+    offload_layers: int = 0
     sequence_parallel: bool = True
     overlap: bool = True
     overlap_gather: bool = False
+    gather_by_tensor: bool = False
     fused_attention: bool = True
     fused_kernels: bool = True
     keep_gathered: bool = False
@@ -81,6 +114,9 @@ class Layout:
     tensor_overlap: bool = False
     scattered_sends: bool = False
     blocking_launches: bool = False
+    graphs: bool = False
+    flex_dispatch: bool = False
+    expert_overlap: bool = False
     pieces: int = 1
     bucket: float = 0.0
     expert_tensor: int = 0
@@ -89,6 +125,34 @@ class Layout:
     def gpus(self) -> int:
         """Devices of the whole job."""
         return self.tensor * self.pipeline * self.data * self.context
+
+    @property
+    def is_full_precision(self) -> bool:
+        """Whether numbers have 4 bytes: products in tf32 or fp32."""
+        return self.precision in ("tf32", "fp32")
+
+    @property
+    def weight_bytes(self) -> float:
+        """Bytes of a weight as it lies on a device: 2, or the 4 of fp32 weights."""
+        return 4.0 if self.is_full_precision or self.weights_are_master else 2.0
+
+    @property
+    def reduced_bytes(self) -> float:
+        """Bytes of a gradient as it is reduced."""
+        if self.gradient_precision:
+            return GRADIENT_BYTES[self.gradient_precision]
+        return 2.0 if self.precision == "fp16" else 4.0
+
+    @property
+    def state_bytes(self) -> float:
+        """Bytes of a parameter's optimizer: an fp32 weight unless the weight is one, two moments.
+
+        Gradients of 2 bytes are copied to fp32 for the update, unless the optimizer reads them as they are: 4 + 16/d
+        bytes in fp16 (README of Megatron-LM's distributed optimizer).
+        """
+        master = 0.0 if self.weight_bytes == 4 else 4.0
+        copied = 4.0 if self.reduced_bytes == 2 and self.optimizer_precision == "fp32" else 0.0
+        return master + copied + MOMENT_BYTES[self.optimizer_precision]
 
     @property
     def expert_shards(self) -> int:
@@ -119,6 +183,8 @@ class Layouts:
 
     Args:
         expert_tensor: devices that share each expert, the tensor group's where a layout says nothing else.
+        recompute_modules: a bit for each of ``MODULES``.
+        weight_bytes: of a weight; likewise ``reduced_bytes``, ``gradient_bytes`` (all copies) and ``state_bytes``.
         first: layers of the first stage; likewise ``last``, and ``most`` of any stage in between.
     """
 
@@ -133,13 +199,22 @@ class Layouts:
     microbatches: NDArray[np.float64]
     sequence: NDArray[np.float64]
     recompute: NDArray[np.float64]
+    recompute_modules: NDArray[np.float64]
     recompute_layers: NDArray[np.float64]
     schedule: NDArray[np.float64]
     zero: NDArray[np.float64]
     precision: NDArray[np.float64]
+    weight_bytes: NDArray[np.float64]
+    reduced_bytes: NDArray[np.float64]
+    gradient_bytes: NDArray[np.float64]
+    state_bytes: NDArray[np.float64]
+    fused_loss: NDArray[np.float64]
+    offload_optimizer: NDArray[np.float64]
+    offload_layers: NDArray[np.float64]
     sequence_parallel: NDArray[np.float64]
     overlap: NDArray[np.float64]
     overlap_gather: NDArray[np.float64]
+    gather_by_tensor: NDArray[np.float64]
     fused_attention: NDArray[np.float64]
     fused_kernels: NDArray[np.float64]
     keep_gathered: NDArray[np.float64]
@@ -147,6 +222,9 @@ class Layouts:
     tensor_overlap: NDArray[np.float64]
     scattered_sends: NDArray[np.float64]
     blocking_launches: NDArray[np.float64]
+    graphs: NDArray[np.float64]
+    flex_dispatch: NDArray[np.float64]
+    expert_overlap: NDArray[np.float64]
     pieces: NDArray[np.float64]
     bucket: NDArray[np.float64]
     first: NDArray[np.float64]
@@ -171,8 +249,15 @@ class Layouts:
         """Devices of a stage that hold the same share of the same experts: t d c / (e et), 1 or more."""
         return np.maximum(self.replicas / self.expert * (self.tensor / self.expert_tensor), 1.0)
 
+    def recomputes(self, module: str) -> NDArray[np.bool_]:
+        """Which layouts run a part of a layer again, by itself."""
+        bits = self.recompute_modules.astype(np.int64) >> MODULES.index(module) & 1
+        chosen: NDArray[np.bool_] = (self.recompute == RECOMPUTE.index("selective")) & (bits > 0)
+        return chosen
+
 
 _CODES = {"recompute": RECOMPUTE, "schedule": SCHEDULES, "precision": PRECISIONS}
+_WORKED_OUT = (*_CODES, "first", "most", "last", "recompute_layers", "recompute_modules", "expert_tensor")
 
 
 def columns(layouts: Sequence[Layout], layers: int) -> Layouts:
@@ -180,18 +265,25 @@ def columns(layouts: Sequence[Layout], layers: int) -> Layouts:
 
     Where ``recompute_layers`` is None, every layer is recomputed: infinity in the column.
     """
-    worked_out = (*_CODES, "first", "most", "last", "recompute_layers", "expert_tensor")
-    plain = [f.name for f in fields(Layouts) if f.name not in worked_out]
-    table = {name: np.array([getattr(a, name) for a in layouts], np.float64) for name in plain}
-    table["expert_tensor"] = np.array([a.expert_shards for a in layouts], np.float64)
+    table: dict[str, NDArray[np.float64]] = {}
+    for column in fields(Layouts):
+        if column.name not in (*_WORKED_OUT, "gradient_bytes"):
+            table[column.name] = np.array([getattr(layout, column.name) for layout in layouts], np.float64)
     for name, words in _CODES.items():
-        table[name] = np.array([words.index(getattr(a, name)) for a in layouts], np.float64)
-    limits = [np.inf if a.recompute_layers is None else a.recompute_layers for a in layouts]
-    splits = [a.split(layers) for a in layouts]
+        table[name] = np.array([words.index(getattr(layout, name)) for layout in layouts], np.float64)
+    table["expert_tensor"] = np.array([layout.expert_shards for layout in layouts], np.float64)
+    table["gradient_bytes"] = np.array([layout.reduced_bytes + layout.gradient_copies for layout in layouts])
+    table["recompute_modules"] = np.array([_bits(layout.recompute_modules) for layout in layouts], np.float64)
+    limits = [np.inf if layout.recompute_layers is None else layout.recompute_layers for layout in layouts]
+    table["recompute_layers"] = np.array(limits, np.float64)
+    splits = [layout.split(layers) for layout in layouts]
     ends = np.array([(s[0], max(s[1:-1], default=0), s[-1]) for s in splits], np.float64).reshape(-1, 3)
-    return Layouts(
-        **table, recompute_layers=np.array(limits, np.float64), first=ends[:, 0], most=ends[:, 1], last=ends[:, 2]
-    )
+    return Layouts(**table, first=ends[:, 0], most=ends[:, 1], last=ends[:, 2])
+
+
+def _bits(modules: Sequence[str]) -> int:
+    """A bit for each part that is run again; the attention core if none is named."""
+    return sum(1 << MODULES.index(module) for module in set(modules or MODULES[:1]))
 
 
 @dataclass(frozen=True, slots=True)

@@ -24,12 +24,15 @@ class Constants:
         half_units: waves of tiles that a product wastes at its tail. Fitted, from 1/4: half a wave, half hidden.
         half_inner: width summed over at which a product reaches half of its rate: start and end of a tile's loop, one
             tile of 128 deep. Fitted, and stayed.
+        grouped: share of a product's rate that the products of experts reach, which are unequal in a batch. Fitted.
         core: share of its published rate that attention reaches, forward. Fitted; papers print the best length.
         core_back: what the backward reaches of that. FlashAttention-2 and 3 print 0.75 to 0.85.
         stream: share of memory bandwidth that element-wise kernels reach. Fitted.
         eager: how many times the bytes element-wise kernels move if they are not fused. Fitted.
         launch: seconds between the starts of two kernels on the device, at least: the usual figure.
         host: seconds that the host needs to issue the forward of one layer; the backward takes as long again. Fitted.
+        host_experts: seconds that it needs on top for a mixture of experts, to route and sort tokens and for a kernel
+            each. Fitted.
         issue: seconds that the host needs on top for each collective of the tensor group: the usual figure.
         jitter: how much longer the slowest host of a tensor group takes, for each further member. Fitted.
         blend: how sharply a layer passes from the host's time to the device's: a p-norm of the two. Assumed.
@@ -44,18 +47,22 @@ class Constants:
         hidden_tensor: share of tensor collectives hidden if the layout overlaps them. Fitted.
         hidden_data: share of data-parallel traffic hidden at most, if the layout overlaps it. Fitted.
         microbatch: seconds of host work for each micro-batch and stage, forward and again backward. Fitted.
-        step: seconds of each step outside everything else. Assumed.
+        step: seconds of each step outside everything else. Fitted on vTrain single node, from 10 ms.
+        host_memory: bytes a second of host memory that one device has to itself for an update there: an eighth of a
+            server of two sockets with twelve channels of DDR5-4800 each (vendors' figure: 461 GB/s a socket). Assumed.
         workspace: bytes that libraries of collectives and of products hold. From SimuMax's B200 rows.
     """
 
     half_units: float = 0.25
     half_inner: float = 128.0
+    grouped: float = 0.84
     core: float = 0.63
     core_back: float = 0.8
     stream: float = 0.9
     eager: float = 1.63
     launch: float = 4e-6
     host: float = 0.93e-3
+    host_experts: float = 3.7e-3
     issue: float = 50e-6
     jitter: float = 0.035
     blend: float = 6.0
@@ -67,7 +74,8 @@ class Constants:
     hidden_tensor: float = 0.9
     hidden_data: float = 0.5
     microbatch: float = 0.41e-3
-    step: float = 10e-3
+    step: float = 8.5e-3
+    host_memory: float = 115e9
     workspace: float = 0.5e9
 
 

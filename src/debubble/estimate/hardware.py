@@ -12,13 +12,15 @@ from ..core.errors import Fault, InputError, nearest
 
 GIGA = 1e9
 TERA = 1e12
+MEBI = 2.0**20
+CONTEXT = 0.7e9  # bytes that a process's CUDA context and the kernels it loads take: the usual figure
 FOLDER = Path(__file__).resolve().parents[1] / "data" / "hardware"
 
 # Words of a file that every device needs, and those that it may leave out. See ``_from_table`` for what stands in then.
 NEEDED = ("bf16_tflops", "memory_gb", "memory_tb_s", "link_gb_s")
 OPTIONAL = (
-    *("fp8_tflops", "fp4_tflops", "vector_tflops", "units", "peer_gb_s", "domain", "nic_gb_s"),
-    *("achievable", "sustained", "flash", "native"),
+    *("fp8_tflops", "fp4_tflops", "tf32_tflops", "vector_tflops", "units", "memory_mib"),
+    *("peer_gb_s", "domain", "nic_gb_s", "host_gb_s", "achievable", "sustained", "flash", "native"),
 )
 _TEXT = ("name", "also", "sources")
 _LARGEST = 1e9  # no figure of a device, in the unit of its word, comes near it
@@ -30,8 +32,9 @@ class Hardware:
 
     Args:
         name: as in ``data/hardware``.
-        flops: peak FLOP/s of dense matrix products by precision: ``bf16``, ``fp8``, ``fp4``.
-        memory: bytes.
+        flops: peak FLOP/s of dense matrix products by precision: ``bf16``, ``fp8``, ``fp4``, ``tf32``.
+        memory: bytes, as the vendor prints them.
+        usable: bytes that a process can use: what the driver shows, less what a process's context takes.
         memory_rate: bytes per second to and from memory.
         link: bytes per second to all peers of its node together, one way.
         peer: bytes per second to one peer, one way; equal to ``link`` behind a switch.
@@ -43,12 +46,14 @@ class Hardware:
         native: the same in kernels written for this device (FlashAttention-3, cuDNN).
         domain: devices that ``link`` joins.
         nic: bytes per second to other nodes, a device, one way.
+        host_link: bytes per second to the host's memory, one way.
         sources: where each figure comes from, by its word in the file.
     """
 
     name: str
     flops: dict[str, float]
     memory: float
+    usable: float
     memory_rate: float
     link: float
     peer: float
@@ -60,14 +65,20 @@ class Hardware:
     native: float
     domain: int
     nic: float
+    host_link: float
     sources: dict[str, str] = field(default_factory=dict)
 
     def peak(self, precision: str) -> float:
-        """FLOP/s of a precision; fp16 runs as bf16, and what a device lacks runs at the next wider one."""
+        """FLOP/s of a precision; fp16 runs as bf16, fp32 outside the matrix units, as tf32 does if a device lacks it.
+
+        fp4 and fp8 run at the next wider one that there is.
+        """
         if precision == "fp4" and "fp4" in self.flops:
             return self.flops["fp4"]
         if precision in ("fp4", "fp8") and "fp8" in self.flops:
             return self.flops["fp8"]
+        if precision in ("tf32", "fp32"):
+            return self.flops.get(precision, self.vector)
         return self.flops["bf16"]
 
 
@@ -137,13 +148,13 @@ def _from_table(table: dict[str, Any], where: str) -> Hardware:
 
     The figures that stand in for what a file leaves out are those of today's usual data-centre devices: a peak outside
     the matrix units of 1/16 (H100: 1/15), some 128 units, the shares of A100 and H100, hosts of 8 with a card of
-    400 Gb/s for each.
+    400 Gb/s for each, PCIe 5 x16 to the host (63 GB/s, of which copies reach some 50).
     """
     faults = _faults(table, where)
     if faults:
         raise InputError(*faults)
     flops = {}
-    for precision in ("bf16", "fp8", "fp4"):
+    for precision in ("bf16", "fp8", "fp4", "tf32"):
         if f"{precision}_tflops" in table:
             flops[precision] = table[f"{precision}_tflops"] * TERA
     sources = dict(table.get("sources", {}))
@@ -151,6 +162,7 @@ def _from_table(table: dict[str, Any], where: str) -> Hardware:
         name=str(table.get("name", Path(where).stem)),
         flops=flops,
         memory=table["memory_gb"] * GIGA,
+        usable=_usable(table),
         memory_rate=table["memory_tb_s"] * TERA,
         link=table["link_gb_s"] * GIGA,
         peer=table.get("peer_gb_s", table["link_gb_s"]) * GIGA,
@@ -162,8 +174,18 @@ def _from_table(table: dict[str, Any], where: str) -> Hardware:
         native=table.get("native", 0.7),
         domain=int(table.get("domain", 8)),
         nic=table.get("nic_gb_s", 50) * GIGA,
+        host_link=table.get("host_gb_s", 50) * GIGA,
         sources={str(word): str(source) for word, source in sources.items()},
     )
+
+
+def _usable(table: dict[str, Any]) -> float:
+    """Bytes that a process can use.
+
+    Vendors print 80 GB for a device of which the driver shows 81,559 MiB, that is 85.5e9 bytes.
+    """
+    shown = table["memory_mib"] * MEBI if "memory_mib" in table else table["memory_gb"] * GIGA
+    return float(shown - CONTEXT)
 
 
 def _faults(table: dict[str, Any], where: str) -> list[Fault]:

@@ -6,11 +6,9 @@ from collections.abc import Iterable
 
 import numpy as np
 
-from .constants import Constants
-from .count import Product, core_flops
-from .hardware import Hardware
+from .count import Product, core_flops, feed_forward_products, mixer_products
 from .memory import accumulated_bytes, device_parameters
-from .model import Kind, Mixer
+from .model import Kind, LatentAttention, Mixer
 from .setting import Column, Pass, Setting
 
 TILE = 128  # rows and columns of the result that one multiprocessor works on at a time
@@ -24,6 +22,7 @@ HALF_WIDTH = 32  # width at which it reaches half of its best rate: assumed from
 # Bytes that unfused element-wise kernels read and write, counted with numbers of 2 bytes and masks of 1.
 SCORES = (4, 6)  # of each score of attention, forward and backward: softmax; its gradient also reads the result
 SCORES_DROPOUT = (9, 11)  # with dropout: read, write and mask more
+NORMS = 8  # of each number of the residual in two norms: read and written
 RESIDUAL = (20, 24)  # of each number of the residual: two norms (8), two dropouts and additions (12); gradients of both
 ROTARY = 4  # of each query and key: read and written
 GATED = (6, 10)  # of each number between the products: gate and up read, product written; backward both again
@@ -34,33 +33,33 @@ LAYER_KERNELS = 10  # element-wise kernels of a dense layer, forward; those of e
 EXPERT_KERNELS = 20
 
 
-def product_time(
-    device: Hardware, constants: Constants, sides: tuple[Column, Column, Column], peak: Column, count: Column
-) -> Column:
+def product_time(setting: Setting, sides: tuple[Column, Column, Column], peak: Column, count: Column) -> Column:
     """Seconds of ``count`` products of [rows, inner] by [inner, outer] that run as one batch, on one device.
 
     The device's achievable rate, less what the last wave of tiles and the ends of each tile's loop leave idle, or the
     traffic of operands and result if that takes longer; and one launch.
 
     Args:
-        device: on what.
-        constants: of the generic model.
+        setting: the device, the constants, and the width of numbers.
         sides: rows, inner (summed over) and outer of each product.
         peak: FLOP/s of the precision.
         count: products in the batch.
     """
+    device, constants = setting.cluster.device, setting.constants
     rows, inner, outer = sides
     waves = np.ceil(rows / TILE) * np.ceil(outer / TILE) * count / device.units
     full = waves / (waves + constants.half_units)
     deep = inner / (inner + constants.half_inner)
     arithmetic = 2 * rows * inner * outer / (peak * device.achievable * device.sustained * full * deep)
-    moved = 2 * (rows * inner + inner * outer + rows * outer) / (device.memory_rate * constants.stream)
+    elements = rows * inner + inner * outer + rows * outer
+    moved = setting.number_bytes * elements / (device.memory_rate * constants.stream)
     busy: Column = count * np.maximum(arithmetic, moved) + constants.launch
     return busy
 
 
-def stream_time(device: Hardware, constants: Constants, moved: Column, kernels: int) -> Column:
+def stream_time(setting: Setting, moved: Column, kernels: int) -> Column:
     """Seconds of so many element-wise kernels that together move these bytes to and from memory, on one device."""
+    device, constants = setting.cluster.device, setting.constants
     return moved / (device.memory_rate * constants.stream) + kernels * constants.launch
 
 
@@ -69,7 +68,7 @@ def products_time(setting: Setting, products: Iterable[Product]) -> tuple[Column
 
     An expert on et devices of a tensor group of t sees the tokens of et / t of that group at a time.
     """
-    device, constants, layouts = setting.cluster.device, setting.constants, setting.layouts
+    layouts = setting.layouts
     ones = np.ones(len(layouts))
     forward, inputs, weight = 0 * ones, 0 * ones, 0 * ones
     for product in products:
@@ -82,9 +81,10 @@ def products_time(setting: Setting, products: Iterable[Product]) -> tuple[Column
             outer = product.outer / shards
         held = np.maximum(product.held / layouts.expert, 1.0) if routed else ones
         rows = setting.tokens * product.copies / held * (shards / layouts.tensor)
-        forward = forward + product_time(device, constants, (rows, inner, outer), setting.peak, held)
-        inputs = inputs + product_time(device, constants, (rows, outer, inner), setting.peak, held)
-        weight = weight + product_time(device, constants, (inner, rows, outer), setting.peak, held)
+        peak = setting.peak * (setting.constants.grouped if routed else 1.0)
+        forward = forward + product_time(setting, (rows, inner, outer), peak, held)
+        inputs = inputs + product_time(setting, (rows, outer, inner), peak, held)
+        weight = weight + product_time(setting, (inner, rows, outer), peak, held)
     return forward, inputs, weight
 
 
@@ -111,43 +111,74 @@ def _fused_core(setting: Setting, mixer: Mixer) -> Pass:
 
 def _plain_core(setting: Setting, mixer: Mixer) -> Pass:
     """Batched products with all scores written to memory; odd head widths leave the matrix units idle."""
-    layouts, device, constants = setting.layouts, setting.cluster.device, setting.constants
+    layouts, device = setting.layouts, setting.cluster.device
     heads = layouts.micro_batch * mixer.heads / layouts.tensor
     rows, length = layouts.sequence / layouts.context, layouts.sequence
     width = np.full_like(rows, mixer.head_width)
     peak = setting.peak_16bit
     if mixer.head_width % ALIGNED:
         peak = np.full_like(rows, device.vector)
-    scores = product_time(device, constants, (rows, width, length), peak, heads)
-    values = product_time(device, constants, (rows, length, width), peak, heads)
+    scores = product_time(setting, (rows, width, length), peak, heads)
+    values = product_time(setting, (rows, length, width), peak, heads)
     elements = heads * rows * length
     ahead, back = SCORES_DROPOUT if setting.model.dropout else SCORES
-    forward = scores + values + stream_time(device, constants, elements * ahead, 2)
-    backward = 2 * (scores + values) + stream_time(device, constants, elements * back, 2)
+    forward = scores + values + stream_time(setting, elements * ahead, 2)
+    backward = 2 * (scores + values) + stream_time(setting, elements * back, 2)
     return Pass(forward, backward, forward)
 
 
 def streams_time(setting: Setting, kind: Kind) -> Pass:
     """Seconds of norms, residuals and dropout, rotary positions, activations, and of adding up gradients."""
-    model, device, constants, layouts = setting.model, setting.cluster.device, setting.constants, setting.layouts
-    mixer, feed_forward = kind.mixer, kind.feed_forward
+    model, layouts, mixer = setting.model, setting.layouts, kind.mixer
     residual = setting.tokens * model.hidden / setting.residual_shards
     heads = setting.tokens * (mixer.heads + 2 * mixer.kv_heads) * mixer.head_width / layouts.tensor
     inner = setting.tokens * feed_forward_width(kind) / layouts.tensor
-    between = GATED if feed_forward.gated else PLAIN
+    between = GATED if kind.feed_forward.gated else PLAIN
     forward = RESIDUAL[0] * residual + ROTARY * heads + between[0] * inner
     backward = RESIDUAL[1] * residual + ROTARY * heads + between[1] * inner
-    kernels = LAYER_KERNELS
+    kernels, routed = LAYER_KERNELS, np.zeros(len(layouts))
     if kind.experts:
         routed = setting.tokens * model.hidden * kind.experts.active / layouts.tensor
         forward, backward = forward + ROUTED * routed, backward + ROUTED * routed
         kernels = EXPERT_KERNELS
-    eager = np.where(layouts.fused_kernels > 0, 1.0, constants.eager)
-    cast = np.where(setting.peak > setting.peak_16bit, CAST, 0.0) * (residual + heads + inner)
-    forward = forward * eager + cast
-    backward = backward * eager + 2 * cast + accumulated_bytes(setting, device_parameters(setting, kind))
-    streamed = stream_time(device, constants, forward, kernels)
-    return Pass(streamed, stream_time(device, constants, backward, 2 * kernels), streamed)
+    wider = np.where(layouts.fused_kernels > 0, 1.0, setting.constants.eager) * setting.number_bytes / 2
+    cast = np.where(setting.peak > setting.peak_16bit, CAST, 0.0) * (residual + heads + inner + routed)
+    forward = forward * wider + cast
+    backward = backward * wider + 2 * cast + accumulated_bytes(setting, device_parameters(setting, kind))
+    streamed = stream_time(setting, forward, kernels)
+    return Pass(streamed, stream_time(setting, backward, 2 * kernels), streamed)
+
+
+def module_time(setting: Setting, kind: Kind, module: str) -> Column:
+    """Seconds of the forward of one part of a layer that is recomputed by itself; 0 if this kind of layer lacks it.
+
+    Args:
+        setting: the setting.
+        kind: of the layer.
+        module: of ``MODULES``, but for the attention core, which ``core_time`` has.
+    """
+    model, layouts, hidden = setting.model, setting.layouts, setting.model.hidden
+    nothing = np.zeros(len(layouts))
+    wider = np.where(layouts.fused_kernels > 0, 1.0, setting.constants.eager) * setting.number_bytes / 2
+    between = (GATED if kind.feed_forward.gated else PLAIN)[0]
+    if module == "layernorm":
+        return stream_time(setting, wider * NORMS * setting.tokens * hidden / setting.residual_shards, 2)
+    if module == "moe_act":
+        inner = setting.tokens * feed_forward_width(kind) / layouts.tensor
+        return stream_time(setting, wider * between * inner, 1)
+    if module == "mla_up_proj" and isinstance(kind.mixer, LatentAttention):
+        unpacked = [product for product in mixer_products(hidden, kind.mixer) if product.split == "outer"]
+        return products_time(setting, unpacked)[0]
+    products = feed_forward_products(hidden, kind.feed_forward)
+    if module == "shared_experts" and kind.experts and kind.experts.shared:
+        shared = [product for product in products if product.held == 1 and product.split != "none"]
+        return products_time(setting, shared)[0]
+    if (module == "mlp" and not kind.experts) or (module == "moe" and kind.experts):
+        inner = setting.tokens * feed_forward_width(kind) / layouts.tensor
+        routed = setting.tokens * model.hidden * (kind.experts.active if kind.experts else 0) / layouts.tensor
+        streams = stream_time(setting, wider * (between * inner + ROUTED * routed), LAYER_KERNELS)
+        return products_time(setting, products)[0] + streams
+    return nothing
 
 
 def feed_forward_width(kind: Kind) -> int:

@@ -6,8 +6,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from ..config.layout import MODULES
 from .count import core_flops, layer_products, product_flops
-from .kernels import core_time, products_time, streams_time
+from .kernels import core_time, module_time, products_time, streams_time
 from .model import Kind
 from .setting import Column, Pass, Setting
 from .traffic import context_time, expert_time, residual_time, tensor_time, zero3_time
@@ -15,6 +16,7 @@ from .traffic import context_time, expert_time, residual_time, tensor_time, zero
 # Collectives that the host issues for the tensor group in one pass of a layer: two all-reduces, or with sequence
 # parallelism a gather and a scatter for each.
 REDUCES, GATHERS_AND_SCATTERS = 2, 4
+SHORTEST = 1e-12  # seconds: so that nothing over nothing is nothing
 STALLING_GROUP = 8  # members of the tensor group for which the factor ``stall`` is counted
 
 
@@ -49,10 +51,10 @@ def layer_time(setting: Setting, kind: Kind) -> LayerTime:
     core, streams = core_time(setting, kind.mixer), streams_time(setting, kind)
     whole = forward + core.forward + streams.forward
     backward = inputs + weight + core.backward + streams.backward
-    kernels = Pass(whole, backward, _recomputed(setting, core.again, whole)).scaled(factors.kernels.value)
+    kernels = Pass(whole, backward, _recomputed(setting, kind, core.again, whole)).scaled(factors.kernels.value)
     tensor = tensor_time(setting, products, residual_time(setting, kind) * factors.tensor.value)
     context = context_time(setting, kind, core).scaled(factors.tensor.value)
-    expert = expert_time(setting, kind).scaled(factors.tensor.value)
+    expert = expert_time(setting, kind, kernels).scaled(factors.tensor.value)
     data = zero3_time(setting, kind, kernels).scaled(factors.data.value)
     return LayerTime(
         ideal=_ideal(setting, kind),
@@ -62,7 +64,7 @@ def layer_time(setting: Setting, kind: Kind) -> LayerTime:
         expert=expert,
         data=data,
         weight=weight * factors.kernels.value,
-        total=with_host(setting, kernels + tensor + context + expert + data),
+        total=with_host(setting, kind, kernels + tensor + context + expert + data),
     )
 
 
@@ -74,30 +76,39 @@ def _ideal(setting: Setting, kind: Kind) -> Pass:
     return Pass(forward, 2 * forward, np.zeros_like(forward))
 
 
-def _recomputed(setting: Setting, core: Column, whole: Column) -> Column:
-    """Kernels that run again: none, the attention core alone (selective), or all."""
-    recompute = setting.layouts.recompute
-    return np.select([recompute == 1, recompute == 2], [core, whole], 0.0)
+def _recomputed(setting: Setting, kind: Kind, core: Column, whole: Column) -> Column:
+    """Kernels that run again: none, those of some parts of the layer, or all."""
+    layouts = setting.layouts
+    again = np.where(layouts.recompute == 2, whole, 0.0)
+    again = again + np.where(layouts.recomputes("core_attn"), core, 0.0)
+    for module in MODULES[1:]:
+        chosen = layouts.recomputes(module)
+        if chosen.any():  # else its kernels need not be timed
+            again = again + np.where(chosen, module_time(setting, kind, module), 0.0)
+    return again
 
 
-def with_host(setting: Setting, device: Pass) -> Pass:
+def with_host(setting: Setting, kind: Kind, device: Pass) -> Pass:
     """A layer takes about as long as the slower of its device and the host that issues it, whatever its size.
 
-    If the host waits for each kernel, the two add up.
+    If the host waits for each kernel, the two add up; a recorded graph of kernels needs no host.
     """
     constants, layouts, tensor = setting.constants, setting.layouts, setting.layouts.tensor
     collectives = np.where(layouts.sequence_parallel > 0, GATHERS_AND_SCATTERS, REDUCES)
     calls = np.where(tensor > 1, collectives, 0) * layouts.pieces * constants.issue
     slowest_host = 1 + constants.jitter * (tensor - 1)
-    host = (constants.host + calls) * slowest_host * setting.factors.floor.value * _stalled(setting)
+    issued = constants.host + (constants.host_experts if kind.experts else 0.0) + calls
+    host = np.where(layouts.graphs > 0, 0.0, issued) * slowest_host * setting.factors.floor.value * _stalled(setting)
     power = np.where(layouts.blocking_launches > 0, 1.0, constants.blend)
 
-    def slower(busy: Column) -> Column:
-        longer, shorter = np.maximum(busy, host), np.minimum(busy, host)
-        return longer * (1 + (shorter / longer) ** power) ** (1 / power)
+    def slower(busy: Column, issued: Column) -> Column:
+        longer, shorter = np.maximum(busy, issued), np.minimum(busy, issued)
+        return longer * (1 + (shorter / np.maximum(longer, SHORTEST)) ** power) ** (1 / power)
 
-    again = np.where(layouts.recompute == 2, slower(device.again), device.again)
-    return Pass(slower(device.forward), slower(device.backward), again)
+    again = np.where(layouts.recompute == 2, slower(device.again, host), device.again)
+    # A backward has twice the kernels to wait for; issued ahead, autograd does so in the time of the forward.
+    behind = host * np.where(layouts.blocking_launches > 0, 2.0, 1.0)
+    return Pass(slower(device.forward, host), slower(device.backward, behind), again)
 
 
 def _stalled(setting: Setting) -> Column:

@@ -9,15 +9,15 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from ..config.layout import Layouts
 from .count import embedding_parameters, layer_parameters, routed_parameters
-from .model import Kind, LatentAttention
+from .model import Kind, LatentAttention, Mixer
 from .setting import Column, Setting
 
-MASTER = 12  # bytes of a parameter's fp32 weight and two moments
-
-# Bytes of a token's logits on the last stage: 16 bits, an fp32 copy and its gradient; unfused, the softmax and the
-# gradient in fp32 too.
-LOGITS, LOGITS_UNFUSED = 10, 16
+# Bytes of a logit on the last stage. Fused, the loss turns 16-bit logits into their gradient in place, and the product
+# keeps a copy of neither; else there are also an fp32 copy, which becomes the softmax, and its gradient. Unfused, the
+# softmax is a tensor of its own (nanotron's sharded_cross_entropy beside PyTorch's).
+LOGITS_FUSED, LOGITS, LOGITS_UNFUSED = 4, 10, 12
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -27,12 +27,14 @@ class StageLayers:
     Args:
         counts: layers of each kind of the model, float64[n] each.
         recomputed: layers at most that are recomputed; infinite for all.
+        offloaded: layers at most whose activations wait on the host.
         first: 1 if the stage holds the embedding, else 0.
         last: 1 if the stage holds the head, else 0.
     """
 
     counts: tuple[Column, ...]
     recomputed: Column
+    offloaded: Column
     first: Column
     last: Column
 
@@ -47,6 +49,11 @@ class StageLayers:
         """Of its layers, the share that is recomputed if anything is."""
         layers = self.layers
         return np.where(layers > 0, np.minimum(self.recomputed, layers) / np.maximum(layers, 1), 0.0)
+
+    @property
+    def offloaded_share(self) -> Column:
+        """Of its layers, the share whose activations wait on the host."""
+        return np.minimum(self.offloaded, self.layers) / np.maximum(self.layers, 1)
 
 
 def layer_shares(setting: Setting, kind: Kind) -> tuple[Column, Column]:
@@ -88,17 +95,12 @@ def zero_share(setting: Setting, shared: Column, routed: Column) -> Column:
     return shared / setting.layouts.replicas + routed / setting.layouts.expert_replicas
 
 
-def gradient_bytes(setting: Setting) -> Column:
-    """Bytes of a gradient: 2 in fp16, else the 4 of fp32 accumulation (Megatron-LM's default for bf16)."""
-    return np.where(setting.is_fp16, 2.0, 4.0)
-
-
 def accumulated_bytes(setting: Setting, parameters: Column) -> Column:
-    """Traffic of adding one micro-batch's gradients: read 2 + 4, write 4 and 2 of the new ones; 8 if all have 2."""
-    return np.where(setting.is_fp16, 8.0, 12.0) * parameters
+    """Traffic of adding up one micro-batch's gradients: the new ones written and read, the sum read and written."""
+    return (4 + 2 * setting.layouts.reduced_bytes) * parameters
 
 
-def state_bytes(setting: Setting, shared: Column, routed: Column) -> tuple[Column, Column, Column]:
+def rank_bytes(setting: Setting, shared: Column, routed: Column) -> tuple[Column, Column, Column]:
     """Weights, gradients and optimizer of a device, from the parameters that it holds before ZeRO shares them out.
 
     Args:
@@ -106,84 +108,113 @@ def state_bytes(setting: Setting, shared: Column, routed: Column) -> tuple[Colum
         shared: parameters that all of data x context hold.
         routed: parameters of its experts.
     """
-    zero = setting.layouts.zero
+    layouts = setting.layouts
     divided, whole = zero_share(setting, shared, routed), shared + routed
-    weights = 2 * np.where(zero >= 3, divided, whole)
-    gradients = gradient_bytes(setting) * np.where(zero >= 2, divided, whole)
-    return weights, gradients, MASTER * np.where(zero >= 1, divided, whole)
+    weights = layouts.weight_bytes * np.where(layouts.zero >= 3, divided, whole)
+    gradients = layouts.gradient_bytes * np.where(layouts.zero >= 2, divided, whole)
+    state = layouts.state_bytes * np.where(layouts.zero >= 1, divided, whole)
+    return weights, gradients, np.where(layouts.offload_optimizer > 0, 0.0, state)
 
 
 def layer_bytes(setting: Setting, kind: Kind) -> Column:
-    """Activations that one layer keeps for one micro-batch without recomputation, bytes a device.
+    """Activations that one layer keeps for one micro-batch, bytes a device.
 
         plain feed-forward with dropout, tensor t:  s b h (10 + 24/t + 5 a s/(h t))
         with sequence parallelism:                  s b h/t (34 + 5 a s/h)
 
-    Fused attention, or ``selective`` recomputation, keeps no scores.
+    Fused attention, or recomputing its core, keeps no scores; what else is recomputed by itself is not kept either.
     """
-    model, layouts, mixer = setting.model, setting.layouts, kind.mixer
+    model, layouts, number = setting.model, setting.layouts, setting.number_bytes
     shards = setting.residual_shards
-    # Inputs of two norms (2 bytes each, 4 together) and the masks of two dropouts (1 byte each).
-    norms = (6 if model.dropout else 4) * model.hidden / shards
+    # Inputs of two norms, and the masks of two dropouts (1 byte each).
+    norms = (2 * number + (2 if model.dropout else 0)) * model.hidden / shards
     # Inputs of the two column-parallel products: gathered again in the backward unless they are kept whole.
-    inputs = 4 * model.hidden / np.where(layouts.keep_gathered > 0, 1.0, shards)
-    # Queries, keys and values go into the core, its result into the projection.
-    core = (2 * mixer.heads + 4 * mixer.kv_heads) * mixer.head_width + 2 * mixer.heads * mixer.value_width
-    kept = setting.tokens * (norms + inputs + (core + _feed_forward_bytes(setting, kind)) / layouts.tensor)
-    if isinstance(mixer, LatentAttention):
-        kept = kept + setting.tokens * 2 * (mixer.query + mixer.kv + mixer.rotary)
+    kept_whole = np.where(layouts.keep_gathered > 0, 1.0, shards)
+    inputs = _unless(layouts, "layernorm", 2 * setting.operand_bytes * model.hidden / kept_whole)
+    split = _core_bytes(setting, kind.mixer) + _feed_forward_bytes(setting, kind)
+    kept = setting.tokens * (norms + inputs + split / layouts.tensor)
+    if isinstance(kind.mixer, LatentAttention):
+        kept = kept + setting.tokens * number * (kind.mixer.query + kind.mixer.kv + kind.mixer.rotary)
     return kept + _score_bytes(setting, kind)
+
+
+def _unless(layouts: Layouts, module: str, kept: Column) -> Column:
+    """What is kept unless a part of the layer is recomputed."""
+    return np.where(layouts.recomputes(module), 0.0, kept)
+
+
+def _core_bytes(setting: Setting, mixer: Mixer) -> Column:
+    """Bytes of one token around the attention core, on all devices of a tensor group together.
+
+    Queries, keys and values go into the core, its result into the projection, which keeps its own copy if its operands
+    are narrower.
+    """
+    number, operand = setting.number_bytes, setting.operand_bytes
+    result = mixer.heads * mixer.value_width
+    into = mixer.heads * mixer.head_width + mixer.kv_heads * (mixer.head_width + mixer.value_width)
+    narrower = np.where(operand < number, operand, 0.0)
+    return _unless(setting.layouts, "mla_up_proj", number * into) + (number + narrower) * result
 
 
 def _feed_forward_bytes(setting: Setting, kind: Kind) -> Column:
     """Bytes of one token between the products of a feed-forward, on all devices of a tensor group together.
 
-    Gate, up and their product have 2 bytes each; unfused, the activated gate is kept too. Without a gate, the input and
-    the result of the activation. Experts also keep the token that each is sent, and what it sends back.
+    With a gate: gate and up, and their product; unfused, the activated gate is kept too. Without one: the input and the
+    result of the activation. Experts also keep the token that each is sent, and what it sends back.
     """
+    layouts, number, operand = setting.layouts, setting.number_bytes, setting.operand_bytes
+    before = number
     if kind.feed_forward.gated:
-        each = np.where(setting.layouts.fused_kernels > 0, 6, 8)
-    else:
-        each = np.full(len(setting.layouts), 4)
+        before = np.where(layouts.fused_kernels > 0, 2 * number, 3 * number)
+    each = before + _unless(layouts, "moe_act", operand)
     experts = kind.experts
     if experts is None:
-        return kind.feed_forward.width * each
-    return (experts.shared + experts.width * experts.active) * each + 4 * setting.model.hidden * experts.active
+        return _unless(layouts, "mlp", kind.feed_forward.width * each)
+    sent = (operand + number) * setting.model.hidden * experts.active
+    routed = _unless(layouts, "moe", experts.width * experts.active * each + sent)
+    shared = np.where(layouts.recomputes("moe"), 0.0, _unless(layouts, "shared_experts", experts.shared * each))
+    return routed + shared
 
 
 def _score_bytes(setting: Setting, kind: Kind) -> Column:
-    """Softmax, its dropout and the mask: 5 bytes a score; 2 without dropout; none if they are not kept."""
-    layouts = setting.layouts
-    kept = (layouts.fused_attention == 0) & (layouts.recompute != 1)
+    """Softmax, its dropout and the mask: 5 bytes a score of 16 bits; 2 without dropout; none if they are not kept."""
+    layouts, number = setting.layouts, setting.number_bytes
+    kept = (layouts.fused_attention == 0) & ~layouts.recomputes("core_attn")
     heads = layouts.micro_batch * kind.mixer.heads / layouts.tensor
     scores = heads * layouts.sequence**2 / layouts.context
-    return np.where(kept, (5 if setting.model.dropout else 2) * scores, 0.0)
+    return np.where(kept, (2 * number + 1 if setting.model.dropout else number) * scores, 0.0)
 
 
 def input_bytes(setting: Setting) -> Column:
     """What a fully recomputed layer keeps: its input alone, 2 s b h (over t with sequence parallelism)."""
-    return 2 * setting.tokens * setting.model.hidden / setting.residual_shards
+    return setting.number_bytes * setting.tokens * setting.model.hidden / setting.residual_shards
 
 
 def logits_bytes(setting: Setting) -> Column:
     """Logits of one micro-batch on the last stage and what their loss keeps."""
-    each = np.where(setting.layouts.fused_kernels > 0, LOGITS, LOGITS_UNFUSED)
-    return each * setting.tokens * setting.model.vocab / setting.layouts.tensor
+    layouts = setting.layouts
+    each = np.where(layouts.fused_kernels > 0, LOGITS, LOGITS_UNFUSED)
+    each = np.where(layouts.fused_loss > 0, LOGITS_FUSED, each) * setting.number_bytes / 2
+    return each * setting.tokens * setting.model.vocab / layouts.tensor
 
 
 def activation_bytes(setting: Setting, stage: StageLayers) -> Column:
-    """What one micro-batch leaves on a stage until its backward, by the layers that are recomputed and those not."""
+    """What one micro-batch leaves on a stage until its backward, by the layers that are recomputed and those not.
+
+    Layers whose activations wait on the host leave nothing.
+    """
     again = np.where(setting.layouts.recompute == 2, stage.recomputed_share, 0.0)
     whole = np.zeros_like(stage.layers)
     for kind, count in zip(setting.model.kinds, stage.counts, strict=True):
         whole = whole + count * layer_bytes(setting, kind)
-    return (1 - again) * whole + again * stage.layers * input_bytes(setting)
+    kept = (1 - again) * whole + again * stage.layers * input_bytes(setting)
+    return kept * (1 - stage.offloaded_share)
 
 
 def passing_bytes(setting: Setting) -> Column:
-    """What is there for a moment: the layer that is recomputed, and two gathered layers under ZeRO-3."""
+    """What is there for a moment: the layer that is recomputed or comes back, and two gathered layers under ZeRO-3."""
     layouts, kinds = setting.layouts, setting.model.kinds
     largest = np.max([layer_bytes(setting, kind) for kind in kinds], axis=0)
     weights = np.max([2 * device_parameters(setting, kind) for kind in kinds], axis=0)
-    recomputed = np.where(layouts.recompute == 2, largest, 0.0)
-    return recomputed + np.where(layouts.zero == 3, 2 * weights, 0.0)
+    for_a_moment = (layouts.recompute == 2) | (layouts.offload_layers > 0)
+    return np.where(for_a_moment, largest, 0.0) + np.where(layouts.zero == 3, 2 * weights, 0.0)

@@ -202,6 +202,14 @@ class Model:
         pattern = self.pattern[:layers] + self.pattern[-1:] * (layers - self.layers)
         return replace(self, pattern=pattern)
 
+    def with_dense_first(self, layers: int) -> Model:
+        """The same model with a dense feed-forward in so many leading layers, and experts in the others."""
+        dense = next((place for place, kind in enumerate(self.kinds) if not kind.experts), None)
+        mixed = next((place for place, kind in enumerate(self.kinds) if kind.experts), None)
+        if dense is None or mixed is None:
+            return self
+        return replace(self, pattern=(dense,) * layers + (mixed,) * (self.layers - layers))
+
 
 def transformer(
     name: str,

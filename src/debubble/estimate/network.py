@@ -61,14 +61,20 @@ def link_rate(cluster: Cluster, members: Column) -> Column:
     return np.minimum(device.link, device.peer * np.maximum(members - 1, 1))
 
 
-def exchange_time(setting: Setting, group: Group, volume: Column) -> Column:
+def exchange_time(setting: Setting, group: Group, volume: Column, *, crossing: Column | float = 1.0) -> Column:
     """Seconds of an all-to-all in which each member sends ``volume`` bytes, 1/group of it to each.
 
     What stays in the node goes over the link, the rest over the device's own card.
+
+    Args:
+        setting: the cluster's links and cards, and what collectives reach of them.
+        group: who takes part.
+        volume: bytes that each member sends.
+        crossing: of what is meant for other nodes, the share that crosses: the rest is copied from what has arrived.
     """
     cluster, constants, n, near = setting.cluster, setting.constants, group.members, group.near
     inside = volume * (near - 1) / np.maximum(n, 1) / (link_rate(cluster, near) * constants.link)
-    outside = volume * (n - near) / np.maximum(n, 1) / (cluster.nic * constants.nic)
+    outside = crossing * volume * (n - near) / np.maximum(n, 1) / (cluster.nic * constants.nic)
     latency = np.where(n > near, constants.far_latency, constants.hop_latency) + constants.call
     return np.where(n > 1, np.maximum(inside, outside) + latency, 0.0)
 

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import numpy as np
 
-from .memory import gradient_bytes, zero_share
+from .memory import layer_shares, zero_share
 from .network import gather_time, reduce_time
 from .setting import Column, Setting
 
-UPDATE = 30  # bytes that Adam reads and writes a parameter: gradient, master weight and two moments in fp32, weight
+TENSORS = 6  # of a layer: two products of attention, two of the feed-forward, two norms
 
 # Gradients that Megatron-LM reduces in one call if nothing is said (ddp_config.bucket_size in megatron/training).
 BUCKET, BUCKET_PER_REPLICA = 40e6, 1e6
@@ -37,34 +37,47 @@ def data_time(setting: Setting, shared: Column, routed: Column, beside: tuple[Co
 
 def _reduced(setting: Setting, parameters: Column, members: Column, stride: Column) -> Column:
     """Gradients: scattered to those who update them, or reduced for all."""
-    group, volume = setting.group(members, stride), gradient_bytes(setting) * parameters
+    group, volume = setting.group(members, stride), setting.layouts.reduced_bytes * parameters
     calls = _calls(setting, volume)
     scattered = gather_time(setting, group, volume, calls=calls)
     whole = reduce_time(setting, group, volume, calls=calls)
-    return np.where(setting.layouts.zero >= 1, scattered, whole)
+    scatters = (setting.layouts.zero >= 1) & (setting.layouts.gather_by_tensor == 0)
+    return np.where(scatters, scattered, whole)
 
 
 def _gathered(setting: Setting, parameters: Column, members: Column, stride: Column) -> Column:
-    """Weights from those who updated them: in one call if nothing runs beside it."""
-    calls = _calls(setting, gradient_bytes(setting) * parameters)
-    calls = np.where(setting.layouts.overlap_gather > 0, calls, 1.0)
-    gathered = gather_time(setting, setting.group(members, stride), 2 * parameters, calls=calls)
-    return np.where(setting.layouts.zero >= 1, gathered, 0.0)
+    """Weights from those who updated them, as wide as products take them in: in one call if nothing runs beside it."""
+    layouts = setting.layouts
+    weights = np.minimum(layouts.weight_bytes, setting.number_bytes)
+    calls = _calls(setting, setting.layouts.reduced_bytes * parameters)
+    calls = np.where(layouts.overlap_gather > 0, calls, 1.0)
+    layer, _ = layer_shares(setting, setting.model.last_kind)
+    calls = np.where(layouts.gather_by_tensor > 0, TENSORS * parameters / layer, calls)
+    gathered = gather_time(setting, setting.group(members, stride), weights * parameters, calls=calls)
+    return np.where(layouts.zero >= 1, gathered, 0.0)
 
 
 def _calls(setting: Setting, volume: Column) -> Column:
     """Buckets of gradients."""
     layouts = setting.layouts
-    usual = gradient_bytes(setting) * np.maximum(BUCKET, BUCKET_PER_REPLICA * layouts.replicas)
+    usual = layouts.reduced_bytes * np.maximum(BUCKET, BUCKET_PER_REPLICA * layouts.replicas)
     calls: Column = np.ceil(volume / np.where(layouts.bucket > 0, layouts.bucket, usual))
     return calls
 
 
 def optimizer_time(setting: Setting, shared: Column, routed: Column) -> Column:
-    """Seconds of the update: bound by memory, shared out over data x context from ZeRO-1 on."""
-    updated = np.where(setting.layouts.zero >= 1, zero_share(setting, shared, routed), shared + routed)
-    seconds: Column = UPDATE * updated / (setting.cluster.device.memory_rate * setting.constants.stream)
-    return seconds
+    """Seconds of the update: bound by memory, shared out over data x context from ZeRO-1 on.
+
+    Adam reads the gradient, reads and writes its state, and writes the weight: 30 bytes in bf16 with fp32 gradients.
+    On the host, gradients go there and weights come back over the host's link, and the state moves at the host's rate.
+    """
+    layouts, device, constants = setting.layouts, setting.cluster.device, setting.constants
+    updated = np.where(layouts.zero >= 1, zero_share(setting, shared, routed), shared + routed)
+    moved = layouts.reduced_bytes + 2 * layouts.state_bytes + layouts.weight_bytes
+    here = moved * updated / (device.memory_rate * constants.stream)
+    crossing = (layouts.reduced_bytes + layouts.weight_bytes) * updated / device.host_link
+    there = np.maximum(crossing, moved * updated / constants.host_memory)
+    return np.where(layouts.offload_optimizer > 0, there, here)
 
 
 def tied_time(setting: Setting) -> Column:
@@ -75,4 +88,4 @@ def tied_time(setting: Setting) -> Column:
     between = np.maximum(layouts.gpus * (1 - 1 / layouts.pipeline), 1)  # devices from the first stage to the last
     pair = setting.group(np.where(layouts.pipeline > 1, 2.0, 1.0), between)
     table = model.vocab * model.hidden / layouts.tensor
-    return reduce_time(setting, pair, gradient_bytes(setting) * table)
+    return reduce_time(setting, pair, layouts.reduced_bytes * table)

@@ -14,6 +14,10 @@ from .model import Model
 
 Column = NDArray[np.float64]  # one number for each layout
 
+NUMBER_BYTES = {"bf16": 2.0, "fp16": 2.0, "fp8": 2.0, "fp4": 2.0, "tf32": 4.0, "fp32": 4.0}
+# Blocks of fp4 share a scale: 16 numbers one of 8 bits, as in NVFP4.
+OPERAND_BYTES = NUMBER_BYTES | {"fp8": 1.0, "fp4": 0.5 + 1 / 16}
+
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Pass:
@@ -72,14 +76,13 @@ class Setting:
     @property
     def peak(self) -> Column:
         """Peak FLOP/s of the precision of each layout."""
-        peaks = np.array([self.cluster.device.peak(name) for name in PRECISIONS])
-        chosen: Column = peaks[self.layouts.precision.astype(np.int64)]
-        return chosen
+        return self._by_precision({name: self.cluster.device.peak(name) for name in PRECISIONS})
 
     @property
     def peak_16bit(self) -> Column:
-        """Peak FLOP/s at 16 bits: attention and the head stay there whatever the precision."""
-        return np.full(len(self.layouts), self.cluster.device.peak("bf16"))
+        """Peak FLOP/s at 16 bits, where attention and the head stay in fp8 and fp4; full precision stays full."""
+        bf16 = self.cluster.device.peak("bf16")
+        return np.where(self.number_bytes > 2, self.peak, bf16)
 
     @property
     def residual_shards(self) -> Column:
@@ -87,9 +90,17 @@ class Setting:
         return np.where(self.layouts.sequence_parallel > 0, self.layouts.tensor, 1.0)
 
     @property
-    def is_fp16(self) -> NDArray[np.bool_]:
-        """Which layouts accumulate gradients in 16 bits (fp16); all others do in fp32."""
-        chosen: NDArray[np.bool_] = self.layouts.precision == PRECISIONS.index("fp16")
+    def number_bytes(self) -> Column:
+        """Bytes of a number of an activation: 2, or 4 in full precision."""
+        return self._by_precision(NUMBER_BYTES)
+
+    @property
+    def operand_bytes(self) -> Column:
+        """Bytes of a number that a product takes in, and keeps for its backward."""
+        return self._by_precision(OPERAND_BYTES)
+
+    def _by_precision(self, table: dict[str, float]) -> Column:
+        chosen: Column = np.array([table[name] for name in PRECISIONS])[self.layouts.precision.astype(np.int64)]
         return chosen
 
     def group(self, members: Column, stride: Column | float = 1.0) -> Group:

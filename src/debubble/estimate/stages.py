@@ -72,30 +72,30 @@ def model_time(setting: Setting) -> ModelTime:
 
 def embedding_time(setting: Setting) -> Pass:
     """Rows gathered from a table that the tensor group shares, an all-reduce, and a scatter backward."""
-    device, constants, tensor = setting.cluster.device, setting.constants, setting.layouts.tensor
-    moved = 4 * setting.tokens * setting.model.hidden
-    gathered = stream_time(device, constants, moved, 3)
+    tensor = setting.layouts.tensor
+    moved = 2 * setting.number_bytes * setting.tokens * setting.model.hidden
+    gathered = stream_time(setting, moved, 3)
     reduced = reduce_time(setting, setting.group(tensor), moved / 2)
     table = accumulated_bytes(setting, setting.model.vocab * setting.model.hidden / tensor)
-    scattered = 2 * gathered + stream_time(device, constants, table, 2)
+    scattered = 2 * gathered + stream_time(setting, table, 2)
     return Pass(gathered + reduced, scattered, np.zeros_like(gathered))
 
 
 def head_time(setting: Setting) -> tuple[Pass, Pass]:
     """Kernels and collectives of the product with the vocabulary and of the loss over fp32 logits."""
-    device, constants, tensor = setting.cluster.device, setting.constants, setting.layouts.tensor
+    tensor = setting.layouts.tensor
     heads = 1 + setting.model.next_heads
     tokens, hidden, outer = setting.tokens, np.full_like(tensor, setting.model.hidden), setting.model.vocab / tensor
     peak, one = setting.peak_16bit, np.ones_like(tensor)
-    forward = product_time(device, constants, (tokens, hidden, outer), peak, one)
-    inputs = product_time(device, constants, (tokens, outer, hidden), peak, one)
-    weight = product_time(device, constants, (hidden, tokens, outer), peak, one)
+    forward = product_time(setting, (tokens, hidden, outer), peak, one)
+    inputs = product_time(setting, (tokens, outer, hidden), peak, one)
+    weight = product_time(setting, (hidden, tokens, outer), peak, one)
     logits = tokens * outer
-    loss = stream_time(device, constants, LOSS * logits, LOSS_KERNELS)
+    loss = stream_time(setting, LOSS * logits, LOSS_KERNELS)
     summed = accumulated_bytes(setting, hidden * outer)
-    gradient = stream_time(device, constants, LOSS_BACKWARD * logits + summed, LOSS_BACKWARD_KERNELS)
+    gradient = stream_time(setting, LOSS_BACKWARD * logits + summed, LOSS_BACKWARD_KERNELS)
     nothing = np.zeros_like(forward)
-    reduced = reduce_time(setting, setting.group(tensor), 2 * tokens * setting.model.hidden)
+    reduced = reduce_time(setting, setting.group(tensor), setting.number_bytes * tokens * setting.model.hidden)
     kernels = Pass(heads * (forward + loss), heads * (inputs + weight + gradient), nothing)
     return kernels, Pass(nothing, heads * reduced, nothing)
 

@@ -11,7 +11,7 @@ from .kernels import products_time
 from .memory import layer_shares
 from .model import Kind, LatentAttention
 from .network import exchange_time, gather_time, hop_time, reduce_time
-from .setting import Column, Pass, Setting
+from .setting import Column, Group, Pass, Setting
 
 
 def residual_time(setting: Setting, kind: Kind) -> Column:
@@ -20,7 +20,7 @@ def residual_time(setting: Setting, kind: Kind) -> Column:
     Routed experts alone need the second only among the devices that share one: what these gather is of et / t tokens.
     """
     tensor, shards = setting.layouts.tensor, setting.layouts.expert_tensor
-    volume = 2 * setting.tokens * setting.model.hidden
+    volume = setting.number_bytes * setting.tokens * setting.model.hidden
     whole = reduce_time(setting, setting.group(tensor), volume)
     if kind.experts is None or kind.experts.shared:
         return 2 * whole
@@ -62,9 +62,9 @@ def context_time(setting: Setting, kind: Kind, core: Pass) -> Pass:
     """Keys and values passed around a ring beside the attention core; what the core does not hide counts."""
     layouts, mixer = setting.layouts, kind.mixer
     if isinstance(mixer, LatentAttention):  # compressed, every device of the tensor group has them whole
-        block = 2 * setting.tokens * (mixer.kv + mixer.rotary) / np.ones(len(layouts))
+        block = setting.number_bytes * setting.tokens * (mixer.kv + mixer.rotary)
     else:
-        block = 2 * setting.tokens * (2 * mixer.kv_heads * mixer.head_width) / layouts.tensor
+        block = setting.number_bytes * setting.tokens * (2 * mixer.kv_heads * mixer.head_width) / layouts.tensor
     crosses = (layouts.tensor * layouts.context > setting.cluster.gpus_per_node).astype(np.float64)
     once = (layouts.context - 1) * hop_time(setting, crosses, block)
     forward = np.maximum(once - core.forward, 0)
@@ -72,8 +72,8 @@ def context_time(setting: Setting, kind: Kind, core: Pass) -> Pass:
     return Pass(forward, backward, np.where(layouts.recompute == 2, forward, 0.0))
 
 
-def expert_time(setting: Setting, kind: Kind) -> Pass:
-    """Tokens sent to their experts and back: two all-to-alls forward, two backward.
+def expert_time(setting: Setting, kind: Kind, kernels: Pass) -> Pass:
+    """Tokens sent to their experts and back: two all-to-alls forward, two backward; what nothing hides counts.
 
     Each device sends its 1/t of the tokens; those who share an expert are neighbours, so groups lie et devices apart.
     """
@@ -82,9 +82,18 @@ def expert_time(setting: Setting, kind: Kind) -> Pass:
         nothing = np.zeros(len(layouts))
         return Pass(nothing, nothing, nothing)
     group = setting.group(layouts.expert, layouts.expert_tensor)
-    volume = 2 * setting.tokens / layouts.tensor * kind.experts.active * setting.model.hidden
-    once = 2 * exchange_time(setting, group, volume)
-    return Pass(once, once, np.where(layouts.recompute == 2, once, 0.0))
+    volume = setting.number_bytes * setting.tokens / layouts.tensor * kind.experts.active * setting.model.hidden
+    crossing = np.where(layouts.flex_dispatch > 0, _nodes_met(group, kind.experts.active), 1.0)
+    whole = 2 * exchange_time(setting, group, volume, crossing=crossing)
+    most = np.where(layouts.expert_overlap > 0, setting.constants.hidden_tensor, 0.0)
+    once = whole - np.minimum(most * whole, most * np.minimum(kernels.forward, kernels.backward))
+    return Pass(once, once, np.where((layouts.recompute == 2) | layouts.recomputes("moe"), once, 0.0))
+
+
+def _nodes_met(group: Group, active: int) -> Column:
+    """Nodes that the experts of a token lie on, over the experts: 1 - (1 - 1/N)^k of N nodes for k experts anywhere."""
+    nodes = np.maximum(group.members / group.near, 1.0)
+    return nodes * (1 - (1 - 1 / nodes) ** active) / active
 
 
 def zero3_time(setting: Setting, kind: Kind, kernels: Pass) -> Pass:
@@ -96,10 +105,11 @@ def zero3_time(setting: Setting, kind: Kind, kernels: Pass) -> Pass:
     shared, routed = layer_shares(setting, kind)
     everyone, holders = layouts.replicas, layouts.expert_replicas
     group = setting.group(everyone, layouts.tensor)
-    once = gather_time(setting, group, 2 * (shared + routed))
+    wide = np.minimum(layouts.weight_bytes, setting.number_bytes)  # cast before they are sent, if weights are fp32
+    once = gather_time(setting, group, wide * (shared + routed))
     if kind.experts:
         expert_group = setting.group(holders, layouts.expert * layouts.expert_tensor)
-        apart = gather_time(setting, group, 2 * shared) + gather_time(setting, expert_group, 2 * routed)
+        apart = gather_time(setting, group, wide * shared) + gather_time(setting, expert_group, wide * routed)
         once = np.where(holders == everyone, once, apart)
     sharded = layouts.zero == 3
     most = np.where(layouts.overlap > 0, setting.constants.hidden_data, 0.0)

@@ -160,6 +160,13 @@ NANOTRON = Framework(
     schedules=("1f1b", "gpipe"),
     names={ours: theirs for theirs, ours in ENGINES.items()},
     deals=deals,
-    habits={"overlap_gather": False, "fused_kernels": False, "bucket": 25e6},  # ddp_bucket_cap_mb: 25
+    # ddp_bucket_cap_mb: 25; gradients of a whole backward and DDP's buckets have 16 bits, beside the fp32 sum.
+    habits={
+        "overlap_gather": False,
+        "fused_kernels": False,
+        "bucket": 25e6,
+        "gradient_copies": 4.0,
+        "gather_by_tensor": True,
+    },
     lacks=frozenset({"some layers", "zero"}),
 )

@@ -45,6 +45,14 @@ class Cells:
             return ""
         return word
 
+    def words(self, name: str, known: Sequence[str]) -> tuple[str, ...]:
+        """Words with spaces or commas between them, each one of ``known``; none if they are unknown."""
+        words = tuple(self.text(name).lower().replace(",", " ").split())
+        if any(word not in known for word in words):
+            self.fault(name, f"known: {', '.join(known)}")
+            return ()
+        return words
+
     def count(self, name: str) -> int | None:
         """A whole number from 0 on; None if it is unknown."""
         number = self._number(name)

@@ -28,8 +28,8 @@ from ..estimate.memory import (
     activation_bytes,
     logits_bytes,
     passing_bytes,
+    rank_bytes,
     stage_parameters,
-    state_bytes,
 )
 from ..estimate.model import Model
 from ..estimate.network import hop_time
@@ -143,6 +143,7 @@ def stage_layers(model: Model, layout: Layout) -> StageLayers:
     return StageLayers(
         counts=tuple(counts.T),
         recomputed=np.full(len(split), limit),
+        offloaded=np.full(len(split), float(layout.offload_layers)),
         first=(stage == 0).astype(float),
         last=(stage == len(split) - 1).astype(float),
     )
@@ -216,7 +217,7 @@ def _plan(case: _Case, even: float, unequal: float, real: float) -> Plan:
         memory=dict(zip(MEMORY, memory[:, fullest].astype(int).tolist(), strict=True)),
         tokens_per_second_per_gpu=tokens / device_seconds,
         mfu=flops_per_token(model, layout.sequence) * tokens / device_seconds / device.peak(layout.precision),
-        fits=bool(peak.max() <= device.memory),
+        fits=bool(peak.max() <= device.usable),
         reasons=_reasons(model, layout, case.stages),
     )
 
@@ -259,7 +260,7 @@ def _outside(case: _Case) -> tuple[float, float]:
 def _memory(setting: Setting, program: Program, held: StageLayers) -> Column:
     """Bytes of each rank by what they are for, float64[names of ``MEMORY``, ranks]."""
     ranks, copies = program.schedule.ranks, len(program.schedule.placement)
-    state = state_bytes(setting, *_rank_parameters(setting, program, held))
+    state = rank_bytes(setting, *_rank_parameters(setting, program, held))
     # Activations of a micro-batch are on one of the copies of its stage, where a schedule has two.
     kept = _by_rank(program, activation_bytes(setting, held)) / copies * peak_activations(program.schedule)
     logits = _by_rank(program, held.last) * logits_bytes(setting)

@@ -14,7 +14,7 @@ from math import prod
 from pathlib import Path
 from typing import Any
 
-from ..config.layout import PRECISIONS, RECOMPUTE, SCHEDULES, Layout
+from ..config.layout import GRADIENT_BYTES, MODULES, MOMENT_BYTES, PRECISIONS, RECOMPUTE, SCHEDULES, Layout
 from ..config.splits import even_split
 from ..core.errors import Fault, InputError
 from ..estimate.hardware import GIGA, Cluster, cluster_of, read_hardware
@@ -43,13 +43,20 @@ _SWITCHES = {
     "blocking_sends": ("blocking_sends",),
     "scattered_sends": ("scattered_sends",),
     "blocking_launches": ("blocking_launches",),
+    "gather_by_tensor": ("gather_by_tensor",),
+    "graphs": ("graphs",),
+    "flex_dispatch": ("flex_dispatch",),
+    "expert_overlap": ("expert_overlap",),
+    "fused_loss": ("fused_loss",),
+    "weights_are_master": ("weights_are_master",),
 }
 COLUMNS = (
     *("model", *_SIZES, "kv_heads", "tied", "gated", "biases", "dropout", "positions", "next_layers"),
-    *("experts", "top_k", "expert_ffn", "shared_experts"),
+    *("experts", "top_k", "expert_ffn", "shared_experts", "dense_layers"),
     *("gpu", "gpus", "gpus_per_node", "nic_gb_s", "framework", "framework_version", "precision"),
     *("sequence", "global_batch", "micro_batch", "microbatches", *_DEGREES, "expert", "expert_tensor"),
-    *("chunks", "schedule", "first_layers", "last_layers", "split", "zero", "recompute", "recompute_layers"),
+    *("chunks", "schedule", "first_layers", "last_layers", "split", "zero", "recompute", "recompute_modules"),
+    *("recompute_layers", "gradient_precision", "optimizer_precision", "gradient_copies", "offload", "offload_layers"),
     *(*_SWITCHES, "pieces", "bucket_bytes", "task", "status", "step_seconds", "tokens_per_second_per_gpu", "peak_gib"),
     *("memory_gb", "time_doubt", "group", "source", "note"),
 )
@@ -72,6 +79,9 @@ _OTHER_NAMES = {
     "mem_gb": "memory_gb",
 }
 _SEEN = ("step_seconds", "tokens_per_second_per_gpu", "peak_gib", "memory_gb", "status")
+_COUNTS = (
+    *("sequence", "micro_batch", "expert", "expert_tensor", "zero", "recompute_layers", "pieces", "offload_layers"),
+)
 # Unknown in a row, these are taken as they usually are, and the rows are counted.
 _TAKEN_AS_USUAL = ("precision", "zero", "recompute", "sequence_parallel", "tensor_overlap", "data_overlap")
 
@@ -91,6 +101,7 @@ class Run:
         memory: peak bytes of a device; 0 if there is none.
         framework: that ran it, as the table calls it.
         time_doubt: why its step is not to be trusted; empty if it is.
+        unknown: columns that it leaves empty and that were taken as they usually are.
     """
 
     model: Model
@@ -103,6 +114,7 @@ class Run:
     memory: float = 0.0
     framework: str = ""
     time_doubt: str = ""
+    unknown: frozenset[str] = frozenset()
 
 
 @dataclass(frozen=True, slots=True)
@@ -161,7 +173,7 @@ def read_runs(path: Path, planned: Planned | None = None) -> RunTable:
         except Unusable as reason:
             left_out[str(reason)] += 1
             continue
-        unknown.update(name for name in _TAKEN_AS_USUAL if not cells.text(name))
+        unknown.update(run.unknown)
         same = (run.model, run.layout, run.cluster.gpus, run.cluster.device.name, run.seconds, run.status, run.group)
         if same in runs:
             left_out["it repeats another row"] += 1
@@ -225,6 +237,7 @@ def _run(cells: Cells, folder: Path, planned: Planned | None) -> Run:
         memory=cells.decimal("peak_gib") * GIB or cells.decimal("memory_gb") * GIGA,
         framework=cells.text("framework"),
         time_doubt=cells.text("time_doubt"),
+        unknown=frozenset(name for name in _TAKEN_AS_USUAL if not cells.text(name)),
     )
 
 
@@ -238,6 +251,9 @@ def _model(cells: Cells, folder: Path, planned: Planned | None) -> Model:
         model = known.with_layers(layers) if layers else known
     else:
         model = _model_of_sizes(cells, name)
+    dense = cells.count("dense_layers")
+    if dense is not None:
+        model = model.with_dense_first(min(dense, model.layers))
     positions, next_layers = cells.count("positions"), cells.count("next_layers")
     if positions is not None:
         model = replace(model, positions=positions)
@@ -399,9 +415,14 @@ def _choices(cells: Cells) -> dict[str, Any]:
     said: dict[str, Any] = {
         "precision": cells.word("precision", PRECISIONS) or None,
         "recompute": cells.word("recompute", RECOMPUTE) or None,
+        "recompute_modules": cells.words("recompute_modules", MODULES) or None,
+        "gradient_precision": cells.word("gradient_precision", tuple(GRADIENT_BYTES)) or None,
+        "optimizer_precision": cells.word("optimizer_precision", tuple(MOMENT_BYTES)) or None,
+        "gradient_copies": cells.count("gradient_copies"),
+        "offload_optimizer": "optimizer" in cells.words("offload", ("optimizer", "activations")) or None,
         "bucket": cells.decimal("bucket_bytes") or None,
     }
-    for name in ("sequence", "micro_batch", "expert", "expert_tensor", "zero", "recompute_layers", "pieces"):
+    for name in _COUNTS:
         said[name] = cells.count(name)
     for column, parts in _SWITCHES.items():
         on = cells.switch(column)

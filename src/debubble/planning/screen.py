@@ -15,8 +15,8 @@ from ..estimate.memory import (
     activation_bytes,
     logits_bytes,
     passing_bytes,
+    rank_bytes,
     stage_parameters,
-    state_bytes,
 )
 from ..estimate.model import Model
 from ..estimate.network import gather_time, hop_time
@@ -104,10 +104,11 @@ def _ranks(setting: Setting) -> _Ranks:
 
     def rank(layers: Column, first: tuple[Column, Column], last: tuple[Column, Column]) -> _Rank:
         """Of the end's own layers, and whether its stage and its other stages hold embedding and head."""
-        limit = layouts.recompute_layers
-        stage = StageLayers(tuple(layers * share for share in shares), limit, first[0], last[0])
+        limit, away = layouts.recompute_layers, layouts.offload_layers
+        stage = StageLayers(tuple(layers * share for share in shares), limit, away, first[0], last[0])
         everything = tuple((layers + more) * share for share in shares)
-        return _Rank(stage, StageLayers(everything, limit * layouts.chunks, first[1], last[1]))
+        limit, away = limit * layouts.chunks, away * layouts.chunks
+        return _Rank(stage, StageLayers(everything, limit, away, first[1], last[1]))
 
     return _Ranks(
         rank(layouts.first, (one, one), (only_stage, only_rank)),
@@ -215,6 +216,6 @@ def _peak_bytes(setting: Setting, ranks: _Ranks) -> Column:
 
 def _rank_bytes(setting: Setting, held: StageLayers, kept: Column) -> Column:
     """Bytes of a rank that keeps the activations of so many micro-batches."""
-    state = sum(state_bytes(setting, *stage_parameters(setting, held)))
+    state = sum(rank_bytes(setting, *stage_parameters(setting, held)))
     activations = kept * activation_bytes(setting, held) + passing_bytes(setting)
     return state + activations + held.last * logits_bytes(setting)

@@ -72,7 +72,7 @@ def search(
     framework = framework_of(question.config.framework) if question.config.framework else None
     legal = space(model, cluster, question)
     seen = _screened(model, cluster, legal, calibration)
-    memory = cluster.device.memory
+    memory = cluster.device.usable
     chosen = promising(legal, seen, memory, simulated)
     judged = judge_all(model, cluster, [legal.layout(row) for row in chosen], calibration)
     judged = [_remarked(plan, framework) for plan in judged]

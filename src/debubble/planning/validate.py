@@ -4,17 +4,19 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass, field, fields
+from dataclasses import asdict, dataclass, field, fields, replace
 from typing import ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
 
 from ..core.results import SPARSE, Result
-from ..estimate.constants import GENERIC
+from ..estimate.constants import GENERIC, Calibration
 from ..estimate.count import flops_per_token
 from .calibrate import calibrate, predict
+from .robust import expected, if_stalled
 from .runs import Run, RunTable
+from .unknown_recompute import as_they_fit
 
 Column = NDArray[np.float64]
 
@@ -156,10 +158,11 @@ def validate(tables: Sequence[RunTable]) -> tuple[Validation, list[ScoredRun]]:
     scored: list[ScoredRun] = []
     sets = []
     for table in tables:
-        seconds, peaks = predict(table.runs)
-        rows = zip(table.runs, seconds.tolist(), peaks.tolist(), strict=True)
+        settled = replace(table, runs=as_they_fit(table.runs))
+        seconds, peaks = predict(settled.runs)
+        rows = zip(settled.runs, seconds.tolist(), peaks.tolist(), strict=True)
         scored += [ScoredRun(table.name, run, step, peak) for run, step, peak in rows]
-        sets.append(_scored(table, seconds, peaks))
+        sets.append(_scored(settled, seconds, peaks))
     return Validation(sets=tuple(sets)), scored
 
 
@@ -175,7 +178,7 @@ def _scored(table: RunTable, seconds: Column, peaks: Column) -> SetScore:
     covered = None
     if timed:
         predicted = seconds[is_timed]
-        figures = asdict(errors(timed, predicted))
+        figures = asdict(errors(timed, predicted, expected_steps(timed, predicted, None)))
         line = asdict(errors(timed, constant_mfu(timed)))
         covered = coverage(timed, predicted, GENERIC.band)
     if len(timed) > 2 * DRAWN:
@@ -213,18 +216,31 @@ class Errors:
 _FIGURES = tuple(each.name for each in fields(Errors))
 
 
-def errors(runs: Sequence[Run], predicted: Column) -> Errors:
-    """Compare predicted seconds with measured ones."""
+def expected_steps(runs: Sequence[Run], predicted: Column, calibration: Calibration | None) -> Column:
+    """The steps by which a plan would rank these runs."""
+    stalled = predict(runs, if_stalled(calibration))[0]
+    return expected(predicted, stalled, calibration)
+
+
+def errors(runs: Sequence[Run], predicted: Column, ranked: Column | None = None) -> Errors:
+    """Compare predicted seconds with measured ones.
+
+    Args:
+        runs: measured.
+        predicted: seconds.
+        ranked: by which the first of a group is chosen; None for ``predicted``.
+    """
+    chosen = predicted if ranked is None else ranked
     measured = np.array([run.seconds for run in runs])
     ratio = predicted / measured
     groups = _groups(runs)
-    ranked = [_spearman(predicted[group], measured[group]) for group in groups]
-    regret = [_regret(predicted[group], measured[group]) for group in groups]
+    correlations = [_spearman(predicted[group], measured[group]) for group in groups]
+    regret = [_regret(chosen[group], measured[group]) for group in groups]
     return Errors(
         100 * float(np.abs(ratio - 1).mean()),
         100 * _after_scale(ratio),
         float(np.median(ratio)),
-        float(np.mean(ranked)) if groups else None,
+        float(np.mean(correlations)) if groups else None,
         100 * float(np.mean(regret)) if groups else None,
     )
 
@@ -278,7 +294,9 @@ def calibrated_errors(runs: Sequence[Run]) -> Errors:
         chosen = set(random.choice(len(runs), DRAWN, replace=False).tolist())
         known = [runs[i] for i in sorted(chosen)]
         others = [run for i, run in enumerate(runs) if i not in chosen]
-        draws.append(errors(others, predict(others, calibrate(known))[0]))
+        calibration = calibrate(known)
+        predicted = predict(others, calibration)[0]
+        draws.append(errors(others, predicted, expected_steps(others, predicted, calibration)))
     means = {name: _mean([getattr(draw, name) for draw in draws]) for name in _FIGURES}
     return Errors(**means)  # type: ignore[arg-type]  # by the same names
 
@@ -321,7 +339,7 @@ class MemoryErrors:
 
 def memory_errors(runs: Sequence[Run], peaks: Column) -> MemoryErrors:
     """Compare predicted peaks with printed ones, and with who ran and who ran out."""
-    room = np.array([run.cluster.device.memory for run in runs])
+    room = np.array([run.cluster.device.usable for run in runs])
     ran = np.array([run.status == "ok" for run in runs], np.bool_)
     certain, failed = _certain(runs)
     fullness = peaks[certain] / room[certain]

@@ -178,9 +178,9 @@ def room_without_recompute(model: Model, cluster: Cluster, layout: Layout) -> st
     ways = [replace(layout, recompute=mode) for mode in ("none", "selective", "full")]
     peaks = screen(model, cluster, columns(ways, model.layers)).peak_bytes.tolist()
     for way, peak in zip(ways[:2], peaks, strict=False):
-        if peak <= SPARE * cluster.device.memory:
+        if peak <= SPARE * cluster.device.usable:
             return (
                 f"full recomputation with room to spare: with {way.recompute} the fullest rank needs about "
-                f"{peak / 1e9:.0f} of {cluster.device.memory / 1e9:.0f} GB (estimated)"
+                f"{peak / 1e9:.0f} of {cluster.device.usable / 1e9:.0f} GB (estimated)"
             )
     return ""
