@@ -56,12 +56,12 @@ def test_a_framework_that_deals_layers_itself_is_planned_with_its_own_splits(cli
         assert ", ".join(map(str, split)) in said["emit"].splitlines()[0]
 
 
-def test_what_is_emitted_has_memory_to_spare_though_a_fuller_layout_is_ranked_first(cli):
+def test_what_is_emitted_is_the_first_which_has_memory_to_spare(cli):
     args = ("plan", "--model", "llama3-70b", "--gpus", 64, "--gpu", "h100", "--global-batch", 512, "--sequence", 4096)
     said = cli(*args, "--emit", "megatron", "--json").json
-    full = [max(row["peak_bytes_by_rank"]) / 80e9 for row in said["candidates"]]
-    assert full[0] > 0.9 >= full[said["emitted"] - 1]
-    assert min(full[: said["emitted"] - 1]) > 0.9
-    chosen = said["candidates"][said["emitted"] - 1]
+    usable = 84.8e9  # 81,559 MiB that the driver shows, less 0.7 GB of the CUDA context
+    chosen = said["candidates"][0]
+    assert said["emitted"] == 1
+    assert max(chosen["peak_bytes_by_rank"]) <= 0.9 * usable
     assert f"--pipeline-model-parallel-size {chosen['pipeline']}" in said["emit"]
-    assert f"layout {said['emitted']}, which has memory to spare:" in cli(*args, "--emit", "megatron").out
+    assert "\nMegatron-LM:\n" in cli(*args, "--emit", "megatron").out

@@ -27,9 +27,8 @@ def test_but_for_the_ranking_nothing_is_wider_than_the_terminal(cli, monkeypatch
 
 
 def test_sizes_of_a_growing_batch_that_cannot_be_run_are_counted_with_steps_that_can(cli):
-    out = cli(
-        "plan", *MODEL, "--tensor", 4, "-p", 4, "--micro-batch", 2, "--global-batch", 64, "--rampup", "2,2,900"
-    ).out
+    sizes = ("--tensor", 4, "-p", 4, "--micro-batch", 2, "--schedule", "1f1b")
+    out = cli("plan", *MODEL, *sizes, "--global-batch", 64, "--rampup", "2,2,900").out
     assert "16 of 32 sizes cannot be run, and count nowhere; the first: micro-batch 2 x data 2" in " ".join(out.split())
     assert "start and grow by a multiple of 4, or try --micro-batch 1" in " ".join(out.split())
 

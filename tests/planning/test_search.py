@@ -19,6 +19,7 @@ from debubble.planning.calibration_file import read_calibration, written
 from debubble.planning.idle import enough, idle_share
 from debubble.planning.judge import judge
 from debubble.planning.rejected import LEGAL
+from debubble.planning.robust import CHANCE, by_rank, chance_of_stalling, expected, if_stalled
 from debubble.planning.runs import Planned, read_runs
 from debubble.planning.search import search
 from debubble.planning.space import space
@@ -35,16 +36,16 @@ def found():
 
 
 @pytest.mark.slow
-def test_the_first_is_the_fastest_that_fits_of_all_layouts_judged_one_by_one(found):
+def test_the_first_is_the_fastest_with_memory_to_spare_of_all_layouts_judged_one_by_one(found):
     legal = space(MODEL, EIGHT, SMALL)
     every = [judge(MODEL, EIGHT, legal.layout(row)) for row in range(len(legal))]
-    fastest = min((plan for plan in every if plan.fits), key=lambda plan: plan.step)
+    fastest = min((plan for plan in every if max(plan.peak_bytes) <= 0.9 * H100.usable), key=lambda plan: plan.step)
     assert found.plans[0].step == pytest.approx(fastest.step, rel=0.002)
 
 
 def test_plans_are_ranked_fit_and_their_parts_sum_to_the_step(found):
-    steps = [plan.step for plan in found.plans]
-    assert steps == sorted(steps)
+    ranks = [by_rank(plan, found.memory) for plan in found.plans]
+    assert ranks == sorted(ranks)
     for plan in found.plans:
         assert max(plan.peak_bytes) <= H100.usable
         assert plan.parts.step == pytest.approx(plan.step)
@@ -83,12 +84,40 @@ def test_layouts_inside_the_band_are_no_winners(found):
     assert any("more than the error" in sentence for sentence in about(MODEL, exact))
 
 
-def test_a_first_that_nearly_fills_its_device_names_one_with_room(found):
-    (sentence,) = [s for s in about(MODEL, replace(found, memory=max(found.plans[0].peak_bytes))) if "fills 100 %" in s]
-    roomy = 0.9 * max(found.plans[0].peak_bytes)
-    rank = next(n for n, plan in enumerate(found.plans, start=1) if max(plan.peak_bytes) <= roomy)
-    assert f"layout {rank} is the fastest that stays below 90 %" in sentence
-    assert not [s for s in about(MODEL, replace(found, memory=1e15)) if "fills" in s]
+def test_what_nearly_fills_its_device_goes_behind_what_leaves_a_tenth_and_the_loss_is_said(found):
+    first, second = found.plans[:2]
+    fast = replace(first, step=0.9 * first.step, expected_step=0.9 * first.step, peak_bytes=(91,))
+    roomy = replace(second, expected_step=first.step, peak_bytes=(90,))
+    ranked = tuple(sorted((fast, roomy), key=lambda plan: by_rank(plan, 100)))
+    assert ranked == (roomy, fast)
+    (sentence,) = [s for s in about(MODEL, replace(found, plans=ranked, memory=100)) if "fills" in s]
+    assert "would be 11.1 % faster but fills 91 % of its fullest device" in sentence
+    (sentence,) = [s for s in about(MODEL, replace(found, plans=(fast,), memory=100)) if "fills" in s]
+    assert sentence.startswith("the first fills 91 % of its fullest device")
+    assert not [s for s in about(MODEL, replace(found, plans=ranked, memory=1e15)) if "fills" in s]
+
+
+def test_plans_rank_by_the_step_to_expect_if_one_cluster_in_three_stalls(found):
+    """Nothing stalls without tensor groups in a pipeline across nodes; where they may, the step is a weighted mean."""
+    for plan in found.plans:
+        layout = plan.layout
+        if layout.tensor == 1 or layout.pipeline == 1:
+            assert plan.expected_step == pytest.approx(plan.step)
+    nodes = cluster_of(H100, 32)
+    asked = Question(Config(gpus=32, global_batch=64), tries={"tensor": (8,), "pipeline": (4,)})
+    risky = search(MODEL, nodes, asked, simulated=4)
+    assert risky.plans
+    for plan in risky.plans:
+        stalled = judge(MODEL, nodes, plan.layout, if_stalled(None)).step
+        assert plan.expected_step == pytest.approx(2 / 3 * plan.step + 1 / 3 * stalled, rel=0.02)
+        assert plan.expected_step > plan.step
+
+
+def test_measured_rows_that_tell_of_stalls_leave_no_chance():
+    assert chance_of_stalling(None) == chance_of_stalling(GENERIC) == CHANCE
+    told = replace(GENERIC, rows=5, stall=Factor(3.0, 0.05))
+    assert chance_of_stalling(told) == 0
+    assert expected(np.array([2.0]), np.array([5.0]), told) == 2.0
 
 
 def test_the_founding_question_more_devices_at_the_same_batch():

@@ -329,6 +329,7 @@ class Plan:
     Args:
         layout: what to launch.
         step: nanoseconds from one update to the next.
+        expected_step: the same weighed with what it would be on a cluster that stalls; plans are ranked by it.
         parts: where they go; they sum to ``step``.
         idle_share: idle over ranks x pipeline window.
         peak_bytes: of each rank of the pipeline.
@@ -342,6 +343,7 @@ class Plan:
 
     layout: Layout
     step: float
+    expected_step: float
     parts: Parts
     idle_share: float
     peak_bytes: tuple[int, ...]

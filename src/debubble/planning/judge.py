@@ -211,6 +211,7 @@ def _plan(case: _Case, even: float, unequal: float, real: float) -> Plan:
     return Plan(
         layout=layout,
         step=parts.step,
+        expected_step=parts.step,
         parts=parts,
         idle_share=max(0.0, 1 - work / real),
         peak_bytes=tuple(int(rank) for rank in peak),

@@ -17,6 +17,7 @@ from ..frameworks.catalog import framework_of
 from ..frameworks.framework import Framework
 from .judge import judge_all
 from .rejected import Rejected
+from .robust import by_rank, weighed
 from .screen import Screened, screen
 from .space import Space, space
 
@@ -31,7 +32,7 @@ class Found:
     """What a search found.
 
     Args:
-        plans: that fit, fastest first.
+        plans: that fit, best first: see ``by_rank``.
         legal: layouts that the screen looked at.
         simulated: of them, how many were simulated.
         rejected: why others were ruled out, and how many; those of legal layouts and ``plans`` sum to ``legal``.
@@ -76,8 +77,10 @@ def search(
     chosen = promising(legal, seen, memory, simulated)
     judged = judge_all(model, cluster, [legal.layout(row) for row in chosen], calibration)
     judged = [_remarked(plan, framework) for plan in judged]
-    fitting = sorted((plan for plan in judged if plan.fits), key=lambda plan: (plan.step, plan.layout.context))
-    plans = without_twins(fitting)
+    if judged:
+        judged = weighed(judged, _rows(legal, chosen), model, cluster, calibration)
+    fitting = sorted((plan for plan in judged if plan.fits), key=lambda plan: by_rank(plan, memory))
+    plans = tuple(sorted(without_twins(fitting), key=lambda plan: by_rank(plan, memory)))
     refused = [*legal.rejected, *_ruled_out(seen, chosen, memory, (len(judged), len(fitting), len(plans)))]
     return Found(
         plans=plans,
@@ -133,7 +136,7 @@ def _screened(model: Model, cluster: Cluster, legal: Space, calibration: Calibra
     return Screened(np.concatenate([p.step for p in parts]), np.concatenate([p.peak_bytes for p in parts]))
 
 
-def _rows(legal: Space, which: slice) -> Layouts:
+def _rows(legal: Space, which: slice | NDArray[np.int64]) -> Layouts:
     columns = {name: getattr(legal.layouts, name)[which] for name in type(legal.layouts).__slots__}
     return replace(legal.layouts, **columns)
 
@@ -152,7 +155,11 @@ def promising(legal: Space, seen: Screened, memory: float, many: int) -> NDArray
     first = np.searchsorted(family, family)  # the rows of a family lie together
     before = np.cumsum(below) - below
     short = near[before - before[first] < 2]
-    return short[np.argsort(seen.step[short], kind="stable")][:many]
+    fastest = short[np.argsort(seen.step[short], kind="stable")]
+    is_doubtful = seen.peak_bytes[fastest] > memory  # by the screen too large, at most half of what is simulated
+    doubtful = np.flatnonzero(is_doubtful)[: many // 2]
+    safe = np.flatnonzero(~is_doubtful)[: many - len(doubtful)]
+    return fastest[np.sort(np.concatenate((doubtful, safe)))]
 
 
 def without_twins(plans: Sequence[Plan]) -> tuple[Plan, ...]:
@@ -161,7 +168,7 @@ def without_twins(plans: Sequence[Plan]) -> tuple[Plan, ...]:
     A micro-batch of two samples on two devices of a context group, and of one sample on one, are the same work.
 
     Args:
-        plans: fastest first.
+        plans: best first.
     """
     kept: dict[tuple[object, ...], Plan] = {}
     for plan in plans:
@@ -169,9 +176,10 @@ def without_twins(plans: Sequence[Plan]) -> tuple[Plan, ...]:
         share = plan.layout.micro_batch / plan.layout.context
         key = (alone, share)
         other = kept.get(key)
-        if other is None or (plan.step <= other.step * (1 + SAME) and plan.layout.context < other.layout.context):
+        near = other is not None and plan.expected_step <= other.expected_step * (1 + SAME)
+        if other is None or (near and plan.layout.context < other.layout.context):
             kept[key] = plan
-    return tuple(sorted(kept.values(), key=lambda plan: plan.step))
+    return tuple(kept.values())
 
 
 def _together(refused: list[Rejected]) -> tuple[Rejected, ...]:

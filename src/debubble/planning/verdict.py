@@ -11,11 +11,11 @@ from ..config.layout import Layout, Plan, columns
 from ..estimate.hardware import Cluster
 from ..estimate.model import Model
 from .idle import enough
+from .robust import CHANCE, SPARE, is_tight
 from .screen import screen
-from .search import Found
+from .search import SAME, Found
 from .splits import head_in_layers
 
-SPARE = 0.9  # share of a device's memory that an estimate may fill: published peaks lie within 10 % of ours
 ENOUGH = 0.10  # idle share that a batch should stay under
 SECOND = 1e9  # nanoseconds
 BILLION = 1e9
@@ -114,7 +114,7 @@ def about(model: Model, found: Found) -> list[str]:
     if not found.plans:
         return []
     best, band = found.plans[0], found.band
-    sentences = [*_ties(found), *_tight(found), *best.reasons]
+    sentences = [*_ties(found), *_stalls(found), *_tight(found), *best.reasons]
     if best.layout.pipeline > 1:
         head = head_in_layers(model, best.layout.sequence)
         if head >= 0.5:
@@ -130,12 +130,13 @@ def about(model: Model, found: Found) -> list[str]:
 
 
 def _ties(found: Found) -> list[str]:
-    """Whether the first layouts can be told apart, and what picking the first may cost."""
-    if len(found.plans) < 2:
+    """Whether the first can be told from the runner-up, and what picking the first may cost."""
+    best = found.plans[0]
+    rivals = [plan for plan in found.plans if is_tight(plan, found.memory) == is_tight(best, found.memory)]
+    if len(rivals) < 2:
         return []
-    best, second = found.plans[:2]
-    behind = second.step / best.step - 1
-    alike = sum(plan.step <= best.step * (1 + found.band) for plan in found.plans)
+    behind = rivals[1].expected_step / best.expected_step - 1
+    alike = sum(plan.expected_step <= best.expected_step * (1 + found.band) for plan in rivals)
     if behind > found.band:
         return [f"the first layout is {100 * behind:.0f} % ahead, more than the error of ±{100 * found.band:.0f} %"]
     regret = expected_regret(behind, found.band)
@@ -145,20 +146,44 @@ def _ties(found: Found) -> list[str]:
     ]
 
 
-def _tight(found: Found) -> list[str]:
-    """Whether the first may run out of memory, and which one has room to spare."""
-    filled = max(found.plans[0].peak_bytes) / found.memory
-    if filled <= SPARE:
+def _stalls(found: Found) -> list[str]:
+    """The layout that would be first on a cluster that does not stall, if that is another."""
+    best = found.plans[0]
+    rivals = [plan for plan in found.plans if is_tight(plan, found.memory) == is_tight(best, found.memory)]
+    fastest = min(rivals, key=lambda plan: plan.step)
+    ahead = best.step / fastest.step - 1
+    if ahead <= SAME:
         return []
-    at = roomy(found)
-    text = f"the first fills {100 * filled:.0f} % of its fullest device, and estimates of memory are off by some 10 %"
-    return [text if at is None else f"{text}: layout {at + 1} is the fastest that stays below {100 * SPARE:.0f} %"]
+    return [
+        f"{_told(fastest.layout)} would be {100 * ahead:.1f} % faster where tensor groups in a pipeline lose no time "
+        f"across nodes, which one cluster in {1 / CHANCE:.0f} does: --calibrate with measured steps tells"
+    ]
 
 
-def roomy(found: Found) -> int | None:
-    """Place from 0 of the fastest layout whose memory is safe though estimates are off; None where there is none."""
-    most = SPARE * found.memory
-    return next((at for at, plan in enumerate(found.plans) if max(plan.peak_bytes) <= most), None)
+def _tight(found: Found) -> list[str]:
+    """Whether the first may run out of memory, or was put before a faster one that may."""
+    best = found.plans[0]
+    doubt = "estimates of memory are off by some 10 %"
+    if is_tight(best, found.memory):
+        filled = max(best.peak_bytes) / found.memory
+        return [f"the first fills {100 * filled:.0f} % of its fullest device, and {doubt}; none that fits leaves more"]
+    fullest = min(found.plans, key=lambda plan: plan.expected_step)
+    ahead = best.expected_step / fullest.expected_step - 1
+    if not is_tight(fullest, found.memory) or ahead <= SAME:
+        return []
+    filled = max(fullest.peak_bytes) / found.memory
+    return [
+        f"{_told(fullest.layout)} would be {100 * ahead:.1f} % faster but fills {100 * filled:.0f} % of its fullest "
+        f"device, and {doubt}: those that stay below {100 * SPARE:.0f} % go first"
+    ]
+
+
+def _told(layout: Layout) -> str:
+    """``tensor 2, pipeline 8, data 4 with micro-batches of 2 on 1f1b``."""
+    degrees = {"tensor": layout.tensor, "pipeline": layout.pipeline, "data": layout.data, "context": layout.context}
+    said = ", ".join(f"{name} {many}" for name, many in degrees.items() if many > 1) or "one device"
+    again = "" if layout.recompute == "none" else f", {layout.recompute} recomputation"
+    return f"{said} with micro-batches of {layout.micro_batch} on {layout.schedule}{again}"
 
 
 def expected_regret(behind: float, band: float) -> float:
