@@ -30,28 +30,27 @@ def test_parts_of_each_candidate_sum_to_its_step(cli):
 
 def test_text_has_table_band_ties_waterfall_memory_and_what_was_ruled_out(cli):
     out = cli("plan", "--gpus", 8, *MODEL).out
-    chosen = cli("plan", "--gpus", 8, *MODEL, "--json").json["recommended"]  # the fastest with memory to spare
     for words in (
         "(estimated ±",
-        f"> {chosen}",
+        "> 1",
         "legal layouts screened",
         "Where the step of",
         "model FLOPs at peak",
     ):
         assert words in out
     assert "peak of each rank, GB" in out
-    assert f"layout {chosen}" in out if chosen > 1 else "of the first" in out
+    assert "of the first" in out
 
 
 def test_terminal_json_page_and_emit_recommend_the_same_layout(cli, tmp_path):
-    """A layout that fills its device is ranked, and not advised: estimates of memory are off by a tenth."""
+    """A layout that fills its device ranks behind those that do not: estimates of memory are off by a tenth."""
     args = ("plan", "--model", "llama3-70b", "--gpus", 64, "--gpu", "h100", "--global-batch", 512, "--sequence", 4096)
     args += ("--schedule", "1f1b,interleaved", "--emit", "megatron", "--top", 1)
     said = cli(*args, "--json", "--html", tmp_path / "p.html").json
     out = cli(*args).out
     chosen = next(row for row in said["candidates"] if row["number"] == said["recommended"])
-    assert said["recommended"] == said["emitted"] > 1
-    assert max(chosen["peak_bytes_by_rank"]) <= 0.9 * said["device_bytes"] < said["candidates"][0]["peak_bytes"]
+    assert said["recommended"] == said["emitted"] == 1
+    assert max(chosen["peak_bytes_by_rank"]) <= 0.9 * said["device_bytes"]
     assert said["verdict"][0].startswith(f"Launch tensor {chosen['tensor']}, pipeline {chosen['pipeline']}")
     page = json.loads((tmp_path / "p.html").read_text().split('id="data">')[1].split("</script>")[0])
     assert page["verdict"] == said["verdict"]
@@ -59,8 +58,8 @@ def test_terminal_json_page_and_emit_recommend_the_same_layout(cli, tmp_path):
     pasted = next(item["text"] for item in page["take"] if item["file"] == "megatron.txt")
     assert pasted == said["emit"]
     assert said["emit"] in out
-    assert f"> {said['recommended']} " in out
-    assert f"Where the step of layout {said['recommended']} goes" in out
+    assert "> 1 " in out
+    assert "Where the step of the first goes" in out
 
 
 def test_should_i_add_gpus(cli):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from typing import ClassVar
 
@@ -28,7 +28,7 @@ from .judge import simulated
 from .launch import sizes_of
 from .layout_row import LayoutRow, RejectedRow, sizes_of_layout
 from .search import Found
-from .verdict import SPARE, Scaled, about, more_devices, roomy, scaled
+from .verdict import Scaled, about, more_devices, scaled
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -43,6 +43,7 @@ class Candidate(LayoutRow):
         recompute_layers: how many layers are computed again; None for all.
         layers: of each stage; empty if they are even.
         step_ms: from one update to the next.
+        expected_step_ms: the same weighed with what it would be on a cluster that stalls; layouts rank by it.
         tokens_per_second_per_gpu: of the global batch.
         mfu_share: model FLOPs over step, devices and peak.
         idle_share: of the pipeline window.
@@ -61,6 +62,7 @@ class Candidate(LayoutRow):
     recompute_layers: int | None
     layers: tuple[int, ...]
     step_ms: float
+    expected_step_ms: float
     tokens_per_second_per_gpu: float
     mfu_share: float
     idle_share: float
@@ -149,7 +151,6 @@ class Search:
         emit: whether what to paste was asked for.
         price: of one device for an hour, or None.
         top: layouts of each number of devices that results hold.
-        chosen: place from 0 of the layout to launch among the best (see ``to_launch``).
         growth: sizes of a batch that grows, with the plan of each; of the layout to launch.
         next: the command that continues from here.
     """
@@ -162,7 +163,6 @@ class Search:
     emit: bool
     price: float | None
     top: int
-    chosen: int = 0
     growth: Sequence[tuple[Growth, Plan | None]] = ()
     next: str = ""
 
@@ -178,10 +178,10 @@ class Search:
 
     @property
     def launched(self) -> tuple[int, Framework] | None:
-        """The fastest layout from there on that a framework launches by name, and which; the one asked for, if any."""
+        """The first layout that a framework launches by name, and which; the one asked for, if any."""
         able = [self.framework] if self.framework else list(FRAMEWORKS.values())
         plans = self.best.plans
-        pairs = ((n, each) for n in range(self.chosen, len(plans)) for each in able if _runs(each, plans[n]))
+        pairs = ((n, each) for n, plan in enumerate(plans) for each in able if _runs(each, plan))
         return next(pairs, None)
 
 
@@ -194,8 +194,8 @@ class LayoutPlan(Result):
         model: its name.
         gpu: the device.
         device_bytes: memory of one.
-        candidates: layouts that fit, for each number of devices the fastest first.
-        recommended: number of the layout to launch among those of the largest number of devices that works, from 1.
+        candidates: layouts that fit, for each number of devices the best first.
+        recommended: number of the layout to launch among those of the largest number of devices that works: the first.
         rejected: layouts that were ruled out, and why; those of legal layouts and all ranked ones sum to ``legal``.
         legal: layouts that were screened, by number of devices.
         simulated: of them, how many were simulated.
@@ -242,7 +242,7 @@ class LayoutPlan(Result):
     @property
     def best(self) -> Candidate:
         """The layout to launch."""
-        return _candidate(self.search.best.plans[self.search.chosen], self.recommended)
+        return _candidate(self.search.best.plans[0], 1)
 
     @property
     def promised(self) -> tuple[float, str]:
@@ -265,7 +265,7 @@ class LayoutPlan(Result):
     @property
     def window(self) -> PlannedWindow:
         """The pipeline window of the layout to launch, op by op."""
-        plan = self.search.best.plans[self.search.chosen]
+        plan = self.search.best.plans[0]
         cluster = self.search.clusters[plan.layout.gpus]
         timeline, costs = simulated(self.search.model, cluster, plan.layout, self.search.calibration)
         spent = account(timeline)
@@ -275,7 +275,7 @@ class LayoutPlan(Result):
     @property
     def pastes(self) -> tuple[tuple[str, str, str], ...]:
         """Title, name of a file and text for each framework that runs the layout to launch."""
-        return tuple(_pastes(self.search.model, self.search.best.plans[self.search.chosen].layout))
+        return tuple(_pastes(self.search.model, self.search.best.plans[0].layout))
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -288,31 +288,10 @@ class PlannedWindow:
     per_rank: tuple[RankTime, ...]
 
 
-def to_launch(found: Found, takes: Callable[[Layout], bool]) -> int:
-    """Place from 0 of the layout to launch: the fastest with memory to spare; the first if none has.
-
-    Estimates of memory are off by some 10 %, so a layout that fills its device may not run.
-
-    Args:
-        found: the search.
-        takes: whether a layout can be launched in every other way that was asked for.
-    """
-    spare = roomy(found)
-    if spare is None:
-        return 0
-    limit = SPARE * found.memory
-    able = (
-        place
-        for place, plan in enumerate(found.plans[spare:], start=spare)
-        if max(plan.peak_bytes) <= limit and takes(plan.layout)
-    )
-    return next(able, spare)
-
-
 def layout_plan(asked: Search) -> LayoutPlan:
     """What a search found, under the keys of its JSON."""
-    best, chosen = asked.best, asked.chosen
-    plan = best.plans[chosen]
+    best = asked.best
+    plan = best.plans[0]
     rows = scaled(dict(asked.found), asked.price)
     more = more_devices(rows) if len(rows) > 1 else []
     emitted = asked.framework is not None and asked.emit
@@ -322,7 +301,7 @@ def layout_plan(asked: Search) -> LayoutPlan:
         gpu=asked.cluster.device.name,
         device_bytes=float(best.memory),
         candidates=tuple(_candidates(asked)),
-        recommended=chosen + 1,
+        recommended=1,
         rejected=tuple(
             RejectedRow(gpus=gpus, cause=each.cause, reason=each.reason, count=each.count)
             for gpus, one in asked.found.items()
@@ -338,18 +317,17 @@ def layout_plan(asked: Search) -> LayoutPlan:
         scaling=tuple(_scaling(row) for row in rows) if len(rows) > 1 else None,
         growth=_growth(asked.growth) if asked.growth else None,
         emit=_emitted(asked, plan) if emitted else None,
-        emitted=chosen + 1 if emitted else None,
+        emitted=1 if emitted else None,
         next=asked.next,
         search=asked,
     )
 
 
 def _candidates(asked: Search) -> Iterator[Candidate]:
-    """The fastest of each number of devices, and the one to launch, wherever it stands."""
+    """The first of each number of devices."""
     for one in asked.found.values():
-        for number, plan in enumerate(one.plans, start=1):
-            if number <= asked.top or (one is asked.best and number == asked.chosen + 1):
-                yield _candidate(plan, number)
+        for number, plan in enumerate(one.plans[: asked.top], start=1):
+            yield _candidate(plan, number)
 
 
 def _runs(framework: Framework, plan: Plan) -> bool:
@@ -368,6 +346,7 @@ def _candidate(plan: Plan, number: int) -> Candidate:
         recompute_layers=layout.recompute_layers,
         layers=tuple(layout.layers),
         step_ms=plan.step / MILLISECOND,
+        expected_step_ms=plan.expected_step / MILLISECOND,
         tokens_per_second_per_gpu=plan.tokens_per_second_per_gpu,
         mfu_share=plan.mfu,
         idle_share=plan.idle_share,
@@ -409,8 +388,8 @@ def _launch(asked: Search, plan: Plan) -> str:
 
 def _unable(asked: Search) -> Iterator[str]:
     """If no framework has the schedule to launch by name: how to run it all the same, and what comes next."""
-    found, plan = asked.launched, asked.best.plans[asked.chosen]
-    if found is None or found[0] == asked.chosen:
+    found, plan = asked.launched, asked.best.plans[0]
+    if found is None or found[0] == 0:
         return
     number, framework = found
     behind = asked.best.plans[number].step / plan.step - 1

@@ -52,10 +52,9 @@ def report(found: LayoutPlan, *, detail: bool = False) -> Report:
     sections += [_ranking(found), Sentences("", [ruled_out(found)], plain=True, margin=0)]
     sections += [_parts(found), *_memory(found, detail)]
     if found.growth is not None:
-        sections += _growth(found, found.growth)
+        sections += _growth(found.growth)
     if found.emit is not None:
-        which = f", layout {found.recommended}, which has memory to spare" if found.recommended > 1 else ""
-        sections.append(Paste(f"{found.framework}{which}:", found.emit))
+        sections.append(Paste(f"{found.framework}:", found.emit))
     else:
         sections.append(Sentences("", list(_use_it(found)), plain=True, margin=0))
     if not detail:
@@ -78,10 +77,6 @@ def report(found: LayoutPlan, *, detail: bool = False) -> Report:
 def pictures(found: LayoutPlan) -> list[Picture]:
     """The pipeline window of the layout to launch, which is simulated op by op for pages and figures alone."""
     return [_picture(found, found.window)]
-
-
-def _which(found: LayoutPlan) -> str:
-    return "the first" if found.recommended == 1 else f"layout {found.recommended}"
 
 
 def _calibrated(found: LayoutPlan) -> Iterator[str]:
@@ -119,14 +114,13 @@ def _figures(found: LayoutPlan, window: PlannedWindow) -> Figures:
 
 
 def _picture(found: LayoutPlan, window: PlannedWindow) -> Picture:
-    number = found.recommended
     return Picture(
-        title=f"Layout {number}, its pipeline (durations estimated)",
-        name=f"Layout {number}, its pipeline (durations estimated)",
+        title="Layout 1, its pipeline (durations estimated)",
+        name="Layout 1, its pipeline (durations estimated)",
         timeline=window.timeline,
         account=window.account,
         ranks=window.per_rank,
-        caption=f"{found.model} on {found.gpus} x {found.gpu}: the pipeline of layout {number} (estimated)",
+        caption=f"{found.model} on {found.gpus} x {found.gpu}: the pipeline of layout 1 (estimated)",
     )
 
 
@@ -149,7 +143,7 @@ def _again(row: Candidate) -> str:
 
 
 def _ranking(found: LayoutPlan) -> Table:
-    """The layouts, the fastest first; the one to launch is marked."""
+    """The layouts, the best first: that is the one to launch."""
     titles = (
         *("#", "TP", "PP", "DP", "CP", "EP", "ETP", "chunks", "mbs", "m", "schedule", "first most last", "recompute"),
         *("idle", "MFU", "peak", "step", "tok/s/GPU"),
@@ -162,7 +156,7 @@ def _ranking(found: LayoutPlan) -> Table:
         split = f"{layers[0]} {max(layers)} {layers[-1]}" if len(set(layers)) > 1 else "even"
         rows.append(
             [
-                f"> {row.number}" if row.number == found.recommended else f"  {row.number}",
+                f"> {row.number}" if row.number == 1 else f"  {row.number}",
                 *_degrees(row),
                 *map(str, (row.chunks, row.micro_batch, row.microbatches)),
                 row.schedule,
@@ -178,7 +172,7 @@ def _ranking(found: LayoutPlan) -> Table:
     told = _told(titles, units, rows)
     band = percent(found.error_band_share)
     return Table(
-        title="Layouts, the fastest first",
+        title="Layouts, the best first",
         columns=told.columns,
         rows=told.rows,
         hint=f"Estimated; those within ±{band} of the first cannot be told from it.",
@@ -248,8 +242,8 @@ def _parts(found: LayoutPlan) -> Parts:
         cost = found.best.parts[f"{name}_ms"]
         remedy = REMEDY.get(name, "") if cost > WORTH * step else ""
         parts.append(Part(words, cost, found.best.parts_share[name], "estimated", "", remedy))
-    hint = f"Parts of the step of {_which(found)}, estimated by the cost model; the lines sum to the step."
-    return Parts(f"Where the step of {_which(found)} goes", parts, "step", step, hint=hint, bars=True)
+    hint = "Parts of the step of the first, estimated by the cost model; the lines sum to the step."
+    return Parts("Where the step of the first goes", parts, "step", step, hint=hint, bars=True)
 
 
 def _memory(found: LayoutPlan, detail: bool) -> Iterator[Section]:
@@ -260,7 +254,7 @@ def _memory(found: LayoutPlan, detail: bool) -> Iterator[Section]:
         ranks = " ".join(f"{size / 1e9:.1f}" for size in best.peak_bytes_by_rank[:MOST_RANKS])
         more = " .." if len(best.peak_bytes_by_rank) > MOST_RANKS else ""
         lines = [f"fullest rank, GB of {device / 1e9:.0f}: {held}", f"peak of each rank, GB: {ranks}{more}"]
-        yield Sentences(f"Memory of {_which(found)}", lines, plain=True)
+        yield Sentences("Memory of the first", lines, plain=True)
         return
     shares = [size / device for size in best.peak_bytes_by_rank]
     fullest = max(range(len(shares)), key=shares.__getitem__)
@@ -282,8 +276,7 @@ def _memory(found: LayoutPlan, detail: bool) -> Iterator[Section]:
     )
 
 
-def _growth(found: LayoutPlan, growth: BatchGrowth) -> Iterator[Section]:
-    which = _which(found)
+def _growth(growth: BatchGrowth) -> Iterator[Section]:
     columns = [
         Column("batch", left=True),
         Column("samples", Unit.COUNT),
@@ -302,7 +295,7 @@ def _growth(found: LayoutPlan, growth: BatchGrowth) -> Iterator[Section]:
         spent = duration(1e6 * growth.duration_ms)
         notes.append(f"growing takes {spent}, {percent(growth.lost_share)} more than at the whole batch")
     notes += [growth.note] if growth.note else []
-    title = f"{which[:1].upper()}{which[1:]} while its batch grows"
+    title = "The first while its batch grows"
     if rows:
         yield Table(title, columns, rows, notes=notes)
     else:

@@ -21,7 +21,7 @@ from ..planning.arithmetic import Growth
 from ..planning.calibration_file import written
 from ..planning.judge import judge_all
 from ..planning.launch import unsuited
-from ..planning.layout_plan import LayoutPlan, Search, layout_plan, to_launch
+from ..planning.layout_plan import LayoutPlan, Search, layout_plan
 from ..planning.search import Found, search
 from ..planning.space import USUAL
 from ..schedules.catalog import CATALOG, called, unknown
@@ -62,6 +62,8 @@ def plan_search(asked: PlanOptions) -> LayoutPlan:
         if len(clusters) > 1:
             tell(f"planning {gpus} GPUs ..")
         found[gpus] = search(model, cluster, _question(asked, gpus, framework), calibration)
+    if asked.rampup is not None:
+        found = {gpus: _those_that_grow_first(asked, one) for gpus, one in found.items()}
     if not any(one.plans for one in found.values()):
         raise Refusal(_nothing(found, clusters, _cures(asked, framework)))
     searched = Search(
@@ -74,7 +76,6 @@ def plan_search(asked: PlanOptions) -> LayoutPlan:
         price=asked.price,
         top=asked.top or TOP,
     )
-    searched = replace(searched, chosen=to_launch(searched.best, lambda layout: _takes_growth(asked, layout)))
     searched = replace(searched, next=_next(asked, searched))
     if asked.rampup is not None:
         searched = replace(searched, growth=_grown(asked, searched))
@@ -176,17 +177,20 @@ def _sizes(asked: PlanOptions, layout: Layout) -> list[Growth]:
     return sizes_of_growth(asked, Question(Config().changed(**{name: getattr(layout, name) for name in GROWN})))
 
 
+def _those_that_grow_first(asked: PlanOptions, found: Found) -> Found:
+    """The plans, those that run at every size of a batch that grows before those that do not."""
+    return replace(found, plans=tuple(sorted(found.plans, key=lambda plan: not _takes_growth(asked, plan.layout))))
+
+
 def _takes_growth(asked: PlanOptions, layout: Layout) -> bool:
-    """Whether the schedule of a layout takes the micro-batches of every size of a batch that grows, if it does."""
-    if asked.rampup is None:
-        return True
+    """Whether the schedule of a layout takes the micro-batches of every size of a batch that grows."""
     whole = [row.bubbled.layout.microbatches for row in _sizes(asked, layout) if row.bubbled]
     return not any(unsuited(layout.schedule, layout.pipeline, many, layout.chunks) for many in whole)
 
 
 def _grown(asked: PlanOptions, searched: Search) -> list[tuple[Growth, Plan | None]]:
     """The layout to launch at each size of a batch that grows."""
-    best = searched.best.plans[searched.chosen].layout
+    best = searched.best.plans[0].layout
     rows = _sizes(asked, best)
     if len(rows) > MOST_SIZES:
         value = f"rampup = {','.join(map(str, asked.rampup or ()))}"
@@ -222,7 +226,7 @@ def _nothing(found: Mapping[int, Found], clusters: Mapping[int, Cluster], cures:
         if one.legal:
             lines.append(
                 f"{gpus} x {device.name}: none of {one.legal:,} legal layouts fits: the smallest needs "
-                f"{one.closest / 1e9:.0f} GB of {device.memory / 1e9:.0f} on its fullest rank; {cures}"
+                f"{one.closest / 1e9:.0f} GB of {device.usable / 1e9:.0f} on its fullest rank; {cures}"
             )
         else:
             reasons = "; ".join(refused.reason for refused in one.rejected[:3])
