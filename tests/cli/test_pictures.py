@@ -142,7 +142,7 @@ def test_the_page_of_plan_ranks_layouts_counts_what_was_ruled_out_and_shows_each
     best = said["candidates"][0]
     memory = [float(line[1]) for line in shown["Memory, rank by rank"][0]["lines"]]
     assert memory == pytest.approx([size / 1e9 for size in best["peak_bytes_by_rank"]], abs=0.051)
-    ranked = shown["Layouts, the fastest first"][0]
+    ranked = shown["Layouts, the best first"][0]
     assert [line[ranked["head"].index("schedule")] for line in ranked["lines"][: len(said["candidates"])]] == [
         each["schedule"] for each in said["candidates"]
     ]
