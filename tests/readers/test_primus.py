@@ -9,8 +9,10 @@ import pytest
 from debubble.core.errors import InputError
 from debubble.core.op import Kind
 from debubble.readers.primus import is_primus, read_primus
+from debubble.readers.source import Ask, read
 from debubble.reconstruct.device_ops import Clock
 from debubble.reconstruct.observe import observe
+from debubble.reconstruct.positions import Said
 from devices import devices, simulated
 
 
@@ -115,3 +117,36 @@ def test_nothing_that_can_be_used_is_refused(tmp_path, content):
     (tmp_path / "pp_rank_0.json").write_text(content)
     with pytest.raises(InputError):
         read_primus([tmp_path / "pp_rank_0.json"], "run")
+
+
+@pytest.fixture
+def interleaved(tmp_path):
+    """An interleaved run of two chunks in Primus' form, in a folder, and its timeline."""
+    timeline = simulated("interleaved", 4, 8, 2)
+    for device in devices(timeline):
+        (tmp_path / f"pp_rank_{device.rank}.json").write_text(json.dumps(document(device)))
+    return tmp_path, timeline
+
+
+def test_the_configuration_beside_the_files_says_how_many_chunks_a_rank_has(interleaved):
+    folder, timeline = interleaved
+    (folder / "config.json").write_text('{"world_size": 4, "pp_size": 4, "vp_size": 2, "num_mbs": 8, "train_iters": 3}')
+    observation = read([folder])
+    for window in observation.windows:
+        assert window.timeline.program.schedule.same_order(timeline.program.schedule)
+    assert len(observation.windows) == 3
+    assert not any("config.json" in remark for remark in observation.remarks)
+
+
+def test_a_configuration_that_does_not_fit_what_ran_is_not_used_and_that_is_said(interleaved):
+    folder, _ = interleaved
+    for text, said in (('{"vp_size": 3, "num_mbs": 8}', "do not fit 16 forwards"), ("{", "cannot be read")):
+        (folder / "config.json").write_text(text)
+        assert any("config.json" in remark and said in remark for remark in read([folder]).remarks)
+
+
+def test_chunks_that_the_user_says_count_more_than_the_configuration(interleaved):
+    folder, timeline = interleaved
+    (folder / "config.json").write_text('{"vp_size": 1, "num_mbs": 16}')
+    windows = read([folder], Ask(Said(chunks=2))).windows
+    assert windows[0].timeline.program.schedule.same_order(timeline.program.schedule)

@@ -28,7 +28,7 @@ _PATIENCE = 3 << 20  # bytes to wait for the end of an event: past it a quote is
 _MOST = 1_000_000  # names, and lanes, that are told apart: a file of ids instead of either must not fill memory
 _RETRIES = 6
 _GAP = b", \r\n\t"
-_FAR = 4e18  # nanoseconds; times beyond it are nonsense, and must not overflow on their way to being set aside
+FAR = 4e18  # nanoseconds; times beyond it are nonsense, and must not overflow on their way to being set aside
 _TOKEN = re.compile(rb'"[^"\\]*(?:\\.[^"\\]*)*"|[\[\]{}]', re.DOTALL)
 _OPENS = re.compile(rb"\s*:\s*\[")
 _CLOSES = re.compile(rb'\s*(?:,\s*"|\}|$)')
@@ -398,7 +398,7 @@ def _links(events: list[Event]) -> NDArray[np.int64]:
 def _nanoseconds(microseconds: list[float | None]) -> NDArray[np.int64]:
     """Rounded to whole nanoseconds; a missing time is 0."""
     times = np.nan_to_num(np.array(microseconds, np.float64), nan=0.0) * 1000
-    return np.rint(np.clip(times, -_FAR, _FAR)).astype(np.int64)
+    return np.rint(np.clip(times, -FAR, FAR)).astype(np.int64)
 
 
 def _number(flow: int | str) -> int:

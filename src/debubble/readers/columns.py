@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable, Sequence
 
 from ..core.errors import Fault, InputError, nearest
 from ..core.op import Kind
+from .op_names import read_name
 
 UNITS = {"_ns": 1.0, "_us": 1e3, "_ms": 1e6, "_s": 1e9, "": 1e6}  # nanoseconds; bare is ms, as on the command line
 TIMES = ("start", "end", "duration")
@@ -37,10 +37,6 @@ SHIPPED = {
         "step": "step",
     }
 }
-
-_FORWARD, _BACKWARD = {"f", "fwd", "forward"}, {"b", "bwd", "backward"}
-_INPUT, _WEIGHT = {"i", "input", "dgrad"}, {"w", "weight", "weights", "wgrad"}
-_SEND, _RECEIVE = {"send"}, {"recv", "receive"}
 
 
 def parse_mapping(text: str) -> dict[str, str]:
@@ -93,6 +89,11 @@ def resolve(header: Sequence[str], mapping: dict[str, str], source: str) -> dict
             if theirs is not None:
                 found[ours] = theirs
                 taken.add(theirs)
+    faults += [
+        Fault(f"{source}: column {name}", "several columns have this name", "give each one of its own")
+        for name in dict.fromkeys(found.values())
+        if list(header).count(name) > 1
+    ]
     faults += _missing(found, header, source)
     if faults:
         raise InputError(*faults)
@@ -119,20 +120,8 @@ def classify(word: str) -> tuple[Kind | None, bool | None, int]:
         The kind of work or None; whether it sends, or None where it does not transfer; 1 where a transfer carries
         activations, 0 for gradients, -1 where the word does not say.
     """
-    parts = set(re.split(r"[^a-z]+", word.lower()))
-    forward, backward = bool(parts & _FORWARD), bool(parts & _BACKWARD)
-    sends, receives = bool(parts & _SEND), bool(parts & _RECEIVE)
-    if sends or receives:
-        direction = -1 if forward == backward else int(forward)
-        return None, (None if sends and receives else sends), direction
-    if parts & {"reduce", "gather", "scatter", "optimizer"}:
-        return None, None, -1
-    for kind, words in ((Kind.I, _INPUT), (Kind.W, _WEIGHT)):
-        if parts & words and not forward:
-            return kind, None, -1
-    if forward == backward:
-        return None, None, -1
-    return (Kind.F if forward else Kind.B), None, -1
+    said = read_name(word)
+    return said.kind, said.send, said.forward
 
 
 def _same_time(ours: str, found: dict[str, str]) -> bool:

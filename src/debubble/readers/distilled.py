@@ -17,6 +17,7 @@ import numpy as np
 from ..core.atomic import replacing
 from ..core.errors import Fault, InputError
 from ..reconstruct.device_ops import Clock, Collectives, Memory, RankOps, Reading, Transfers
+from .lost_files import faults_alike, left_out
 from .stream import blocks
 
 FORMAT = "debubble distilled trace"
@@ -47,7 +48,6 @@ class Distilled(msgspec.Struct, frozen=True, kw_only=True):
         untold: what its trace lacks to tell directions.
         world: ranks of the job, if the trace says it.
         chunks: stages a rank, if a configuration beside the trace says it.
-        microbatches: likewise.
         remarks: of the whole reading, the same in all its files.
     """
 
@@ -69,7 +69,6 @@ class Distilled(msgspec.Struct, frozen=True, kw_only=True):
     untold: str = ""
     world: int | None = None
     chunks: int | None = None
-    microbatches: int | None = None
     remarks: list[str]
 
 
@@ -115,16 +114,15 @@ def read_distilled(paths: Sequence[Path], source: str) -> Reading:
             raise InputError(Fault(str(path), rule, "keep one of them"))
         found[one.rank] = one
     if not found:
-        raise InputError(*faults)
+        raise InputError(*faults_alike(faults))
     said = [remark for one in found.values() for remark in one.remarks]
-    lost = [f"{fault.value}: {fault.rule}; it was left out" for fault in faults]
+    lost = left_out((fault.value, fault.rule) for fault in faults)
     return Reading(
         source=source,
         devices=tuple(_device(one) for one in found.values()),
         remarks=(*lost, *dict.fromkeys(said)),
         world=max((one.world for one in found.values() if one.world is not None), default=None),
         chunks=next((one.chunks for one in found.values() if one.chunks is not None), None),
-        microbatches=next((one.microbatches for one in found.values() if one.microbatches is not None), None),
     )
 
 
@@ -153,7 +151,6 @@ def _packed(device: RankOps, reading: Reading) -> Distilled:
         untold=device.untold,
         world=reading.world,
         chunks=reading.chunks,
-        microbatches=reading.microbatches,
         remarks=list(reading.remarks),
     )
 

@@ -18,6 +18,7 @@ from ..reconstruct.neighbours import in_line
 from ..reconstruct.senses import with_senses
 from .kineto.names import Role
 from .kineto.read import device_of
+from .lost_files import faults_alike, left_out
 from .nsight_export import PROCESS, Device, open_export
 from .places import local
 
@@ -66,7 +67,7 @@ def read_nsight(paths: Sequence[Path], source: str) -> Reading:
         except InputError as error:
             faults += error.faults
     if not files:
-        raise InputError(*faults)
+        raise InputError(*faults_alike(faults))
     found = _on_one_clock(_numbered(files), len(files))
     told = [device for device in found if not (device.kind == UNTOLD).any()]
     if any(map(len, told)) and not (all(file.named for file in files) or _flows_down(told)):
@@ -76,7 +77,7 @@ def read_nsight(paths: Sequence[Path], source: str) -> Reading:
             f"{source}: there is no pipeline here: no range names a forward or backward of a micro-batch, "
             "and no ranks hand results on to each other; if one ran, name its ops with debubble.annotate"
         )
-    lost = [f"{fault.value}: {fault.rule}; it was left out" for fault in faults]
+    lost = left_out((fault.value, fault.rule) for fault in faults)
     said = [remark for file in files for remark in file.remarks]
     return Reading(source, tuple(found), (*said, *lost))
 

@@ -2,7 +2,8 @@
 
 One file a rank of the pipeline: ``{"1": {"fwd_start": [..], "fwd_end": [..], "bwd_start": [..], "bwd_end": [..],
 "total": .., "memory": ..}, "2": ..}``, milliseconds of GPU events since an event of that rank and iteration. No
-micro-batch and no chunk is named; their order tells.
+micro-batch and no chunk is named; their order tells, and ``config.json`` beside them (``pp_size``, ``vp_size``,
+``num_mbs``) says how many there are.
 """
 
 from __future__ import annotations
@@ -19,6 +20,7 @@ from numpy.typing import NDArray
 from ..core.errors import Fault, InputError
 from ..core.op import Kind
 from ..reconstruct.device_ops import Clock, RankOps, Reading
+from .lost_files import left_out
 from .mend_json import mended
 from .stream import blocks
 
@@ -26,6 +28,13 @@ _MOST_BLOCKS = 256  # of 1 MiB at most
 _HEAD = re.compile(rb'\s*\{\s*"\d+"\s*:\s*\{')
 _COLUMNS = re.compile(rb'"(?:fwd|bwd)_(?:start|end)"\s*:\s*\[')
 _NAME = re.compile(r"pp_rank_(\d+)")
+
+
+class _Config(msgspec.Struct):
+    """What ``config.json`` says of the run; the keys are the file's."""
+
+    vp_size: int = 1
+    num_mbs: int | None = None
 
 
 class _Iteration(msgspec.Struct):
@@ -56,19 +65,43 @@ def read_primus(paths: Sequence[Path], source: str) -> Reading:
     """
     devices: dict[int, RankOps] = {}
     remarks: list[str] = []
+    lost: list[tuple[str, str]] = []
     for path in sorted(paths):
         try:
             device = _device(path, remarks)
         except InputError as error:
-            remarks += [f"{fault}; this rank was left out" for fault in error.faults]
+            lost += [(fault.value, fault.rule) for fault in error.faults]
+            continue
+        except OSError as error:
+            lost.append((str(path), f"it cannot be read: {error.strerror or error}"))
             continue
         first = devices.setdefault(device.rank, device)
         if first is not device:
             remarks.append(f"{path}: rank {device.rank} was read from {first.source} already; this file was left out")
+    remarks += left_out(lost)
     if not devices:
         rule = "; ".join(remarks) or "no pp_rank_N.json is there"
         raise InputError(Fault(source, rule, "export the ranks again"))
-    return Reading(source, tuple(devices.values()), tuple(remarks))
+    chunks, doubts = _chunks(paths[0].parent / "config.json", list(devices.values()))
+    return Reading(source, tuple(devices.values()), (*remarks, *doubts), chunks=chunks)
+
+
+def _chunks(path: Path, devices: Sequence[RankOps]) -> tuple[int | None, list[str]]:
+    """Stages a rank by the configuration of the run, if it is there and fits what ran; and why not, a sentence."""
+    if not path.exists():
+        return None, []
+    try:
+        config = msgspec.json.decode(path.read_bytes(), type=_Config)
+    except (msgspec.MsgspecError, OSError) as error:
+        return None, [f"{path}: it cannot be read ({error}); chunks are told by nothing else here (--chunks)"]
+    forwards = {
+        int((device.kind[device.step == step] == Kind.F).sum()) for device in devices for step in device.step[:1]
+    }
+    passes = config.vp_size * (config.num_mbs or 0)
+    if config.vp_size < 1 or (config.num_mbs is not None and forwards != {passes}):
+        said = f"vp_size {config.vp_size} and num_mbs {config.num_mbs}"
+        return None, [f"{path}: {said} do not fit {', '.join(map(str, sorted(forwards)))} forwards; it was not used"]
+    return config.vp_size, []
 
 
 def _device(path: Path, remarks: list[str]) -> RankOps:

@@ -8,17 +8,19 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
-from pathlib import Path
+from functools import partial
+from pathlib import Path, PurePosixPath
 
 from ..core.errors import Fault, InputError, Refusal
 from ..core.observation import Observation
 from ..reconstruct.device_ops import Reading
 from ..reconstruct.positions import Said
+from .lost_files import is_foreign
 from .places import place
+from .run_files import names, run_files
 from .stream import first_bytes
 
 _HEAD = 1 << 16
-_MOST_FILES = 100_000
 Each = Callable[[Sequence[Path]], Sequence[object]]
 
 
@@ -45,11 +47,17 @@ class Format:
         name: for messages.
         holds: whether a file's first bytes (unpacked) are of this kind.
         read: reads all files of one run.
+        beside: name of a file that it reads as well if it lies beside them.
     """
 
     name: str
     holds: Callable[[bytes], bool]
     read: Callable[[Sequence[Path], Ask], Reading | Observation]
+    beside: str = ""
+
+    def reads(self, path: str) -> bool:
+        """Whether a file is the one that it reads beside its own."""
+        return bool(self.beside) and PurePosixPath(path).name == self.beside
 
 
 def read(paths: Sequence[Path | str], ask: Ask | None = None) -> Observation:
@@ -74,11 +82,13 @@ def gather(paths: Sequence[Path | str], ask: Ask | None = None) -> Reading | Obs
         Refusal: there is no pipeline in it.
     """
     ask = ask or Ask()
-    files, remarks = _files([place(path) for path in paths], ask)
-    found = files[0][1].read([path for path, _ in files], ask)
+    known = ", ".join(dict.fromkeys(_NAMES))
+    files = run_files([place(path) for path in paths], partial(recognised, ask=ask), lambda kind: kind.name, known)
+    found = files.format.read(files.paths, ask)
+    said = [remark for remark in files.remarks if not files.format.reads(remark.partition(":")[0])]
     if isinstance(found, Reading):
-        return replace(found, source=_name(paths), remarks=(*found.remarks, *remarks))
-    return replace(found, remarks=(*found.remarks, *remarks))
+        return replace(found, source=names(paths), remarks=(*found.remarks, *said))
+    return replace(found, remarks=(*found.remarks, *said))
 
 
 def merge(found: Reading | Observation, ask: Ask | None = None) -> Observation:
@@ -102,6 +112,8 @@ def merge(found: Reading | Observation, ask: Ask | None = None) -> Observation:
 def recognised(path: Path, ask: Ask | None = None) -> Format | None:
     """The format of one file by its first bytes; None where nothing is known about it."""
     head = first_bytes(path, _HEAD)
+    if is_foreign(head):
+        return None
     if ask is not None and ask.columns and _is_text_table(head):
         return next(known for known in FORMATS if known.read is _read_table)
     return next((known for known in FORMATS if known.holds(head)), None)
@@ -111,60 +123,6 @@ def is_log(path: Path, ask: Ask | None = None) -> bool:
     """Whether a file holds step times only, which ``fit`` reads, and no ops."""
     known = recognised(path, ask)
     return known is not None and known.read is _read_log
-
-
-def _files(paths: Sequence[Path], ask: Ask) -> tuple[list[tuple[Path, Format]], list[str]]:
-    """The files of one run with their format, and what was passed over."""
-    faults: list[Fault] = []
-    found: list[tuple[Path, Format]] = []
-    strange: list[Path] = []
-    for path in paths:
-        try:
-            for file in _inside(path):
-                known = recognised(file, ask)
-                found += [] if known is None else [(file, known)]
-                strange += [file] if known is None else []
-        except OSError as error:
-            faults.append(Fault(str(path), f"it cannot be read: {error.strerror or error}", "give a path that can"))
-    named = [path for path in strange if path in paths]
-    faults += [Fault(str(path), _why_strange(path), f"known: {', '.join(dict.fromkeys(_NAMES))}") for path in named]
-    if not faults and not found:
-        faults.append(Fault(_name(paths), "it holds no measurement", f"known: {', '.join(dict.fromkeys(_NAMES))}"))
-    if faults:
-        raise InputError(*faults)
-    _check_one_run(paths, found)
-    endings = {path.suffix for path, _ in found}
-    remarks = [f"{path}: {_why_strange(path)}; it was left out" for path in strange if path.suffix in endings]
-    return found, remarks
-
-
-def _inside(path: Path) -> list[Path]:
-    """The path itself, or all files of a folder and the folders in it, in order of their numbers."""
-    if not path.is_dir():
-        return [path]
-    files = [file for file in path.rglob("*") if file.is_file() and not file.name.startswith(".")]
-    if len(files) > _MOST_FILES:
-        raise InputError(Fault(str(path), f"it holds {len(files):,} files", "give the folder of one run's traces"))
-    return sorted(files, key=lambda file: [int(p) if p.isdigit() else p for p in re.split(r"(\d+)", str(file))])
-
-
-def _check_one_run(paths: Sequence[Path], found: Sequence[tuple[Path, Format]]) -> None:
-    formats = {known.name: path for path, known in found}
-    if len(formats) > 1:
-        examples = ", ".join(f"{name} ({path.name})" for name, path in formats.items())
-        raise InputError(Fault(_name(paths), f"it holds several formats: {examples}", "name the files of one"))
-    folders = sorted({str(path.parent) for path, _ in found if path not in paths})
-    if len(folders) > 1:
-        shown = ", ".join(folders[:3]) + (", .." if len(folders) > 3 else "")
-        raise InputError(Fault(_name(paths), f"traces lie in {len(folders)} folders: {shown}", "name one of them"))
-
-
-def _why_strange(path: Path) -> str:
-    return "it is empty" if not first_bytes(path, 1) else "its content is of no known format"
-
-
-def _name(paths: Sequence[Path | str]) -> str:
-    return ", ".join(str(path) for path in paths[:3]) + (", .." if len(paths) > 3 else "")
 
 
 def _asked(step: int, said: Said) -> bool:
@@ -265,7 +223,7 @@ def _read_log(paths: Sequence[Path], ask: Ask) -> Reading:  # noqa: ARG001 - the
 FORMATS = (
     Format("a recording", _is_track, _read_recording),
     Format("a distilled trace", _is_distilled, _read_distilled),
-    Format("a Primus timeline", _is_primus, _read_primus),
+    Format("a Primus timeline", _is_primus, _read_primus, beside="config.json"),
     Format("a Kineto or Chrome trace", _is_chrome, _read_traces),
     Format("an Nsight Systems export", _is_sqlite, _read_nsight),
     Format("an op table", _is_table, _read_table),

@@ -16,6 +16,7 @@ from ..core.errors import Fault, InputError
 from ..reconstruct.device_ops import RankOps, Reading, Transfers
 from .cells import Column, nanoseconds_of, whole_numbers
 from .columns import NUMBERS, classify, nanoseconds_a_unit, resolve, time_column
+from .lost_files import faults_alike, left_out
 from .places import place
 from .stream import first_bytes
 from .text_lines import lines
@@ -57,9 +58,12 @@ def read_tables(paths: Sequence[Path], mapping: dict[str, str] | None = None) ->
             readings.append(read_table(path, mapping))
         except InputError as error:
             faults += error.faults
+        except Exception as error:  # whatever a stranger's table holds, it costs this file and not the run
+            rule = f"its content is not what a table of ops holds ({type(error).__name__}: {error})"
+            faults.append(Fault(str(path), rule, "see docs/op-tables.md"))
     if not readings:
-        raise InputError(*faults)
-    lost = [f"{fault.value}: {fault.rule}; it was left out" for fault in faults]
+        raise InputError(*faults_alike(faults))
+    lost = left_out((fault.value, fault.rule) for fault in faults)
     return Reading(
         source=str(paths[0]) if len(paths) == 1 else str(paths[0].parent),
         devices=tuple(device for reading in readings for device in reading.devices),
@@ -196,7 +200,7 @@ def _meanings(words: Column) -> tuple[NDArray[np.int8], NDArray[np.int8], NDArra
     """Kind, whether it sends, and direction of each row, -1 where it has none, int8[rows] each."""
     said = words if isinstance(words, list) else words.tolist()
     number = {word: i for i, word in enumerate(dict.fromkeys(said))}
-    found = [classify(str(word)) for word in number]
+    found = [classify(word.decode("utf-8", "replace") if isinstance(word, bytes) else str(word)) for word in number]
     each = [(UNKNOWN if k is None else k, UNKNOWN if s is None else s, forward) for k, s, forward in found]
     table = np.array(each, np.int8).reshape(-1, 3)[np.fromiter(map(number.__getitem__, said), np.int64, len(said))]
     return table[:, 0], table[:, 1], table[:, 2]

@@ -215,7 +215,6 @@ class Reading:
         remarks: what was left out or repaired, and why, a sentence each.
         world: how many ranks the job has, as far as any file says it; None if none does.
         chunks: stages a rank, as far as a configuration beside the files says it.
-        microbatches: likewise, per pipeline and step.
     """
 
     source: str
@@ -223,4 +222,3 @@ class Reading:
     remarks: tuple[str, ...] = ()
     world: int | None = None
     chunks: int | None = None
-    microbatches: int | None = None

@@ -104,7 +104,7 @@ def observe(reading: Reading, said: Said | None = None) -> Observation:
 
 
 def _nothing_told(given: Sequence[RankOps], why: Sequence[str]) -> str:
-    lacks = next((device.untold for device in given if device.untold), "")
+    lacks = next((f"{device.source}: {device.untold}" for device in given if device.untold), "")
     return f"there is no pipeline to be seen here; {lacks}; nor do transfers: {why[0] if why else 'there are none'}"
 
 

@@ -8,7 +8,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-_IN_NAME = re.compile(r"(?:rank|worker)[-_]?\[?(\d+)", re.IGNORECASE)
+_IN_NAME = re.compile(r"(?:rank|worker)[-_]?\[?(\d{1,9})", re.IGNORECASE)
+_MOST_RANKS = 1 << 31  # a larger number is no rank
 _MERGED = "merged of many ranks"  # key of a header that is not of the file
 _PIPELINE = re.compile(r"PIPELINE_MODEL_PARALLEL_GROUP|(?:mesh_)?pp", re.IGNORECASE)
 _DATA = re.compile(r"DATA_PARALLEL_GROUP(?:_WITH_CP)?|(?:mesh_)?dp(?:_replicate|_shard)?", re.IGNORECASE)
@@ -34,7 +35,8 @@ def identity(path: Path, header: dict[str, Any]) -> Identity:
     info = header.get("distributedInfo")
     rank = info.get("rank") if isinstance(info, dict) else None
     match = None if header.get(_MERGED) else _IN_NAME.search(path.name)
-    return Identity(path, rank if isinstance(rank, int) and rank >= 0 else None, int(match[1]) if match else None)
+    sound = isinstance(rank, int) and 0 <= rank < _MOST_RANKS
+    return Identity(path, rank if sound else None, int(match[1]) if match else None)
 
 
 def with_rank(header: dict[str, Any], rank: int) -> dict[str, Any]:

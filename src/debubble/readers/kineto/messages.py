@@ -143,8 +143,8 @@ def _collectives(tables: Tables, steps: Steps, kernels: Ints, launched: Ints) ->
     found = []
     for row, moment in zip(kernels.tolist(), launched.tolist(), strict=True):
         args = _own_or_of_call(tables.comm_args[row], by_id)
-        size = args.size or 0
-        if 1 < size < _MOST_RANKS and _COLLECTIVE.search(args.collective or ""):
+        size = _size(args)
+        if size > 1 and _COLLECTIVE.search(args.collective or ""):
             found.append((row, moment, size, _members(args)))
     if not found:
         return None
@@ -205,10 +205,16 @@ def _peer(args: CommArgs) -> int:
 
 def _group(args: CommArgs) -> int:
     """A number for the communicator's name, the same on all ranks."""
-    return UNKNOWN if args.group is None else zlib.crc32(str(args.group).encode())
+    return zlib.crc32(bytes(args.group)) if args.group else UNKNOWN
 
 
 def _members(args: CommArgs) -> int:
     """A number for the ranks of a group, the same on all of them; -1 if they are not named, or not all of them."""
-    ranks = re.findall(r"\d+", str(args.members or ""))
-    return zlib.crc32(" ".join(ranks).encode()) if len(ranks) == args.size else UNKNOWN
+    ranks = re.findall(rb"\d+", bytes(args.members))
+    return zlib.crc32(b" ".join(ranks)) if len(ranks) == _size(args) else UNKNOWN
+
+
+def _size(args: CommArgs) -> int:
+    """How many ranks a group has, 0 if it does not say."""
+    text = bytes(args.size).strip(b'"')
+    return int(text) if text.isdigit() and len(text) < 10 else 0

@@ -13,6 +13,7 @@ from ...core.errors import Fault, InputError, Refusal
 from ...core.op import Kind
 from ...reconstruct.device_ops import UNKNOWN, UNTOLD, Memory, RankOps, Reading, Transfers
 from ..chrome import Words, read_events
+from ..lost_files import faults_alike, left_out
 from ..stream import blocks
 from .identity import identity, place_in_groups, settle, with_rank
 from .merged import holds_several, ranks_of
@@ -38,7 +39,7 @@ class TraceFile:
         devices: one for each device; their rank is 0 until files are settled among each other, if there is one.
         many: whether the file tells its devices' ranks itself.
         remarks: what was lost or repaired, a sentence each.
-        unusable: why it yields no device although it might hold a pipeline, or an empty string.
+        unusable: why it yields no device although it might hold a pipeline, a clause, or an empty string.
         parts: what it held of each rank, if it is one that was merged of many; then all else is there.
     """
 
@@ -66,9 +67,8 @@ def read_traces(paths: Sequence[Path], *, each: Callable[[Sequence[Path]], Seque
     files = [part for one in results if isinstance(one, TraceFile) for part in one.parts or (one,)]
     faults = [one for one in results if isinstance(one, Fault)]
     if not files:
-        raise InputError(*faults)
-    remarks = [f"{fault.value}: {fault.rule}; it was left out" for fault in faults]
-    remarks += [remark for file in files for remark in file.remarks]
+        raise InputError(*faults_alike(faults))
+    lost = [(fault.value, fault.rule) for fault in faults]
     devices = [device for file in files if file.many for device in file.devices]
     single = [file for file in files if not file.many]
     ranks, doubts = settle([identity(file.path, file.header) for file in single])
@@ -77,11 +77,13 @@ def read_traces(paths: Sequence[Path], *, each: Callable[[Sequence[Path]], Seque
         if rank is not None and file.devices:
             devices.append(_placed(file, rank, base))
         elif rank is not None:
-            why = file.unusable or f"{file.path}: rank {rank} shows no forward and no backward of a pipeline"
-            remarks.append(f"{why}; it was left out")
+            lost.append(
+                (str(file.path), file.unusable or f"rank {rank} shows no forward and no backward of a pipeline")
+            )
     if not any(map(len, devices)):
         raise _no_pipeline(files)
-    return Reading(_source(paths), tuple(devices), (*remarks, *doubts, *guessed), _world(single))
+    remarks = (*left_out(lost), *(remark for file in files for remark in file.remarks), *doubts, *guessed)
+    return Reading(_source(paths), tuple(devices), remarks, _world(single))
 
 
 def read_trace_or_fault(path: Path) -> TraceFile | Fault:
@@ -129,7 +131,7 @@ def read_trace(path: Path) -> TraceFile:
 def _of_rank(path: Path, header: dict[str, Any], tables: Tables) -> TraceFile:
     """What a file, or its part, holds of one rank."""
     if why := _unfit(tables, header):
-        return TraceFile(path, header, (), False, (), f"{path}: {why}")
+        return TraceFile(path, header, (), False, (), why)
     device, clauses = device_of(tables, str(path))
     remarks = tuple(f"{path}: {clause}" for clause in clauses)
     if len(device):
@@ -161,7 +163,7 @@ def device_of(tables: Tables, source: str) -> tuple[RankOps, list[str]]:
     found = named_ops(tables, pieces, posts)
     if not len(found) and not found.remarks:
         found = runs_of(tables, pieces, steps, posts) or found
-    why = f"{source}: {_untold(posts)}" if len(posts) and _lacks_directions(pieces, found) else ""
+    why = _untold(posts) if len(posts) and _lacks_directions(pieces, found) else ""
     if why and moves is None:
         found = found.only(np.zeros(len(found), np.bool_))
     step = steps.of(found.launched)
@@ -248,13 +250,14 @@ def _bases(files: Sequence[TraceFile]) -> tuple[list[int], list[str]]:
         fits = own is None and any(abs(_middle(file) - middle) < _DAY for middle in middles)
         bases.append(base if fits else own or 0)
         if fits:
-            remarks.append(f"{file.path}: it has no base time; that of the other ranks was taken, which its times fit")
+            lacks = "its base time cannot be" if "baseTimeNanoseconds" in file.header else "it has no base time"
+            remarks.append(f"{file.path}: {lacks}; that of the other ranks was taken, which its times fit")
     return bases, remarks
 
 
 def _base(header: dict[str, Any]) -> int | None:
     base = header.get("baseTimeNanoseconds")
-    return base if isinstance(base, int) and abs(base) < _FAR else None
+    return int(base) if isinstance(base, int | float) and abs(base) < _FAR else None
 
 
 def _middle(file: TraceFile) -> float:
@@ -269,7 +272,7 @@ def _world(files: Sequence[TraceFile]) -> int | None:
 
 
 def _no_pipeline(files: Sequence[TraceFile]) -> Refusal:
-    why = [file.unusable for file in files if file.unusable]
+    why = [f"{file.path}: {file.unusable}" for file in files if file.unusable]
     if why:
         return Refusal(f"there is no pipeline to be seen here; {why[0]}")
     names = f"{files[0].path}" if len(files) == 1 else f"{len(files)} files, {files[0].path.name} and others"

@@ -15,7 +15,7 @@ import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
-from ..chrome import Events, Words, arguments
+from ..chrome import FAR, Events, Words, arguments
 from .names import Role, role_of, way_of
 
 Ints = NDArray[np.int64]
@@ -33,9 +33,9 @@ class CommArgs(msgspec.Struct, gc=False):
     collective: str | None = msgspec.field(default=None, name="Collective name")
     source: int | None = msgspec.field(default=None, name="Src Rank")
     target: int | None = msgspec.field(default=None, name="Dst Rank")
-    group: str | int | None = msgspec.field(default=None, name="Process Group Name")
-    members: str | list[int] | None = msgspec.field(default=None, name="Process Group Ranks")
-    size: int | None = msgspec.field(default=None, name="Group size")
+    group: msgspec.Raw = msgspec.field(default=msgspec.Raw(b""), name="Process Group Name")
+    members: msgspec.Raw = msgspec.field(default=msgspec.Raw(b""), name="Process Group Ranks")
+    size: msgspec.Raw = msgspec.field(default=msgspec.Raw(b""), name="Group size")
     correlation: int = -1
     external: int = msgspec.field(default=-1, name="External id")
 
@@ -308,8 +308,9 @@ def linked(correlations: Sequence[int]) -> NDArray[np.uint32]:
     """Correlation ids, which are 32 bits wide, as a column; -1 is ``UNLINKED``."""
     try:
         return (np.array(correlations, np.int64) & UNLINKED).astype(np.uint32)
-    except OverflowError:  # wider ones are no ids of the runtime, and cost their own row
-        return np.array([one & UNLINKED for one in correlations], np.int64).astype(np.uint32)
+    except OverflowError:  # wider ones are no ids of the runtime, and link nothing
+        sound = [one if -1 <= one < 1 << 63 else -1 for one in correlations]
+        return (np.array(sound, np.int64) & UNLINKED).astype(np.uint32)
 
 
 def _zero(columns: dict[str, dict[str, NDArray[Any]]]) -> bool:
@@ -335,6 +336,8 @@ def _plausible(table: dict[str, NDArray[Any]], zero: bool, aside: dict[str, int]
 
     if zero:
         leave(np.asarray(start == 0), "with the time 0")
+    leave(np.asarray(start < 0), "with a negative time")
+    leave(np.asarray(start >= FAR), "at a time that cannot be")
     if "end" in table and "phase" not in table:
         spent = table["end"] - start
         leave(spent < 0, "with a negative duration")

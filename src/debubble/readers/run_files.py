@@ -1,0 +1,124 @@
+"""The files of one run: those of a path that one reader knows, and what lies among them and is set aside aloud."""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Generic, TypeVar
+
+from ..core.errors import Fault, InputError
+from .lost_files import faults_alike, left_out, why_unknown
+from .stream import first_bytes
+
+_MOST_FILES = 100_000
+_MOSTLY = 0.75  # of the files that are known must be of one format for the others to be strays
+
+F = TypeVar("F")
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class RunFiles(Generic[F]):
+    """What was found.
+
+    Args:
+        paths: of one format.
+        format: theirs.
+        remarks: what was set aside, a sentence each.
+    """
+
+    paths: tuple[Path, ...]
+    format: F
+    remarks: tuple[str, ...]
+
+
+def run_files(
+    paths: Sequence[Path], recognised: Callable[[Path], F | None], name_of: Callable[[F], str], known: str
+) -> RunFiles[F]:
+    """Find the files of one run.
+
+    Args:
+        paths: files and folders that were given.
+        recognised: the format of a file; None if nothing is known about it.
+        name_of: what a format is called.
+        known: the formats there are, for messages.
+
+    Raises:
+        InputError: nothing is there, nothing of it is known, or several formats or runs are mixed; all faults at once.
+    """
+    found: list[tuple[Path, F]] = []
+    strange: list[tuple[Path, str]] = []
+    faults: list[Fault] = []
+    for file in _inside_all(paths, faults):
+        try:
+            kind = recognised(file)
+            if kind is None:
+                strange.append((file, why_unknown(first_bytes(file, 64))))
+            else:
+                found.append((file, kind))
+        except OSError as error:
+            strange.append((file, _unreadable(file, error).rule))
+    asked_for = [(path, why) for path, why in strange if path in paths]
+    faults += [Fault(str(path), why, f"known: {known}") for path, why in asked_for]
+    if not faults and not found:
+        unread = [Fault(str(path), why, f"known: {known}") for path, why in strange if "cannot be read" in why]
+        faults = unread or [Fault(names(paths), "it holds no measurement", f"known: {known}")]
+    if faults:
+        raise InputError(*faults_alike(faults))
+    kept, strays = _of_one_format(paths, found, name_of)
+    _check_one_run(paths, kept)
+    endings = {path.suffix for path, _ in kept}
+    lost = [(path, why) for path, why in strange if path.suffix in endings or "cannot be read" in why]
+    return RunFiles(tuple(path for path, _ in kept), kept[0][1], (*left_out(lost), *left_out(strays)))
+
+
+def names(paths: Sequence[Path | str]) -> str:
+    """What was given, in words."""
+    return ", ".join(str(path) for path in paths[:3]) + (", .." if len(paths) > 3 else "")
+
+
+def _unreadable(path: Path, error: OSError) -> Fault:
+    return Fault(str(path), f"it cannot be read: {error.strerror or error}", "give a path that can")
+
+
+def _inside_all(paths: Sequence[Path], faults: list[Fault]) -> Iterator[Path]:
+    """The files of all paths; those that cannot be looked into add a fault."""
+    for path in paths:
+        try:
+            yield from _inside(path)
+        except OSError as error:
+            faults.append(_unreadable(path, error))
+
+
+def _inside(path: Path) -> list[Path]:
+    """The path itself, or all files of a folder and the folders in it, in order of their numbers."""
+    if not path.is_dir():
+        return [path]
+    files = [file for file in path.rglob("*") if file.is_file() and not file.name.startswith(".")]
+    if len(files) > _MOST_FILES:
+        raise InputError(Fault(str(path), f"it holds {len(files):,} files", "give the folder of one run's traces"))
+    return sorted(files, key=lambda file: [int(p) if p.isdigit() else p for p in re.split(r"(\d{1,18})", str(file))])
+
+
+def _of_one_format(
+    paths: Sequence[Path], found: Sequence[tuple[Path, F]], name_of: Callable[[F], str]
+) -> tuple[list[tuple[Path, F]], list[tuple[Path, str]]]:
+    """The files of the format that most are of, and the strays among them; those that were named are no strays."""
+    counts = Counter(name_of(kind) for _, kind in found)
+    main, count = counts.most_common(1)[0]
+    strays = [(path, name_of(kind)) for path, kind in found if name_of(kind) != main]
+    if strays and (count < _MOSTLY * len(found) or any(path in paths for path, _ in strays)):
+        first = {name_of(kind): path for path, kind in reversed(found)}
+        examples = ", ".join(f"{name} ({first[name].name})" for name in counts)
+        raise InputError(Fault(names(paths), f"it holds several formats: {examples}", "name the files of one"))
+    kept = [(path, kind) for path, kind in found if name_of(kind) == main]
+    return kept, [(path, f"it is {kind} among {count:,} files that are each {main}") for path, kind in strays]
+
+
+def _check_one_run(paths: Sequence[Path], found: Sequence[tuple[Path, F]]) -> None:
+    folders = sorted({str(path.parent) for path, _ in found if path not in paths})
+    if len(folders) > 1:
+        shown = ", ".join(folders[:3]) + (", .." if len(folders) > 3 else "")
+        raise InputError(Fault(names(paths), f"traces lie in {len(folders)} folders: {shown}", "name one of them"))
