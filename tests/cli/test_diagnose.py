@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from debubble.diagnosis.recognise import recognise
+from debubble.diagnosis.order import recognise
 from debubble.readers.recording import read_recording
 from debubble.readers.torch_csv import read as read_csv
 

@@ -7,8 +7,7 @@ from hypothesis import strategies as st
 
 from debubble import Rates, Shape, Timeline, account, build, costs_of, lower, simulate
 from debubble.core.costs import Costs
-from debubble.diagnosis.causes import causes
-from debubble.diagnosis.measured_costs import fitted, hops, spent
+from debubble.diagnosis.causes import causes, fitted, hops, spent
 
 MS = 1_000_000
 SHAPES = st.tuples(st.sampled_from(["gpipe", "1f1b"]), st.integers(1, 6), st.integers(1, 9))

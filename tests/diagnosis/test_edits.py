@@ -8,8 +8,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from debubble import Kind, Rates, Shape, build, costs_of
-from debubble.diagnosis.causes import causes
+from debubble.diagnosis.causes import causes, fitted
 from debubble.diagnosis.edits import (
+    Replay,
+    answers,
     balanced_stages,
     cured_rank,
     fewer_stages,
@@ -18,9 +20,7 @@ from debubble.diagnosis.edits import (
     other_schedule,
     without_transfer,
 )
-from debubble.diagnosis.measured_costs import fitted
 from debubble.diagnosis.remedies import Launcher, enough_microbatches, heaviest, remedies
-from debubble.diagnosis.replay import Replay, answers
 from debubble.schedules.catalog import CATALOG
 
 SIZES = st.tuples(st.integers(2, 8), st.integers(1, 16))

@@ -8,10 +8,8 @@ import pytest
 from debubble import Observation, Rates, Shape, Timeline, Window, build, costs_of, lower, simulate
 from debubble.core.observation import Link
 from debubble.diagnosis.diagnose import diagnose
-from debubble.diagnosis.evidence.lateness import dearest_hop, lateness, latest_rank
-from debubble.diagnosis.evidence.replicas import lengths, replicas, tail
-from debubble.diagnosis.evidence.slowness import slow_ranks as slow_ranks_of
-from debubble.diagnosis.evidence.slowness import work_of
+from debubble.diagnosis.evidence import dearest_hop, lateness, latest_rank, lengths, replicas, tail, work_of
+from debubble.diagnosis.evidence import slow_ranks as slow_ranks_of
 from debubble.diagnosis.windows import summarise
 
 MS = 1_000_000

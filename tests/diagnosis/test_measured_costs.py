@@ -12,7 +12,7 @@ from debubble.core.observation import Observation, Window
 from debubble.core.op import Kind
 from debubble.core.schedule import Shape
 from debubble.core.simulate import simulate
-from debubble.diagnosis.measured_costs import stage_costs
+from debubble.diagnosis.causes import stage_costs
 from debubble.diagnosis.windows import summarise
 from debubble.readers.source import read
 from debubble.schedules.catalog import build

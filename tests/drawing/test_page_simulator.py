@@ -19,8 +19,7 @@ from debubble.core.op import KINDS
 from debubble.core.schedule import Shape
 from debubble.core.simulate import simulate
 from debubble.core.units import percent
-from debubble.diagnosis.edits import slide
-from debubble.diagnosis.replay import Replay, answers
+from debubble.diagnosis.edits import Replay, answers, slide
 from debubble.diagnosis.simulated import simulated
 from debubble.schedules.catalog import CATALOG, build
 from debubble.verbs.diagnose import diagnose

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from debubble.config.layout import Layout
-from debubble.diagnosis.measured_costs import stage_costs
+from debubble.diagnosis.causes import stage_costs
 from debubble.diagnosis.windows import summarise
 from debubble.estimate.constants import GENERIC
 from debubble.estimate.hardware import cluster_of, read_hardware

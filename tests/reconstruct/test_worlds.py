@@ -7,7 +7,7 @@ from statistics import mean, median
 import pytest
 
 from debubble.core.account import account
-from debubble.diagnosis.recognise import recognise
+from debubble.diagnosis.order import recognise
 from debubble.diagnosis.windows import summarise
 from debubble.readers.source import read
 from worlds import World, drawn, pour

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 import debubble
 from debubble import InputError, Rates, Shape, account, build, costs_of, lower, lower_bound, peak_activations, simulate
-from debubble.diagnosis.own_idle import halved
+from debubble.diagnosis.order import halved
 from debubble.schedules.catalog import CATALOG, GENERATED
 from debubble.schedules.closed_form import (
     Even,

@@ -1,8 +1,8 @@
-"""A comparison of runs as scripts and reports have it: factors, both sides, what the bubble explains, ways out."""
+"""Comparisons as scripts and reports have them: two runs, a series of them with its frontier, and one alone."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import ClassVar
 
@@ -13,19 +13,75 @@ from ..core.rank_time import MILLISECOND, RankTime, rank_times
 from ..core.results import HIDDEN, SPARSE, Result
 from ..core.simulate import simulate
 from ..core.timeline import Timeline
-from .arguments import Changed, changed_arguments
+from ..core.units import counted, percent
 from .causes import CauseCost, cause_costs
-from .compared_run import ComparedRun
-from .diagnosis import Change, change_of
+from .compared_run import ComparedRun, Figure
+from .diagnosis import Change, Gate, change_of
+from .edits import WhatIf
 from .fit import Fit
-from .gates import Gate
-from .phases import LoneStep, Phase, Restart
-from .replay import WhatIf
-from .series import frontier
-from .sliders import Sliders, measured_sliders
-from .throughput import Figure
-from .verdict import checks, verdict
-from .why import Bounds, Compared
+from .log_run import LoneStep, Phase, Restart, history_sentences
+from .order import Own
+from .remedies import Launcher, Remedies, Sliders, measured_sliders, next_sentences
+from .verdict import Changed, changed_arguments, checks, verdict
+from .why import Bounds, Comparable, Compared, why
+
+FEWEST = 2  # runs with a stated memory
+
+
+@dataclass(frozen=True, slots=True)
+class Frontier:
+    """Runs of a series by throughput and memory.
+
+    Args:
+        pareto: the runs that none beats in one without being beaten in the other, least memory first.
+        best_per_byte: the run with most throughput for the memory of a device.
+        fastest: the run with most throughput.
+        first: the run that the others were compared with.
+        implied_idle_share: what the first idles if the fastest idles not at all and both do as much work in a busy
+            second: 1 - its throughput over that of the fastest. It idles more where the fastest idles too.
+    """
+
+    pareto: tuple[str, ...]
+    best_per_byte: str
+    fastest: str
+    first: str
+    implied_idle_share: float
+
+
+def series(runs: Sequence[Comparable], launcher: Launcher | None = None) -> list[Compared]:
+    """Each run after the first against the first; remedies of the last."""
+    return [why(runs[0], run, changes=run is runs[-1], launcher=launcher) for run in runs[1:]]
+
+
+def frontier(comparisons: Sequence[Compared]) -> Frontier | None:
+    """The frontier of runs on as many devices; None where fewer than two state throughput and memory.
+
+    Args:
+        comparisons: of each run with the first.
+    """
+    first = comparisons[0].a
+    speeds = {first.name: (1.0, first)}
+    speeds |= {c.b.name: (c.ratio.value, c.b) for c in comparisons if c.ratio is not None and c.b.gpus == first.gpus}
+    held = {name: (speed, run.job.peak_memory) for name, (speed, run) in speeds.items() if run.job.peak_memory}
+    if len(held) < FEWEST:
+        return None
+    fastest = max(held, key=lambda name: held[name][0])
+    return Frontier(
+        pareto=_pareto(held),
+        best_per_byte=max(held, key=lambda name: held[name][0] / held[name][1]),
+        fastest=fastest,
+        first=first.name,
+        implied_idle_share=max(0.0, 1 - 1 / held[fastest][0]),
+    )
+
+
+def _pareto(held: dict[str, tuple[float, int]]) -> tuple[str, ...]:
+    """Least memory first, each faster than all before it."""
+    found: list[str] = []
+    for name in sorted(held, key=lambda name: (held[name][1], -held[name][0])):
+        if not found or held[name][0] > held[found[-1]][0]:
+            found.append(name)
+    return tuple(found)
 
 
 @dataclass(frozen=True, slots=True)
@@ -464,3 +520,108 @@ def _causes(c: Compared) -> tuple[CauseDifference, ...]:
         )
         for (name, here), (_, there) in zip(c.a.causes, c.b.causes, strict=True)
     )
+
+
+NOTICEABLE = 0.01  # share of the time that is worth a word
+
+
+@dataclass(frozen=True, slots=True, eq=False, repr=False, kw_only=True)
+class Alone(Result):
+    """A run without another to compare it with.
+
+    Args:
+        run: what is known of it.
+        bubble_allows_share: busy share that its schedule allows, at most; None if the pipeline is not known.
+        something_else_share: by how much it is less busy than that; None if nobody saw how busy it is.
+        busy_mfu: model FLOP utilisation in a busy second, if only the bubble idled; None if no utilisation was stated.
+        verdict: sentences, the answer first.
+        next: changes at the global batch that it has.
+        beyond: changes that ask for more, each with what.
+        missing: what would tell more.
+        fit: of its step times, if it is a log of several.
+    """
+
+    schema: ClassVar[str] = "why-alone/1"
+
+    run: Side
+    bubble_allows_share: float | None
+    something_else_share: float | None
+    busy_mfu: float | None
+    verdict: tuple[str, ...]
+    next: tuple[WayOut, ...]
+    beyond: tuple[WayOut, ...]
+    missing: tuple[Missing, ...]
+    fit: Fit | None = field(default=None, metadata=SPARSE)
+    compared: ComparedRun = field(metadata=HIDDEN)
+
+    @property
+    def window(self) -> ComparedWindow | None:
+        """What can be drawn of it."""
+        return window_of(self.compared, of_b=True)
+
+
+def alone(run: ComparedRun, fit: Fit | None = None, launcher: Launcher | None = None) -> Alone:
+    """What can be said of one run."""
+    allows = run.own.busy[1] if run.own is not None else None
+    busy = run.busy.value if run.busy is not None else None
+    remedies = run.remedies(launcher)
+    return Alone(
+        run=side_of(run),
+        bubble_allows_share=allows,
+        something_else_share=None if allows is None or busy is None else max(0.0, allows - busy),
+        busy_mfu=None if allows is None or run.job.mfu is None else run.job.mfu / allows,
+        verdict=tuple(_verdict(run, remedies)),
+        next=tuple(way_out_of(answer, None) for answer in remedies.launchable),
+        beyond=tuple(way_out_of(answer, None) for answer in remedies.beyond),
+        missing=tuple(_missing(run)),
+        fit=fit,
+        compared=run,
+    )
+
+
+def _verdict(run: ComparedRun, remedies: Remedies) -> Iterator[str]:
+    own = run.own
+    if own is not None:
+        yield from _against_its_bubble(run, own)
+    if run.causes is not None and run.measured:
+        named = [(name, cost) for name, cost in run.causes if name not in ("ideal", "schedule")]
+        parts = [f"{name} {percent(cost / run.causes.window)}" for name, cost in named if cost > 0]
+        if parts:
+            yield f"Of the window, beside the schedule's own idle time: {', '.join(parts)} (by re-simulation)."
+    if run.history is not None:
+        yield from (f"{sentence[:1].upper()}{sentence[1:]}." for sentence in history_sentences(run.history))
+    if own is not None and run.job.mfu is not None:
+        reached = percent(run.job.mfu / own.busy[1])
+        yield f"If only the bubble idled, a GPU would reach {reached} of its peak in a busy second."
+    yield from next_sentences(remedies)
+
+
+def _against_its_bubble(run: ComparedRun, own: Own) -> Iterator[str]:
+    """How busy it is, and how busy its schedule lets it be."""
+    low, high = own.busy
+    allows = f"its bubble allows {percent(high)} ({own.evidence})"
+    if not own.known:
+        allows = f"its bubble allows {percent(low)} to {percent(high)}, by the number of micro-batches"
+    if run.busy is None:
+        yield f"Of what was seen, nothing says how busy its GPUs are; {allows}."
+        return
+    busy = run.busy.value
+    seen = f"Its GPUs are busy for {percent(busy)} ({run.busy.evidence}), and {allows}"
+    if run.overstated:
+        yield f"{seen}: that cannot be, so it was measured over something else than the step."
+        yield "A rank that waits in a receive kernel counts as busy."
+    elif high - busy > NOTICEABLE:
+        points = counted(round(100 * (high - busy)), "point")
+        bubble = percent(1 - high)
+        yield f"{seen}: the bubble costs {bubble}, and {points} more are something else."
+    else:
+        yield f"{seen}: nothing but the bubble needs a cause."
+
+
+def _missing(run: ComparedRun) -> Iterator[Missing]:
+    if run.job.pipeline is None:
+        yield Missing(side=run.name, key="pipeline", reason="how long a pipeline is, which bounds its bubble")
+    elif run.own is not None and not run.own.known:
+        yield Missing(side=run.name, key="microbatches", reason="how many travel through a pipeline in a step")
+    if run.busy is None:
+        yield Missing(side=run.name, key="measured.utilisation", reason="how busy its GPUs are (or a trace of it)")

@@ -1,22 +1,330 @@
-"""A diagnosis: everything that can be said of one measured run."""
+"""A diagnosis: what costs a run its time, in plain words, each with where it shows, a remedy and its simulated gain."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from ..core.finding import Finding
+import numpy as np
+
+from ..core.finding import Finding, Span
 from ..core.observation import Observation
+from ..core.timeline import Timeline
+from ..schedules.catalog import called
 from .causes import REMEDIES, Causes, causes
-from .evidence.replicas import Replica, replicas
-from .evidence.slowness import heavy_stage, slow_ranks, work_of
-from .findings import Case, findings
-from .recognise import Recognised, recognise
-from .remedies import Launcher, Remedies, measured_remedies, next_sentences
-from .replay import Replay, WhatIf, replay_of
+from .edits import (
+    ALIKE,
+    BALANCED,
+    FREE,
+    Replay,
+    WhatIf,
+    balanced_stages,
+    faster_rank,
+    other_schedule,
+    replay_of,
+    without_hop,
+)
+from .evidence import (
+    Heavy,
+    Late,
+    Replica,
+    Slow,
+    dearest_hop,
+    heavy_stage,
+    latest_rank,
+    lengths,
+    replicas,
+    slow_ranks,
+    tail,
+    work_of,
+)
+from .order import Recognised, recognise
+from .remedies import HEAVY, Launcher, Remedies, enough_microbatches, measured_remedies, next_sentences
 from .windows import Summary, median_window, summarise
 
-__all__ = ["REMEDIES", "Examined", "diagnose"]
+FACTS = ("order",)  # said whatever they cost
+SMALL = 0.01  # share of the window below which a cost is not worth a line
+SMALL_TAIL = 0.02  # the same of a tail: jitter of 3 % an op alone makes replicas wait for up to half of this
+MOST_STEPS_LISTED = 8
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Case:
+    """All that findings are drawn from.
+
+    Args:
+        run: what was measured.
+        summary: of its windows.
+        causes: of the median window.
+        replay: of the median window.
+        order: what its order was recognised as.
+        asked: the schedule that was asked for; None if nobody said.
+        slow: ranks that are slow, with what curing each would save; None if that cannot be simulated.
+        heavy: the heaviest stage, if stages differ.
+        remedies: changes and what they would bring.
+    """
+
+    run: Observation
+    summary: Summary
+    causes: Causes
+    replay: Replay
+    order: Recognised
+    asked: str | None
+    slow: Sequence[tuple[Slow, WhatIf | None]]
+    heavy: Heavy | None
+    remedies: Remedies
+
+    @property
+    def timeline(self) -> Timeline:
+        """The median window."""
+        return self.summary.window.timeline
+
+    @property
+    def fair(self) -> Replay:
+        """The median window as it would be without the slow ranks that show in it."""
+        window, fair = self.summary.window, self.replay
+        for slow, _ in self.slow:
+            if slow.shows(window.replica, window.step):
+                fair = faster_rank(fair, slow.rank, slow.factor)
+        return fair
+
+
+def findings(case: Case) -> list[Finding]:
+    """Everything that costs more than a hundredth of the window, the dearest first.
+
+    What is smaller than the uncertainty of the clocks is not claimed. A rank or stage that stands out is said whatever
+    it costs: behind another fault, or in an order that suits it, it is a fault still, and one clock measured it.
+    """
+    least = max(SMALL * case.causes.window, case.run.clock_uncertainty_ns)
+    whole = (_schedule, _asked_for, _transfer)  # of which torn pipelines cannot tell
+    makers = (*(() if case.run.torn else whole), _slow, _imbalance, _variation, _host, _tail, _outside)
+    found = [each for maker in makers for each in maker(case)]
+    worth = [each for each in found if each.cost_ns > least or each.cause in FACTS or _stands_out(each)]
+    return sorted(worth, key=lambda each: -each.cost_ns)
+
+
+def _stands_out(found: Finding) -> bool:
+    return found.size_ratio is not None and found.size_ratio > HEAVY
+
+
+def _schedule(case: Case) -> Iterator[Finding]:
+    p, m = case.replay.schedule.ranks, case.replay.schedule.microbatches
+    causes, busy = case.causes, f"{100 * case.causes.most_busy:.0f} %"
+    enough = enough_microbatches(m, causes.schedule / causes.ideal) if causes.ideal else m
+    more = f"; {enough} micro-batches bring its own idle share to a tenth" if enough > m else ""
+    gain = case.remedies.gain(f"{2 * m} micro-batches")
+    of = f"; the gain is that of {2 * m}, a batch twice as large" if gain else ""
+    yield Finding(
+        "schedule",
+        f"fill and drain: {m} micro-batches for {p} ranks keep a rank busy for {busy} at best",
+        causes.schedule,
+        "simulated",
+        f"{REMEDIES['schedule']}{more}{of}",
+        gain_ratio=gain,
+    )
+
+
+def _asked_for(case: Case) -> Iterator[Finding]:
+    """The order that ran is not the one that was asked for."""
+    entry, order = called(case.asked or ""), case.order
+    if entry is None or entry.name == order.name:
+        return
+    asked = entry.name
+    shows = order.name or f"no known schedule (nearest {order.nearest}, departs at {order.departure})"
+    meant = other_schedule(case.replay, asked, case.replay.schedule.stages // case.replay.schedule.ranks)
+    cost = case.causes.resimulated - meant.again().window if meant is not None else 0
+    gain = case.causes.resimulated / (case.causes.resimulated - cost)
+    sentence = f"{asked} was asked for, and the order shows {shows}"
+    remedy = f"look how the schedule is chosen: {asked} did not run"
+    yield Finding("order", sentence, cost, "simulated", remedy, gain_ratio=gain if meant is not None else None)
+
+
+def _slow(case: Case) -> Iterator[Finding]:
+    for slow, cured in case.slow:
+        window = next(w for w in case.summary.windows if slow.shows(w.replica, w.step))
+        where = f"rank {slow.rank} of replica {slow.replica}" if case.summary.replicas > 1 else f"rank {slow.rank}"
+        cause, sentence, remedy = _blame(slow, where)
+        share = len(slow.steps) / case.summary.steps if slow.steps else 1.0  # cost is of a mean step
+        lost, evidence = _lost_in_its_steps(case.summary, slow) * share, "measured"
+        if cured is not None:
+            lost, evidence = (1 - 1 / cured.speedup) * share, "simulated"
+        yield Finding(
+            cause,
+            sentence,
+            round(case.causes.window * lost),
+            evidence,
+            remedy,
+            _longest(window.timeline, slow.rank),
+            gain_ratio=1 / (1 - lost) if cured is not None else None,
+            rank=slow.rank,
+            replica=slow.replica,
+            step=slow.steps[0] if len(slow.steps) == 1 else None,
+            size_ratio=slow.factor,
+        )
+
+
+def _blame(slow: Slow, where: str) -> tuple[str, str, str]:
+    """Cause, sentence and remedy of a slow rank: all the time, in several steps, or in one."""
+    remedy = f"look at the GPU of {where}: clocks, power, other work on its host"
+    if not slow.steps:
+        against = "the same stage in other replicas, and its neighbours do not"
+        return "slow rank", f"slow rank: {where} takes {slow.factor:.2f} times as long as {against}", remedy
+    steps = ", ".join(map(str, slow.steps[:MOST_STEPS_LISTED]))
+    if len(slow.steps) > MOST_STEPS_LISTED:
+        steps += ", .."
+    against = f"in step {steps} as in the other steps, and its neighbours do not"
+    if len(slow.steps) > 1:
+        return "slow rank", f"slow rank: {where} takes {slow.factor:.2f} times as long {against}", remedy
+    remedy = f"look at what ran beside it on the host of {where} in that step"
+    return "straggler", f"straggler: {where} takes {slow.factor:.2f} times as long {against}", remedy
+
+
+def _lost_in_its_steps(summary: Summary, slow: Slow) -> float:
+    """Share of its windows by which they are longer than those that do not show it."""
+    lengths_of = {True: [0.0][:0], False: [0.0][:0]}
+    for window, account in zip(summary.windows, summary.accounts, strict=True):
+        lengths_of[slow.shows(window.replica, window.step)].append(float(account.window))
+    shown, others = (float(np.median(lengths_of[key])) if lengths_of[key] else 0.0 for key in (True, False))
+    return max(0.0, 1 - others / shown) if others else 0.0
+
+
+def _imbalance(case: Case) -> Iterator[Finding]:
+    heavy = case.heavy
+    if heavy is None:
+        return
+    sentence, remedy = "unequal stages", REMEDIES["imbalance"]
+    if heavy.factor > HEAVY:
+        ends = heavy.rank in (case.replay.schedule.placement[0, 0], case.replay.schedule.placement[0, -1])
+        hint = " (an end of the model: embedding or loss head)" if ends else ""
+        alone = f"stage {heavy.stage} on rank {heavy.rank}"
+        who, what, many = alone, "stage", case.replay.schedule.stages
+        if heavy.whole_rank:
+            who, what, many = f"rank {heavy.rank}", "rank", case.replay.schedule.ranks
+        sentence = f"unequal stages: {who} works {heavy.factor:.2f} times as long as the mean of the others{hint}"
+        sentence += "".join(f"; stage {stage} {factor:.2f} times" for stage, factor in heavy.others)
+        above = (heavy.factor - 1) * (many - 1) / many  # over the mean of all, in units of what another one holds
+        layers = f"{100 * above:.0f} % of what another {what} holds, {10 * above:.1f} layers for every 10 there"
+        remedy = f"move layers off {who}: {layers}"
+        if case.summary.replicas == 1:
+            sentence += "; one replica cannot tell more layers from a slow GPU"
+    cost, fair = case.causes.imbalance, case.fair
+    if fair is not case.replay:  # what the slow rank costs stands in its own finding
+        cost = fair.again().window - balanced_stages(fair).again().window
+    yield Finding(
+        "imbalance",
+        sentence,
+        cost,
+        "simulated",
+        remedy,
+        _longest(case.timeline, heavy.rank),
+        case.remedies.gain(BALANCED),
+        rank=heavy.rank,
+        stage=heavy.stage,
+        size_ratio=heavy.factor,
+    )
+
+
+def _longest(timeline: Timeline, rank: int) -> tuple[Span, ...]:
+    """The longest op of a rank."""
+    schedule = timeline.program.schedule
+    rows = slice(int(schedule.offsets[rank]), int(schedule.offsets[rank + 1]))
+    length = timeline.end[rows] - timeline.start[rows]
+    return (_span(timeline, rows.start + int(length.argmax()), rank),) if len(length) else ()
+
+
+def _span(timeline: Timeline, row: int, rank: int) -> Span:
+    first, schedule = timeline.window[0], timeline.program.schedule
+    start, end = int(timeline.start[row]) - first, int(timeline.end[row]) - first
+    return Span(rank, start, end, schedule.op(row).text(schedule.slices))
+
+
+def _variation(case: Case) -> Iterator[Finding]:
+    found, gain = lengths(case.summary), None
+    if found is not None and found.differ:
+        gain = case.remedies.gain(ALIKE)
+        sentence = (
+            f"micro-batches differ in length: on all stages alike, by {100 * found.spread:.0f} %; micro-batch "
+            f"{found.longest} takes {found.factor:.2f} times the mean"
+        )
+        remedy = "batch samples of like length, or pack sequences, so that micro-batches take equally long"
+    else:
+        sentence, remedy = "ops of one stage differ, on each stage in its own way: jitter", "look at hosts and clocks"
+    yield Finding("variation", sentence, case.causes.variation, "simulated", remedy, gain_ratio=gain)
+
+
+def _transfer(case: Case) -> Iterator[Finding]:
+    hop = dearest_hop(case.timeline)
+    if hop is None:
+        return
+    what = "activations" if hop.forward else "gradients"
+    sentence = (
+        f"exposed transfers: most between rank {hop.sender} and rank {hop.receiver}, {what}, "
+        f"{hop.usual_ns / 1e6:.2f} ms from the end of an op to the start of the next (median)"
+    )
+    alone = without_hop(case.replay, hop.sender, hop.receiver, forward=hop.forward).again().window
+    if (cost := case.causes.resimulated - alone) > 0:
+        sentence += f", {cost / 1e6:.1f} ms of the window by themselves"
+    remedy = REMEDIES["transfer"]
+    link = next((e for e in case.run.links if (e.sender, e.receiver) == (hop.sender, hop.receiver)), None)
+    if link is not None and link.usual_ns < hop.usual_ns / 2:
+        sentence += f"; a matched transfer takes at most {link.usual_ns / 1e6:.2f} ms of it, the rest is a late launch"
+        remedy = "post receives earlier, and look at the host: the link itself is fast enough"
+    if not case.run.links and not case.run.hop_ns:
+        sentence += "; no transfer was measured, so a slow link and a late host cannot be told apart"
+        remedy = f"trace the sends and receives too; then {remedy}"
+    spans = (_span(case.timeline, hop.row, hop.receiver),)
+    yield Finding("transfer", sentence, case.causes.transfer, "simulated", remedy, spans, case.remedies.gain(FREE))
+
+
+def _host(case: Case) -> Iterator[Finding]:
+    late = latest_rank(case.timeline) if not case.run.torn else None
+    if case.run.torn:
+        sentence = "time that the ranks at hand do not explain: waiting for ranks that are not here, or late hosts"
+        yield Finding("unexplained", sentence, case.causes.unexplained, "measured", "trace all ranks of a pipeline")
+        return
+    sentence, spans = "time that no op, order or hop explains", tuple[Span, ...]()
+    if late is not None:
+        sentence, spans = _late(case, late), (_span(case.timeline, late.row, late.rank),)
+    yield Finding("unexplained", sentence, case.causes.unexplained, "measured", REMEDIES["unexplained"], spans)
+
+
+def _late(case: Case, late: Late) -> str:
+    op = case.timeline.program.schedule.op(late.row).text(case.timeline.program.schedule.slices)
+    return (
+        f"host gaps: ops start late though their rank is free and their input is there, most on rank {late.rank}: "
+        f"{late.late_ns / 1e6:.1f} ms in all, {late.row_ns / 1e6:.1f} ms of it before {op}"
+    )
+
+
+def _tail(case: Case) -> Iterator[Finding]:
+    found = tail(case.summary, [slow for slow, _ in case.slow])
+    if found is None or found.cost_ns < SMALL_TAIL * case.causes.window:
+        return
+    sentence = f"data-parallel tail: replicas wait {found.cost_ns / 1e6:.1f} ms of a step for the slowest (mean)"
+    if found.always_the_same:
+        sentence += f", which is replica {found.slowest} in {found.times} of {found.steps} steps"
+    replica = found.slowest if found.always_the_same else None
+    if found.slow is not None:
+        replica = found.slow.replica
+        sentence += f"; rank {found.slow.rank} of replica {replica} is slow"
+        remedy = f"see to rank {found.slow.rank} of replica {replica}: most of the tail is its"
+    elif found.lengths_share > 0.5:
+        sentence += "; its micro-batches are longer, on all ranks alike" if replica is not None else ""
+        remedy = "give replicas micro-batches of like length"
+    else:
+        sentence += "; micro-batches are alike and no rank is slow throughout"
+        remedy = "look at the hosts" if replica is None else f"look at the hosts of replica {replica}"
+    yield Finding("tail", sentence, round(found.cost_ns), "measured", remedy, replica=replica)
+
+
+def _outside(case: Case) -> Iterator[Finding]:
+    summary = case.summary
+    if summary.outside_ns and summary.step_ns:
+        share = summary.outside_ns / summary.step_ns
+        sentence = f"{100 * share:.0f} % of a step lies outside the pipeline: reduction, optimizer, data loading"
+        remedy = "overlap the reduction with the backward, or do more micro-batches for each"
+        yield Finding("outside", sentence, round(summary.outside_ns), "measured", remedy)
+
 
 FAR = 0.05  # share of the window by which free transfers may fall short without a word
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from pathlib import PurePath
 from typing import ClassVar
@@ -18,14 +18,70 @@ from ..core.op import Kind
 from ..core.rank_time import MILLISECOND, RankTime, rank_times
 from ..core.results import HIDDEN, SPARSE, Result
 from ..core.timeline import Timeline
+from ..core.units import percent
 from ..schedules.catalog import CATALOG
 from ..schedules.closed_form import ratio_of_any_costs, sizes_of
 from .causes import CauseCost, cause_costs, causes
 from .diagnose import Examined
-from .evidence.replicas import Replica
-from .gates import Gate
-from .replay import WhatIf
-from .sliders import Sliders, measured_sliders, stage_table
+from .edits import WhatIf
+from .evidence import Replica
+from .remedies import Sliders, measured_sliders, stage_table
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Gate:
+    """What was asked of a run, and whether it passes.
+
+    Args:
+        limit_share: the most that it may idle, or be slower by; None if none was given.
+        idle_share: what was measured of that; None if a throughput was compared.
+        passed: whether nothing that was asked for failed.
+        reasons: why it did not pass, a sentence each.
+    """
+
+    limit_share: float | None
+    idle_share: float | None
+    passed: bool
+    reasons: tuple[str, ...]
+
+    @property
+    def status(self) -> int:
+        """Exit status: 0, or 1 if it did not pass."""
+        return 0 if self.passed else 1
+
+
+def gate(reasons: Iterable[str], limit: float | None = None, idle_share: float | None = None) -> Gate:
+    """The gate of a run: it passes if there is no reason against it, and it idles no more than the limit.
+
+    Args:
+        reasons: what else was asked for and failed, a sentence each.
+        limit: the most that it may idle; None for any.
+        idle_share: what it idles.
+    """
+    failed = list(reasons)
+    if limit is not None and idle_share is not None and idle_share > limit:
+        failed.insert(0, f"It idles for {percent(idle_share)}, more than {percent(limit)}.")
+    return Gate(limit_share=limit, idle_share=idle_share, passed=not failed, reasons=tuple(failed))
+
+
+@dataclass(frozen=True, slots=True, eq=False, repr=False, kw_only=True)
+class PartOfRun(Result):
+    """Traces that were distilled, and are not all of a run.
+
+    Args:
+        folder: where to.
+        ranks: whose traces were distilled.
+        bytes: of what was written.
+        reason: why they cannot be diagnosed alone, a sentence.
+    """
+
+    schema: ClassVar[str] = "distilled/1"
+
+    folder: str
+    ranks: int
+    bytes: int
+    reason: str
+
 
 MOST_SAMPLES = 256  # of a device's memory over time: about a column of a page each
 

@@ -13,10 +13,19 @@ from ..core.errors import Fault, InputError
 from ..core.results import SPARSE, Result
 from ..core.step_log import BACKWARD, FORWARD, StepLog
 from ..core.units import duration
-from .fit_memory import FittedMemory, fit_memory, growth
-from .fit_steps import StepFit, StepTimes, doubts, fit_steps, gains, holdouts, sentences
-from .log_run import Setting, history_of, history_sentences, settings_of
-from .phases import LoneStep, Phase, Restart
+from .fit_lines import (
+    FittedMemory,
+    StepFit,
+    StepTimes,
+    doubts,
+    fit_memory,
+    fit_steps,
+    gains,
+    growth,
+    holdouts,
+    sentences,
+)
+from .log_run import LoneStep, Phase, Restart, Setting, history_of, history_sentences, settings_of
 
 
 @dataclass(frozen=True, slots=True)

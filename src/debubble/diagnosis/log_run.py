@@ -1,9 +1,21 @@
-"""A run as its log of steps tells it: its settings, the history of each, and what most of its steps did."""
+"""A run as its log of steps tells it: phases, trends, lone steps and restarts; settings, and what most steps did.
+
+    |      x            x = a lone step (checkpoint, validation): left out, and said
+    |            ____
+    |___________|    |____/   level, shift, level, trend: each a phase with its share of the time
+    +------------------------> step
+
+Phases come from a change-point search: the cut into pieces, each a level or a straight line, whose squared distances
+and number together cost least (optimal partitioning: Jackson et al., https://arxiv.org/abs/math/0309285). A piece costs
+as much as BIC would charge, several times over, since steps of real runs are not independent of each other.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import math
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
+from itertools import pairwise
 
 import numpy as np
 from numpy.typing import NDArray
@@ -13,7 +25,308 @@ from ..config.derive import settled
 from ..core.errors import Fault, InputError
 from ..core.step_log import StepLog
 from ..core.units import counted, duration, percent
-from .phases import LONGEST_STEP, History, LoneStep, Phase, history, later_run
+
+LONE = 1.25  # times what comes before and after, from which a step stands alone
+CLEAR = 6.0  # standard deviations of luck by which it must do so
+MOST_TOGETHER = 2  # slow steps in a row that are lone; three are a phase
+NEIGHBOURS = 5  # steps before and after that say what is usual
+SHIFT = 0.03  # of the level: what phases differ by at least
+DRIFT = 0.05  # of the level: what a trend changes over its steps at least
+FEW_STEPS = 3  # of a phase, at least
+FEW_FOR_A_TREND = 4
+FINE = 0.002  # of the level: what logs round to, and noise is not below it
+STRICT = 6.0  # times log(n) of the noise's variance that one more piece costs; BIC says 2
+MOST_POINTS = 1000  # of the search, whose time grows with their square; longer runs are averaged first
+LONGEST_STEP = 1e7  # seconds: 116 days; a longer one is a fault of its log
+SLOW_START = 1.1  # times the usual, from which a first row that is a mean of several steps holds the start-up
+
+Seconds = NDArray[np.float64]
+
+
+@dataclass(frozen=True, slots=True)
+class Phase:
+    """Steps in a row that took equally long, or ever longer.
+
+    Args:
+        first_step: number of its first step.
+        last_step: number of its last step.
+        mean_ms: of its steps.
+        share: of the time of all steps that count or were left out as lone.
+        from_ms: at its begin, if it is a trend; else None.
+        to_ms: at its end, likewise.
+    """
+
+    first_step: int
+    last_step: int
+    mean_ms: float
+    share: float
+    from_ms: float | None = None
+    to_ms: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class LoneStep:
+    """A step that does not count.
+
+    Args:
+        step: its number.
+        ms: how long it took.
+        reason: why not, a clause.
+        share: of the time of all steps; 0 for steps that are not of the run that counts.
+    """
+
+    step: int
+    ms: float
+    reason: str
+    share: float = 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class Restart:
+    """A run that began again.
+
+    Args:
+        step: from which it went on.
+        lost_ms: time of the steps that were done again.
+        steps: how many those were.
+    """
+
+    step: int
+    lost_ms: float
+    steps: int
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class History:
+    """A run's steps in their order.
+
+    Args:
+        seconds: of a step: time over steps of all that count.
+        steps: how many count.
+        phases: in their order.
+        left_out: steps that do not count.
+        restarts: at which the run began again; what is before the last one does not count.
+        rows: indices of the rows that count, int64[rows].
+    """
+
+    seconds: float
+    steps: int
+    phases: tuple[Phase, ...]
+    left_out: tuple[LoneStep, ...]
+    restarts: tuple[Restart, ...]
+    rows: NDArray[np.int64]
+
+    @property
+    def steady(self) -> bool:
+        """Whether all steps that count took equally long, but for noise."""
+        return len(self.phases) == 1 and self.phases[0].from_ms is None
+
+
+def history(step: Seconds, seconds: Seconds) -> History | None:
+    """The history of steps in the order in which they ran; None if no row has a time.
+
+    Args:
+        step: number of the last step of each row, float64[rows]; NaN if it is not known.
+        seconds: of a step, the mean of the row's steps, float64[rows].
+    """
+    rows = np.flatnonzero(np.isfinite(seconds) & (seconds > 0) & (seconds < LONGEST_STEP))
+    if not len(rows):
+        return None
+    number = step if len(step) and np.isfinite(step[rows]).all() else np.arange(1.0, len(seconds) + 1)
+    restarts, rows = later_run(number, seconds, rows)
+    covers = _steps_of_rows(number[rows])
+    left_out: list[LoneStep] = []
+    starts_up = _starts_up(number[rows], covers, seconds[rows])
+    if starts_up:
+        left_out.append(LoneStep(int(number[rows[0]]), 1e3 * float(seconds[rows[0]]), "the first step of the run"))
+        rows, covers = rows[1:], covers[1:]
+    lone = lone_steps(seconds[rows])
+    whole = float((seconds[rows] * covers).sum())
+    for row, count in zip(rows[lone].tolist(), covers[lone].tolist(), strict=True):
+        share = float(seconds[row]) * count / whole
+        left_out.append(LoneStep(int(number[row]), 1e3 * float(seconds[row]), "slow alone among its neighbours", share))
+    rows, covers = rows[~lone], covers[~lone]
+    cuts = change_points(seconds[rows])
+    phases = [_phase(number[rows], covers, seconds[rows], whole, piece) for piece in cuts]
+    mean = float((seconds[rows] * covers).sum() / covers.sum())
+    return History(mean, round(covers.sum()), tuple(phases), tuple(left_out), restarts, rows)
+
+
+def later_run(
+    number: Seconds, seconds: Seconds, rows: NDArray[np.int64]
+) -> tuple[tuple[Restart, ...], NDArray[np.int64]]:
+    """The restarts, and the rows of the last run of two rows or more: step numbers that go back begin another.
+
+    Args:
+        number: of the last step of each row, float64[rows].
+        seconds: of a step, float64[rows].
+        rows: indices of rows with a time, int64[rows].
+    """
+    begins = np.flatnonzero(np.diff(number[rows]) <= 0) + 1
+    runs = np.split(rows, begins)
+    covers = np.concatenate([_steps_of_rows(number[run]) for run in runs])
+    restarts = []
+    for begin in begins.tolist():
+        again = np.flatnonzero(number[rows[:begin]] >= number[rows[begin]])
+        lost = float((seconds[rows[again]] * covers[again]).sum())
+        restarts.append(Restart(int(number[rows[begin]]), 1e3 * lost, round(covers[again].sum())))
+    long_enough = [run for run in runs if len(run) >= MOST_TOGETHER]
+    return tuple(restarts), long_enough[-1] if long_enough else runs[-1]
+
+
+def _steps_of_rows(number: Seconds) -> Seconds:
+    """How many steps each row is the mean of: the distance of its number from the one before."""
+    if len(number) < 2:
+        return np.ones(len(number))
+    between = np.maximum(np.diff(number), 1.0)
+    first = min(float(np.median(between)), max(1.0, float(number[0])))
+    return np.concatenate([[first], between])
+
+
+def _starts_up(number: Seconds, covers: Seconds, seconds: Seconds) -> bool:
+    """Whether the first row is the start of the run: its step 0 or 1, or a mean with them that is longer than usual."""
+    if len(number) < 2 or number[0] - covers[0] > 0:
+        return False
+    return number[0] <= 1 or float(seconds[0]) > SLOW_START * float(np.median(seconds[1:]))
+
+
+def lone_steps(seconds: Seconds) -> NDArray[np.bool_]:
+    """Steps that took far longer than those before and those after, one or two in a row, bool[rows]."""
+    count = len(seconds)
+    lone = np.zeros(count, np.bool_)
+    if count < 2 * FEW_STEPS:
+        return lone
+    before = np.full(count, np.nan)
+    after = np.full(count, np.nan)
+    windows = np.lib.stride_tricks.sliding_window_view(np.pad(seconds, NEIGHBOURS, constant_values=np.nan), NEIGHBOURS)
+    before[1:] = np.nanmedian(windows[1:count], axis=1)
+    after[:-1] = np.nanmedian(windows[NEIGHBOURS + 1 : NEIGHBOURS + count], axis=1)
+    usual = np.fmax(before, after)
+    least = usual * max(LONE, 1 + CLEAR * _noise(seconds) / float(np.median(seconds)))
+    high = np.flatnonzero(seconds > least)
+    for run in np.split(high, np.flatnonzero(np.diff(high) > 1) + 1):
+        if not 0 < len(run) <= MOST_TOGETHER:
+            continue
+        beside = [row for row in (run[0] - 1, run[-1] + 1) if 0 <= row < count]
+        if all(seconds[row] <= least[run].min() for row in beside):
+            lone[run] = True
+    return lone
+
+
+def change_points(seconds: Seconds) -> list[slice]:
+    """Rows of each phase; phases that differ by less than 3 % are one."""
+    count = len(seconds)
+    every = math.ceil(count / MOST_POINTS)
+    points = seconds / float(np.median(seconds))
+    if every > 1:
+        ends = np.arange(0, count, every)
+        points = np.add.reduceat(points, ends) / np.diff(np.append(ends, count))
+    begins = [begin * every for begin in _partition(points)]
+    if every > 1:
+        begins = [0, *(_sharpened(seconds, begin, every) for begin in begins[1:])]
+    pieces = [slice(a, b) for a, b in pairwise([*begins, count])]
+    return _merged(seconds, pieces)
+
+
+def _partition(points: Seconds) -> list[int]:
+    """Where the pieces begin that cost least: squared distances from a level or a line, and a price for each piece."""
+    count = len(points)
+    noise = max(_noise(points), FINE)
+    price = STRICT * noise**2 * math.log(max(count, 3))
+    x = np.arange(count, dtype=np.float64)
+    # Prefix sums, so that any piece's squares are a few subtractions.
+    s1, sx, sxx, sy, sxy, syy = (np.concatenate([[0.0], np.cumsum(each)]) for each in (
+        np.ones(count), x, x * x, points, x * points, points * points
+    ))  # fmt: skip
+    best = np.full(count + 1, np.inf)
+    best[0] = 0.0
+    came_from = np.zeros(count + 1, np.int64)
+    for end in range(FEW_STEPS, count + 1):
+        begin = np.arange(0, end - FEW_STEPS + 1)
+        n, tx, txx, ty, txy, tyy = (each[end] - each[begin] for each in (s1, sx, sxx, sy, sxy, syy))
+        level = tyy - ty * ty / n
+        spread = txx - tx * tx / n
+        along = txy - tx * ty / n
+        line = level - along * along / spread
+        line = np.where(n >= FEW_FOR_A_TREND, line + price / 2, np.inf)  # one more number to choose
+        cost = best[begin] + np.maximum(np.minimum(level, line), 0.0) + price
+        came_from[end] = int(cost.argmin())
+        best[end] = cost[came_from[end]]
+    if not np.isfinite(best[count]):
+        return [0]
+    begins = []
+    end = count
+    while end > 0:
+        end = int(came_from[end])
+        begins.append(end)
+    return begins[::-1]
+
+
+def _sharpened(seconds: Seconds, begin: int, reach: int) -> int:
+    """A cut that was found among means, to the row: where two levels beside it leave the least squares."""
+    low, high = max(0, begin - 2 * reach), min(len(seconds), begin + 2 * reach)
+    near = seconds[low:high]
+    cuts = np.arange(1, len(near))
+    total, squares = np.cumsum(near), float((near**2).sum())
+    left = total[cuts - 1]
+    rest = squares - left**2 / cuts - (total[-1] - left) ** 2 / (len(near) - cuts)
+    return low + int(cuts[rest.argmin()])
+
+
+def _merged(seconds: Seconds, pieces: Sequence[slice]) -> list[slice]:
+    """Pieces without those that hardly differ from their neighbour."""
+    kept = list(pieces)
+    while len(kept) > 1:
+        steps = [_step_between(seconds, a, b) for a, b in pairwise(kept)]
+        least = int(np.argmin(steps))
+        if steps[least] >= SHIFT:
+            break
+        kept[least : least + 2] = [slice(kept[least].start, kept[least + 1].stop)]
+    return kept
+
+
+def _step_between(seconds: Seconds, a: slice, b: slice) -> float:
+    """By how much two pieces differ, relative: in level, or where one ends and the other begins."""
+    end, begin = _ends(seconds[a])[1], _ends(seconds[b])[0]
+    levels = abs(float(seconds[a].mean() - seconds[b].mean()))
+    return max(levels, abs(end - begin)) / float(seconds[a.start : b.stop].mean())
+
+
+def _ends(seconds: Seconds) -> tuple[float, float]:
+    """Where a piece begins and ends: on a straight line if it changes by 5 % or more, else at its mean."""
+    mean = float(seconds.mean())
+    if len(seconds) < FEW_FOR_A_TREND:
+        return mean, mean
+    x = np.arange(len(seconds)) - (len(seconds) - 1) / 2
+    slope = float((x * seconds).sum() / (x * x).sum())
+    change = slope * (len(seconds) - 1)
+    away = seconds - mean - slope * x
+    luck = math.sqrt(float((away**2).sum()) / (len(seconds) - 2) / float((x * x).sum()))
+    if abs(change) < DRIFT * mean or abs(slope) < CLEAR * luck:
+        return mean, mean
+    return mean - change / 2, mean + change / 2
+
+
+def _noise(seconds: Seconds) -> float:
+    """Standard deviation of luck from step to step, whatever shifts and trends there are."""
+    if len(seconds) < 2:
+        return 0.0
+    return float(1.4826 / math.sqrt(2) * np.median(np.abs(np.diff(seconds))))
+
+
+def _phase(number: Seconds, covers: Seconds, seconds: Seconds, whole: float, piece: slice) -> Phase:
+    mine, count = seconds[piece], covers[piece]
+    begin, end = _ends(mine)
+    trend = begin != end
+    return Phase(
+        first_step=int(number[piece][0] - count[0] + 1),
+        last_step=int(number[piece][-1]),
+        mean_ms=1e3 * float((mine * count).sum() / count.sum()),
+        share=float((mine * count).sum()) / whole,
+        from_ms=1e3 * begin if trend else None,
+        to_ms=1e3 * end if trend else None,
+    )
+
 
 UNSTEADY = 0.1  # of the level: what phases of one setting may differ by before its mean stands for nothing
 _LISTED = 6  # phases or steps in a sentence

@@ -21,11 +21,10 @@ from ..core.errors import Fault, InputError
 from ..core.observation import Observation
 from ..core.op import KINDS
 from ..core.simulate import simulate
-from .compared_run import ComparedRun, compared_run
+from .compared_run import PER_GPU, UNITS, ComparedRun, Figure, compared_run
+from .edits import WhatIf
 from .log_run import LoggedRun
 from .remedies import Launcher, Remedies
-from .replay import WhatIf
-from .throughput import PER_GPU, UNITS, Figure
 
 Bounds = tuple[float, float]
 Comparable = Config | Observation | LoggedRun

@@ -12,7 +12,7 @@ from .sections import Column, Report, Section, Sentences, Table
 from .why import beyond_ways, missing_lines, picture_of, ways_out_section
 
 if TYPE_CHECKING:
-    from ..diagnosis.alone import Alone
+    from ..diagnosis.comparison import Alone
 
 
 def report(found: Alone, *, detail: bool = False) -> Report:

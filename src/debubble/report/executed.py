@@ -10,7 +10,7 @@ from .figures import Unit, shown
 from .sections import Figure, Figures, Report
 
 if TYPE_CHECKING:
-    from ..diagnosis.executed import Executed
+    from ..diagnosis.simulated import Executed
 
 
 def report(found: Executed, *, detail: bool = False) -> Report:

@@ -12,7 +12,7 @@ from .sections import Column, Report, Section, Sentences, Table
 
 if TYPE_CHECKING:
     from ..diagnosis.fit import Fit
-    from ..diagnosis.phases import LoneStep, Phase
+    from ..diagnosis.log_run import LoneStep, Phase
 
 MOST_ROWS = 20  # of phases, settings and steps in a terminal
 ONE_POINT = "no fixed time"  # the model of a single setting

@@ -7,7 +7,7 @@ from dataclasses import asdict
 
 from ..core.rank_time import MILLISECOND
 from ..core.units import percent
-from ..diagnosis.sliders import Sliders
+from ..diagnosis.remedies import Sliders
 from ..drawing.html import Page, Run
 from ..drawing.html import Sliders as PageSliders
 from ..drawing.html import html as page_html

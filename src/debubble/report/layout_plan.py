@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
 from ..core.units import duration, percent
-from ..diagnosis.sliders import simulated_sliders
+from ..diagnosis.remedies import simulated_sliders
 from .figures import Cell, Unit
 from .launch import files, launch, numbers
 from .sections import Column, Figure, Figures, Part, Parts, Paste, Picture, Report, Section, Sentences, Table

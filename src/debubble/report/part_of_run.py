@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from .sections import Report, Sentences
 
 if TYPE_CHECKING:
-    from ..diagnosis.part_of_run import PartOfRun
+    from ..diagnosis.diagnosis import PartOfRun
 
 
 def report(found: PartOfRun, *, detail: bool = False) -> Report:  # noqa: ARG001 - there is no more to say

@@ -25,7 +25,7 @@ from ..core.account import Account
 from ..core.memory import Release
 from ..core.rank_time import RankTime
 from ..core.timeline import Timeline
-from ..diagnosis.sliders import Sliders
+from ..diagnosis.remedies import Sliders
 from .figures import Cell, Unit, decimals, shown
 
 

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING
 
 from ..core.units import counted, percent
-from ..diagnosis.own_idle import rates
+from ..diagnosis.order import rates
 from .causes import causes_section
 from .changes import LEGEND, beyond_section
 from .figures import Cell, Unit, shown

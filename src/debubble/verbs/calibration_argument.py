@@ -9,7 +9,7 @@ import numpy as np
 
 from ..config.layout import Layout
 from ..core.errors import Fault, InputError
-from ..diagnosis.measured_costs import stage_costs
+from ..diagnosis.causes import stage_costs
 from ..diagnosis.windows import summarise
 from ..estimate.constants import Calibration
 from ..estimate.hardware import Cluster

@@ -12,9 +12,8 @@ from ..core.errors import Fault, InputError, Refusal
 from ..core.observation import Observation
 from ..diagnosis.diagnose import Examined
 from ..diagnosis.diagnose import diagnose as examine
-from ..diagnosis.diagnosis import Diagnosis, diagnosis_of
-from ..diagnosis.gates import gate as gate_of
-from ..diagnosis.part_of_run import PartOfRun
+from ..diagnosis.diagnosis import Diagnosis, PartOfRun, diagnosis_of
+from ..diagnosis.diagnosis import gate as gate_of
 from ..readers.distilled import distil as write_distilled
 from ..readers.source import Ask, gather, merge
 from ..reconstruct.device_ops import Reading

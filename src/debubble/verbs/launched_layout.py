@@ -10,7 +10,7 @@ from ..config.layout import SCHEDULES, Layout
 from ..core.errors import Fault, InputError
 from ..core.observation import Observation
 from ..core.schedule import Schedule
-from ..diagnosis.recognise import recognise
+from ..diagnosis.order import recognise
 from ..diagnosis.windows import Summary
 from ..estimate.model import Model
 from ..frameworks.catalog import FRAMEWORKS, configurations_of

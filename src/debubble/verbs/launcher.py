@@ -6,8 +6,8 @@ from collections.abc import Callable
 
 from ..config.config import Config
 from ..core.errors import InputError
+from ..diagnosis.edits import Replay
 from ..diagnosis.remedies import Launcher
-from ..diagnosis.replay import Replay
 from ..frameworks.catalog import framework_of
 from ..frameworks.framework import Framework
 

@@ -17,8 +17,7 @@ from ..core.rank_time import MILLISECOND
 from ..core.schedule import Schedule
 from ..diagnosis.diagnose import diagnose as examine
 from ..diagnosis.diagnosis import diagnosis_of
-from ..diagnosis.executed import Executed, Trained, executed_of
-from ..diagnosis.simulated import Show, simulated
+from ..diagnosis.simulated import Executed, Show, Trained, executed_of, simulated
 from ..readers.recording import is_recording, read_recording
 from ..runner.launch import start, warm_up
 from ..runner.task import Task

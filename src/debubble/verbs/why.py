@@ -8,12 +8,10 @@ from typing import overload
 from ..core.errors import Fault, InputError
 from ..core.observation import Observation
 from ..core.units import percent
-from ..diagnosis.alone import Alone, alone
 from ..diagnosis.compared_run import compared_run
-from ..diagnosis.comparison import Comparison, Series, comparison_of, series_of
-from ..diagnosis.gates import Gate
+from ..diagnosis.comparison import Alone, Comparison, Series, alone, comparison_of, series, series_of
+from ..diagnosis.diagnosis import Gate
 from ..diagnosis.log_run import LoggedRun
-from ..diagnosis.series import series
 from ..diagnosis.why import Compared
 from .arguments import share
 from .launcher import launcher_of

@@ -3,8 +3,7 @@
 import pytest
 
 from debubble.config.config import Config
-from debubble.diagnosis.arguments import change_sentences, changed_arguments, still_suspect
-from debubble.diagnosis.verdict import CHECKS
+from debubble.diagnosis.verdict import CHECKS, change_sentences, changed_arguments, still_suspect
 
 LAUNCH = {
     "framework": "megatron", "gpus": 8, "pipeline": 4, "data": 2, "tensor": 1, "chunks": 1, "layers": 32,

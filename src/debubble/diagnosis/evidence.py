@@ -1,4 +1,4 @@
-"""Who is slow, and since when: the work of every (step, replica, rank) taken apart into causes that each leave a mark.
+"""Evidence: who is slow and since when, who starts late, which hop is dear, and who waits for whom.
 
     log work = stage + replica's micro-batches in that step + slow rank + straggler + luck
 
@@ -15,14 +15,21 @@ With one replica a slow rank leaves the same mark as a heavy stage; then they ar
 from __future__ import annotations
 
 import math
+from collections import Counter
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from statistics import fmean, median
 
 import numpy as np
 from numpy.typing import NDArray
 
-from ...core.op import Kind
-from ..measured_costs import spent
-from ..windows import Summary
+from ..core.account import Account
+from ..core.needs import NOTHING, needs_of
+from ..core.observation import Window
+from ..core.op import Kind
+from ..core.timeline import Timeline
+from .causes import hops, lane_free, spent
+from .windows import Summary
 
 SLOWER = 1.05  # times the same stage elsewhere, from which a rank is called slow: twice what luck does in real runs
 SLOWER_ONCE = 1.2  # the same with so few steps that luck is not known
@@ -252,3 +259,266 @@ def _middle_two(table: Table, axis: int) -> tuple[Table, Table]:
         value = np.take_along_axis(ordered, place[..., None], -1)[..., 0]
         picked.append(np.where(count > 0, value, np.nan))
     return picked[0], picked[1]
+
+
+@dataclass(frozen=True, slots=True)
+class Hop:
+    """One way between two ranks.
+
+    Args:
+        sender: rank whose op made the input.
+        receiver: rank whose op needs it.
+        forward: whether activations travel, or gradients.
+        ops: how many of the receiver's ops wait for it.
+        usual_ns: from the end of the input to the start of the op, the median, nanoseconds.
+        row: the op that waited longest, in the schedule's numbering.
+    """
+
+    sender: int
+    receiver: int
+    forward: bool
+    ops: int
+    usual_ns: int
+    row: int
+
+
+@dataclass(frozen=True, slots=True)
+class Late:
+    """A rank whose ops start late though its lane is free and its inputs are there.
+
+    Args:
+        rank: position in the pipeline.
+        late_ns: over the whole window, nanoseconds.
+        row: the latest op, in the schedule's numbering.
+        row_ns: how late it was.
+    """
+
+    rank: int
+    late_ns: int
+    row: int
+    row_ns: int
+
+
+def dearest_hop(timeline: Timeline) -> Hop | None:
+    """The way between two ranks whose delays add up to most; None where there is none."""
+    schedule = timeline.program.schedule
+    need = needs_of(schedule)[0]
+    rows = np.flatnonzero(need != NOTHING)
+    delay = hops(timeline)[rows]
+    if not delay.any():
+        return None
+    rank = schedule.rank_of()
+    forward = schedule.kind[rows] == Kind.F
+    way = (rank[need[rows]].astype(np.int64) * schedule.ranks + rank[rows]) * 2 + forward
+    ways, index = np.unique(way, return_inverse=True)
+    best = int(np.bincount(index, delay).argmax())
+    mine = index == best
+    pair, ahead = divmod(int(ways[best]), 2)
+    longest = int(rows[mine][delay[mine].argmax()])
+    usual = round(float(np.median(delay[mine])))
+    return Hop(*divmod(pair, schedule.ranks), bool(ahead), int(mine.sum()), usual, longest)
+
+
+def latest_rank(timeline: Timeline) -> Late | None:
+    """The rank that loses most to late starts; None where no op starts late."""
+    schedule = timeline.program.schedule
+    late = lateness(timeline)
+    if not late.any():
+        return None
+    by_rank = np.bincount(schedule.rank_of(), late, schedule.ranks)
+    rank = int(by_rank.argmax())
+    rows = slice(int(schedule.offsets[rank]), int(schedule.offsets[rank + 1]))
+    row = rows.start + int(late[rows].argmax())
+    return Late(rank, int(by_rank[rank]), row, int(late[row]))
+
+
+def lateness(timeline: Timeline) -> NDArray[np.int64]:
+    """How long after its lane was free and its inputs had come each op started, int64[ops], nanoseconds.
+
+    The first op of a rank without an input from elsewhere is late by nothing: nothing says when it could have started.
+    """
+    schedule = timeline.program.schedule
+    start, end = timeline.start[: len(schedule)], timeline.end[: len(schedule)]
+    need = needs_of(schedule)[0]
+    come = np.where(need != NOTHING, end[need] + hops(timeline), np.iinfo(np.int64).min // 2)
+    could = np.maximum(lane_free(schedule, end), come)
+    known = could > np.iinfo(np.int64).min // 4
+    late: NDArray[np.int64] = np.maximum(np.where(known, start - could, 0), 0)
+    return late
+
+
+UNLIKE = 0.05  # standard deviation of a micro-batch's length over the mean, from which lengths differ
+SHARED = 0.5  # share of the spread that stages must have in common: jitter of ops has nothing in common
+NEARLY_ALWAYS = 0.9  # share of the steps in which the same replica comes last, from which it is not chance
+_MOST_WINDOWS = 64  # that are looked at for lengths
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Replica:
+    """One data-parallel replica over all its steps.
+
+    Args:
+        number: from 0.
+        windows: how many were measured.
+        makespan_ns: median length of its pipeline window, nanoseconds.
+        idle_share: mean over its windows.
+        stage_ns: mean work of each stage in a step, float64[stages], nanoseconds.
+    """
+
+    number: int
+    windows: int
+    makespan_ns: float
+    idle_share: float
+    stage_ns: NDArray[np.float64]
+
+
+@dataclass(frozen=True, slots=True)
+class Tail:
+    """What replicas wait for each other at the end of a step.
+
+    Args:
+        cost_ns: the longest window over the mean one, the mean over steps: what even replicas would save.
+        slowest: the replica that came last most often.
+        times: in how many steps.
+        steps: that all replicas have.
+        slow: the slow rank that most of it comes from; None if it does not come from one.
+        lengths_share: what replicas would wait for micro-batches of unlike length alone, over what they wait.
+    """
+
+    cost_ns: float
+    slowest: int
+    times: int
+    steps: int
+    slow: Slow | None = None
+    lengths_share: float = 0.0
+
+    @property
+    def always_the_same(self) -> bool:
+        """Whether one replica was last far more often than by chance."""
+        return self.steps > 1 and self.times >= NEARLY_ALWAYS * self.steps
+
+
+@dataclass(frozen=True, slots=True)
+class Lengths:
+    """How micro-batches differ.
+
+    Args:
+        spread: standard deviation over the mean of their lengths, over all windows that were looked at.
+        common_share: of the forwards' variance that all stages have in common.
+        longest: micro-batch of the median window that takes longest.
+        factor: its time over the mean.
+    """
+
+    spread: float
+    common_share: float
+    longest: int
+    factor: float
+
+    @property
+    def differ(self) -> bool:
+        """Whether micro-batches differ in length, and not only in luck."""
+        return self.spread > UNLIKE and self.common_share > SHARED
+
+
+def replicas(summary: Summary) -> tuple[Replica, ...]:
+    """Every replica, by number."""
+    by_number: dict[int, list[tuple[Window, Account]]] = {}
+    for window, account in zip(summary.windows, summary.accounts, strict=True):
+        by_number.setdefault(window.replica, []).append((window, account))
+    return tuple(_replica(number, each) for number, each in sorted(by_number.items()))
+
+
+def _replica(number: int, windows: list[tuple[Window, Account]]) -> Replica:
+    return Replica(
+        number=number,
+        windows=len(windows),
+        makespan_ns=median(account.window for _, account in windows),
+        idle_share=fmean(account.idle_share for _, account in windows),
+        stage_ns=np.mean([_stage_work(window) for window, _ in windows], axis=0),
+    )
+
+
+def _stage_work(window: Window) -> NDArray[np.float64]:
+    schedule = window.timeline.program.schedule
+    return np.bincount(schedule.stage, spent(window.timeline), schedule.stages).astype(np.float64)
+
+
+def tail(summary: Summary, slow: Sequence[Slow] = ()) -> Tail | None:
+    """What replicas wait for each other, and for what; None if fewer than two were measured in the same steps."""
+    cost, last = 0.0, Counter[int]()
+    by_slow: dict[Slow, float] = {}
+    by_lengths = 0.0
+    steps = {step: rows for step, rows in _by_step(summary).items() if len(rows) == summary.replicas > 1}
+    if not steps:
+        return None
+    for step, rows in steps.items():
+        lengths = {summary.windows[row].replica: summary.accounts[row].window for row in rows}
+        slowest = max(lengths, key=lambda replica: lengths[replica])
+        wait = max(lengths.values()) - fmean(lengths.values())
+        cost += wait
+        last[slowest] += 1
+        culprit = next((each for each in slow if each.shows(slowest, step)), None)
+        if culprit is not None:
+            by_slow[culprit] = by_slow.get(culprit, 0.0) + wait
+        else:
+            by_lengths += min(wait, _wait_for_lengths(summary, rows))
+    slowest, times = last.most_common(1)[0]
+    blamed = max(by_slow, key=lambda each: by_slow[each], default=None)
+    return Tail(
+        cost_ns=cost / len(steps),
+        slowest=slowest,
+        times=times,
+        steps=len(steps),
+        slow=blamed if blamed is not None and by_slow[blamed] > cost / 2 else None,
+        lengths_share=by_lengths / cost if cost else 0.0,
+    )
+
+
+def _by_step(summary: Summary) -> dict[int, list[int]]:
+    """Indices of the windows of each step."""
+    rows: dict[int, list[int]] = {}
+    for row, window in enumerate(summary.windows):
+        rows.setdefault(window.step, []).append(row)
+    return rows
+
+
+def _wait_for_lengths(summary: Summary, rows: Sequence[int]) -> float:
+    """What replicas of one step would wait if their windows were as long as the work that all their ranks share."""
+    work = np.stack([summary.accounts[row].compute.astype(np.float64) for row in rows])
+    batches = np.median(work / np.maximum(work.mean(axis=0), 1), axis=1)
+    return float((batches.max() - batches.mean()) * fmean(summary.accounts[row].window for row in rows))
+
+
+def lengths(summary: Summary) -> Lengths | None:
+    """How micro-batches differ in length; None if there are too few stages or micro-batches to tell."""
+    schedule = summary.window.timeline.program.schedule
+    if schedule.stages < 2 or schedule.units < 2:
+        return None
+    every = max(1, len(summary.windows) // _MOST_WINDOWS)
+    tables = [_forwards(window.timeline) for window in summary.windows[::every]]
+    common, whole = (float(np.mean(column)) for column in zip(*map(_variances, tables), strict=True))
+    mine = _forwards(summary.window.timeline).mean(axis=0)
+    longest = int(mine.argmax())
+    share = common / whole if whole else 0.0
+    return Lengths(common**0.5, share, longest // schedule.slices, float(mine[longest]))
+
+
+def _forwards(timeline: Timeline) -> NDArray[np.float64]:
+    """Each forward over the mean of its stage, float64[stages, units]."""
+    schedule = timeline.program.schedule
+    table = np.zeros((schedule.stages, schedule.units))
+    rows = schedule.kind == Kind.F
+    table[schedule.stage[rows], schedule.unit[rows]] = spent(timeline)[rows]
+    mean = table.mean(axis=1, keepdims=True)
+    relative: NDArray[np.float64] = np.divide(table, mean, out=np.ones_like(table), where=mean > 0)
+    return relative
+
+
+def _variances(table: NDArray[np.float64]) -> Iterator[float]:
+    """Variance that stages have in common (of pairs of stages, so that jitter adds nothing), and all of it."""
+    stages = len(table)
+    away = table - 1
+    whole = float((away**2).mean())
+    total = float((away.sum(axis=0) ** 2).mean())
+    yield max(0.0, (total - stages * whole) / (stages * (stages - 1)))
+    yield whole

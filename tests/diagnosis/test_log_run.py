@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from debubble.diagnosis.phases import change_points, history, lone_steps
+from debubble.diagnosis.log_run import change_points, history, lone_steps
 
 
 def numbered(seconds, first=1):

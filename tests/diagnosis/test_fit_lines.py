@@ -8,8 +8,18 @@ from hypothesis import strategies as st
 from debubble.core.errors import InputError
 from debubble.core.memory import peak_activations
 from debubble.core.schedule import Shape
-from debubble.diagnosis.fit_memory import fit_memory, in_flight
-from debubble.diagnosis.fit_steps import CONSTANT, GROWS, ONE_POINT, StepTimes, fit_steps, gains, holdouts, sentences
+from debubble.diagnosis.fit_lines import (
+    CONSTANT,
+    GROWS,
+    ONE_POINT,
+    StepTimes,
+    fit_memory,
+    fit_steps,
+    gains,
+    holdouts,
+    in_flight,
+    sentences,
+)
 from debubble.schedules.catalog import build
 
 

@@ -1,1 +1,0 @@
-"""What shows in measured windows that a cause has a culprit: nothing here is blamed without it."""
