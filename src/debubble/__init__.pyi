@@ -54,8 +54,8 @@ from .diagnosis.comparison import Alone as Alone
 from .diagnosis.comparison import CauseDifference as CauseDifference
 from .diagnosis.comparison import ComparedWindow as ComparedWindow
 from .diagnosis.comparison import Comparison as Comparison
+from .diagnosis.comparison import Frontier as Frontier
 from .diagnosis.comparison import Missing as Missing
-from .diagnosis.comparison import RunFrontier as RunFrontier
 from .diagnosis.comparison import Series as Series
 from .diagnosis.comparison import Side as Side
 from .diagnosis.comparison import Stated as Stated

@@ -170,7 +170,9 @@ class ComparedRun:
     @property
     def peak_activations(self) -> float | None:
         """Most activations that any rank holds, in micro-batches; None where the order is not known."""
-        return float(peak_activations(self.replay.schedule).max()) if self.replay is not None else None
+        if self.replay is None:
+            return None
+        return float(peak_activations(self.replay.schedule).max())
 
     @property
     def overstated(self) -> bool:
@@ -184,7 +186,9 @@ class ComparedRun:
         """Throughput without any idle time over throughput as it is; None where only bounds are known."""
         if self.causes is not None:
             return (self.outside_ns + self.causes.window) / (self.outside_ns + self.causes.ideal)
-        return 1 / (1 - self.own.most) if self.own is not None and self.own.known else None
+        if self.own is None or not self.own.known:
+            return None
+        return 1 / (1 - self.own.most)
 
     @property
     def ceiling_barrier_ratio(self) -> float | None:
@@ -246,8 +250,12 @@ def _order(job: Config) -> Schedule | None:
     if job.pipeline is None or job.microbatches is None:
         return None
     size = shape(job, job.microbatches)
-    most = MOST_SIMULATED if job.forward is not None else MOST_OPS
-    return build(str(job.schedule), size) if 2 * size.stages * size.units <= most else None
+    most = MOST_OPS
+    if job.forward is not None:  # with durations its window is the answer; without, it is only there for remedies
+        most = MOST_SIMULATED
+    if 2 * size.stages * size.units > most:
+        return None
+    return build(str(job.schedule), size)
 
 
 def _all_rates(job: Config) -> Rates:

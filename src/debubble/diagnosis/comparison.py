@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import ClassVar
 
 from ..core.account import Account, account
@@ -16,7 +16,7 @@ from ..core.timeline import Timeline
 from ..core.units import counted, percent
 from .causes import CauseCost, cause_costs
 from .compared_run import ComparedRun, Figure
-from .diagnosis import Change, Gate, change_of
+from .diagnosis import Change, Gate, change_of, status_of
 from .edits import WhatIf
 from .fit import Fit
 from .log_run import LoneStep, Phase, Restart, history_sentences
@@ -126,30 +126,30 @@ class Side:
     """
 
     name: str
-    gpus: int | None
-    pipeline: int | None
-    data: int | None
-    microbatches: int | None
-    schedule: str | None
-    idle_share: float | None
-    bubble_ratio: float | None
-    most_busy: float | None
-    idle_share_bounds: Bounds | None
-    bubble_ratio_bounds: Bounds | None
-    most_busy_bounds: Bounds | None
-    evidence: str | None
-    busy: float | None
-    busy_evidence: str | None
-    overstated: bool
-    window_share: float | None
-    makespan_ms: float | None
-    outside_ms: float | None
-    peak_activations: float | None
-    throughput: Mapping[str, Stated]
-    ceiling_ratio: float | None
-    ceiling_barrier_ratio: float | None
-    causes: tuple[CauseCost, ...]
-    remarks: tuple[str, ...]
+    gpus: int | None = None
+    pipeline: int | None = None
+    data: int | None = None
+    microbatches: int | None = None
+    schedule: str | None = None
+    idle_share: float | None = None
+    bubble_ratio: float | None = None
+    most_busy: float | None = None
+    idle_share_bounds: Bounds | None = None
+    bubble_ratio_bounds: Bounds | None = None
+    most_busy_bounds: Bounds | None = None
+    evidence: str | None = None
+    busy: float | None = None
+    busy_evidence: str | None = None
+    overstated: bool = False
+    window_share: float | None = None
+    makespan_ms: float | None = None
+    outside_ms: float | None = None
+    peak_activations: float | None = None
+    throughput: Mapping[str, Stated] = field(default_factory=dict)
+    ceiling_ratio: float | None = None
+    ceiling_barrier_ratio: float | None = None
+    causes: tuple[CauseCost, ...] = ()
+    remarks: tuple[str, ...] = ()
     phases: tuple[Phase, ...] | None = field(default=None, metadata=SPARSE)
     left_out: tuple[LoneStep, ...] | None = field(default=None, metadata=SPARSE)
     restarts: tuple[Restart, ...] | None = field(default=None, metadata=SPARSE)
@@ -276,7 +276,7 @@ class Comparison(Result):
     @property
     def status(self) -> int:
         """Exit status: that of the gate."""
-        return 0 if self.gate is None else self.gate.status
+        return status_of(self.gate)
 
     @property
     def changes(self) -> tuple[Change, ...]:
@@ -314,25 +314,14 @@ class Series(Result):
 
     base: str
     runs: tuple[Comparison, ...]
-    frontier: RunFrontier | None
+    frontier: Frontier | None
     fits: tuple[Fit, ...] | None = field(default=None, metadata=SPARSE)
     gate: Gate | None = field(default=None, metadata=SPARSE)
 
     @property
     def status(self) -> int:
         """Exit status: that of the gate."""
-        return 0 if self.gate is None else self.gate.status
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RunFrontier:
-    """Runs of a series by throughput and memory (see ``series.Frontier``)."""
-
-    pareto: tuple[str, ...]
-    best_per_byte: str
-    fastest: str
-    first: str
-    implied_idle_share: float
+        return status_of(self.gate)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -375,19 +364,25 @@ def window_of(run: ComparedRun, *, of_b: bool) -> ComparedWindow | None:
         timeline=timeline,
         account=spent,
         per_rank=rank_times(spent, peak_activations(timeline.program.schedule)),
-        causes=() if run.causes is None else cause_costs(run.causes, "measured" if run.measured else "simulated"),
+        causes=_costs(run),
         stated=run.measured or run.job.forward is not None,
     )
 
 
 def comparison_of(c: Compared, fits: Sequence[Fit] = (), passes: Gate | None = None) -> Comparison:
     """Two runs under the keys of their JSON."""
-    ratio = None if c.ratio is None else c.ratio.value
+    ratio = evidence = tie = first = None
+    if c.ratio is not None:
+        ratio, evidence = c.ratio.value, c.ratio.evidence
+    if c.tie_hop_ns is not None:
+        tie = c.tie_hop_ns / MILLISECOND
+    if c.remedies.first is not None:
+        first = way_out_of(c.remedies.first, ratio)
     explains, left = c.explains, c.left_over
     return Comparison(
         throughput_ratio=ratio,
         unit=c.unit,
-        evidence=None if c.ratio is None else c.ratio.evidence,
+        evidence=evidence,
         factors=c.factors,
         schedule_factors=_of_schedules(c),
         busy_evidence=c.busy_evidence or None,
@@ -402,10 +397,10 @@ def comparison_of(c: Compared, fits: Sequence[Fit] = (), passes: Gate | None = N
         realised_share=c.realised_share,
         ceiling_ratio=c.b.ceiling_ratio,
         ceiling_barrier_ratio=c.b.ceiling_barrier_ratio,
-        tie_hop_ms=None if c.tie_hop_ns is None else c.tie_hop_ns / MILLISECOND,
+        tie_hop_ms=tie,
         verdict=tuple(verdict(c)),
         check=tuple(checks(c)),
-        first=None if c.remedies.first is None else way_out_of(c.remedies.first, ratio),
+        first=first,
         next=tuple(way_out_of(answer, ratio) for answer in c.next),
         beyond=tuple(way_out_of(answer, ratio) for answer in c.remedies.beyond),
         causes=_causes(c),
@@ -419,26 +414,20 @@ def comparison_of(c: Compared, fits: Sequence[Fit] = (), passes: Gate | None = N
 
 def series_of(several: Sequence[Compared], fits: Sequence[Fit] = (), passes: Gate | None = None) -> Series:
     """A series under the keys of its JSON."""
-    found = frontier(several)
     return Series(
         base=several[0].a.name,
         runs=tuple(map(comparison_of, several)),
-        frontier=None
-        if found is None
-        else RunFrontier(
-            pareto=found.pareto,
-            best_per_byte=found.best_per_byte,
-            fastest=found.fastest,
-            first=found.first,
-            implied_idle_share=found.implied_idle_share,
-        ),
+        frontier=frontier(several),
         fits=tuple(fits) or None,
         gate=passes,
     )
 
 
 def _known(bounds: Bounds | None) -> float | None:
-    return bounds[0] if bounds is not None and bounds[0] == bounds[1] else None
+    """A figure if its bounds are one number."""
+    if bounds is None or bounds[0] != bounds[1]:
+        return None
+    return bounds[0]
 
 
 def _of_schedules(c: Compared) -> dict[str, float]:
@@ -452,48 +441,80 @@ def _of_schedules(c: Compared) -> dict[str, float]:
 
 
 def side_of(run: ComparedRun) -> Side:
-    """A run under the keys of its JSON."""
-    own, job = run.own, run.job
-    known = own is not None and own.known
+    """A run under the keys of its JSON; what is not known of it stays None."""
+    job = run.job
     speeds: dict[str, Figure] = {**run.predicted, **run.speeds}
-    return Side(
+    side = Side(
         name=run.name,
         gpus=run.gpus,
         pipeline=job.pipeline,
         data=job.data,
         microbatches=job.microbatches,
         schedule=job.schedule,
-        idle_share=own.most if own is not None and known else None,
-        bubble_ratio=own.bubble_ratio if own is not None and known else None,
-        most_busy=own.busy[1] if own is not None and known else None,
-        idle_share_bounds=None if own is None else (own.least, own.most),
-        bubble_ratio_bounds=None if own is None else (own.bubble_ratio if known else 0.0, own.bubble_ratio),
-        most_busy_bounds=None if own is None else own.busy,
-        evidence=None if own is None else own.evidence,
-        busy=None if run.busy is None else run.busy.value,
-        busy_evidence=None if run.busy is None else run.busy.evidence,
         overstated=run.overstated,
         window_share=run.window_share,
-        makespan_ms=None if run.causes is None else run.causes.window / MILLISECOND,
-        outside_ms=run.outside_ns / MILLISECOND if run.measured else None,
         peak_activations=run.peak_activations,
         throughput={unit: Stated(each.value, each.evidence) for unit, each in speeds.items()},
         ceiling_ratio=run.ceiling_ratio,
         ceiling_barrier_ratio=run.ceiling_barrier_ratio,
-        causes=() if run.causes is None else cause_costs(run.causes, "measured" if run.measured else "simulated"),
+        causes=_costs(run),
         remarks=tuple(run.remarks),
-        phases=None if run.history is None else run.history.phases,
-        left_out=None if run.history is None else run.history.left_out,
-        restarts=None if run.history is None else run.history.restarts,
     )
+    if run.own is not None:
+        side = _with_own(side, run.own)
+    if run.busy is not None:
+        side = replace(side, busy=run.busy.value, busy_evidence=run.busy.evidence)
+    if run.causes is not None:
+        side = replace(side, makespan_ms=run.causes.window / MILLISECOND)
+    if run.measured:
+        side = replace(side, outside_ms=run.outside_ns / MILLISECOND)
+    if run.history is not None:
+        past = run.history
+        side = replace(side, phases=past.phases, left_out=past.left_out, restarts=past.restarts)
+    return side
+
+
+def _with_own(side: Side, own: Own) -> Side:
+    """What the schedule itself idles: one number if it is known, and the bounds always."""
+    if not own.known:
+        bounds = (0.0, own.bubble_ratio)  # with ever more micro-batches it goes to nothing
+        return replace(
+            side,
+            idle_share_bounds=(own.least, own.most),
+            bubble_ratio_bounds=bounds,
+            most_busy_bounds=own.busy,
+            evidence=own.evidence,
+        )
+    return replace(
+        side,
+        idle_share=own.most,
+        bubble_ratio=own.bubble_ratio,
+        most_busy=own.busy[1],
+        idle_share_bounds=(own.least, own.most),
+        bubble_ratio_bounds=(own.bubble_ratio, own.bubble_ratio),
+        most_busy_bounds=own.busy,
+        evidence=own.evidence,
+    )
+
+
+def _costs(run: ComparedRun) -> tuple[CauseCost, ...]:
+    """The causes of its window; empty if it has none, or ranks are missing."""
+    if run.causes is None:
+        return ()
+    if run.measured:
+        return cause_costs(run.causes, "measured")
+    return cause_costs(run.causes, "simulated")
 
 
 def way_out_of(answer: WhatIf, against: float | None) -> WayOut:
     """A change under the keys of its JSON; ``against`` is the ratio to the run that this one is compared with."""
+    against_a = None
+    if against is not None:
+        against_a = against * answer.speedup
     return WayOut(
         change=answer.change,
         predicted_ratio=answer.speedup,
-        against_a_ratio=None if against is None else against * answer.speedup,
+        against_a_ratio=against_a,
         microbatches=answer.microbatches,
         peak_activations=answer.peak_activations,
         idle_share=answer.idle_share,
@@ -562,14 +583,19 @@ class Alone(Result):
 
 def alone(run: ComparedRun, fit: Fit | None = None, launcher: Launcher | None = None) -> Alone:
     """What can be said of one run."""
-    allows = run.own.busy[1] if run.own is not None else None
-    busy = run.busy.value if run.busy is not None else None
+    allows = something_else = busy_mfu = None
+    if run.own is not None:
+        allows = run.own.busy[1]
+        if run.busy is not None:
+            something_else = max(0.0, allows - run.busy.value)
+        if run.job.mfu is not None:
+            busy_mfu = run.job.mfu / allows
     remedies = run.remedies(launcher)
     return Alone(
         run=side_of(run),
         bubble_allows_share=allows,
-        something_else_share=None if allows is None or busy is None else max(0.0, allows - busy),
-        busy_mfu=None if allows is None or run.job.mfu is None else run.job.mfu / allows,
+        something_else_share=something_else,
+        busy_mfu=busy_mfu,
         verdict=tuple(_verdict(run, remedies)),
         next=tuple(way_out_of(answer, None) for answer in remedies.launchable),
         beyond=tuple(way_out_of(answer, None) for answer in remedies.beyond),

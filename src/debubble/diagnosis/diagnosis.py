@@ -47,7 +47,14 @@ class Gate:
     @property
     def status(self) -> int:
         """Exit status: 0, or 1 if it did not pass."""
-        return 0 if self.passed else 1
+        return int(not self.passed)
+
+
+def status_of(passes: Gate | None) -> int:
+    """Exit status of a result: 0 if nothing was asked of it."""
+    if passes is None:
+        return 0
+    return passes.status
 
 
 def gate(reasons: Iterable[str], limit: float | None = None, idle_share: float | None = None) -> Gate:
@@ -349,7 +356,7 @@ class Diagnosis(Result):
     @property
     def status(self) -> int:
         """Exit status: that of the gate."""
-        return 0 if self.gate is None else self.gate.status
+        return status_of(self.gate)
 
     @property
     def worst_is_median(self) -> bool:
@@ -415,6 +422,9 @@ def diagnosis_of(found: Examined, passes: Gate | None = None) -> Diagnosis:
     run, summary, schedule = found.run, found.summary, found.summary.window.timeline.program.schedule
     lengths = [each.window for each in summary.accounts]
     ratios = [each.bubble_ratio for each in summary.accounts]
+    first = None
+    if found.remedies.first is not None:
+        first = change_of(found.remedies.first)
     return Diagnosis(
         source=PurePath(run.source).name or run.source,
         steps=summary.steps,
@@ -460,7 +470,7 @@ def diagnosis_of(found: Examined, passes: Gate | None = None) -> Diagnosis:
         memory=_memory(run) or None,
         findings=tuple(_finding(each) for each in found.findings),
         what_if=tuple(map(change_of, found.what_ifs)),
-        first=None if found.remedies.first is None else change_of(found.remedies.first),
+        first=first,
         verdict=tuple(found.verdict),
         remarks=tuple(found.remarks),
         gate=passes,

@@ -184,7 +184,9 @@ def fit_of(log: StepLog, sizes: Sizes, *, forecast: Sequence[float] = (), capaci
     """
     fit = Fit(source=log.source, ranks=sizes.ranks, remarks=log.remarks)
     sized = ~np.isnan(log.memory) & (not log.ordered)  # a log has one setting, and prints what its allocator holds
-    settings = [] if sized.any() and np.isnan(log.seconds).all() else settings_of(log)
+    settings: list[Setting] = []
+    if not (sized.any() and np.isnan(log.seconds).all()):  # a table of memory alone has no steps to look at
+        settings = settings_of(log)
     microbatches = _microbatches(log, sizes, settings)
     if settings:
         fit = _with_steps(fit, log, settings)
@@ -239,8 +241,9 @@ def _with_steps(fit: Fit, log: StepLog, settings: Sequence[Setting]) -> Fit:
     fit = replace(fit, step_ms=1e3 * main.seconds, steps=main.steps, rows=rows)
     if main.history is None or past is None:
         return fit
-    # With several settings the level changes because the setting does: then only the main one's phases are phases.
-    phases = past.phases if len(settings) == 1 else main.history.phases
+    phases = past.phases
+    if len(settings) > 1:  # the level changes because the setting does: then only the main one's phases are phases
+        phases = main.history.phases
     left_out = tuple(each for setting in settings if setting.history for each in setting.history.left_out)
     return replace(
         fit,
@@ -263,32 +266,42 @@ def _with_line(
         return replace(fit, verdict=(f"{steps}; its bubble needs {_missing(log, sizes)}", *fit.verdict)), None
     rows = np.sort(np.concatenate([each.rows for each in settings]))
     constant, why = _constant(log, sizes)
-    batch = None if np.isnan(log.batch[rows]).any() else log.batch[rows]
+    batch = None
+    if not np.isnan(log.batch[rows]).any():
+        batch = log.batch[rows]
     line = fit_steps(StepTimes(microbatches[rows], log.seconds[rows], batch, constant, why), sizes.ranks)
     holds = not doubts(line)
     outliers = []
     for one in line.outliers:
         row = int(rows[one.row]) + 1
         outliers.append(OutlierRow(row, one.microbatches, 1e3 * one.seconds, 1e3 * one.expected, one.reason))
+    gained: tuple[Gain, ...] = ()
+    if constant:
+        gained = tuple(Gain(*each) for each in gains(line))
     fit = replace(
         fit,
         model=line.model,
         why=line.why,
         rows=tuple(_rows(line, holds)),
         outliers=tuple(outliers),
-        gains=tuple(Gain(*each) for each in gains(line)) if constant else (),
+        gains=gained,
         verdict=(*sentences(line), *fit.verdict),
     )
-    return fit, line if holds else None
+    if not holds:  # its rows and its doubts are shown, but no number is drawn from it
+        return fit, None
+    return fit, line
 
 
 def _with_numbers(fit: Fit, line: StepFit, sizes: Sizes, forecast: Sequence[float]) -> Fit:
     """What a line that holds says."""
+    bubble = None
+    if line.bubble is not None:
+        bubble = 1e3 * line.bubble
     return replace(
         fit,
         slot_ms=1e3 * line.slot,
         intercept_ms=1e3 * line.intercept,
-        bubble_ms=None if line.bubble is None else 1e3 * line.bubble,
+        bubble_ms=bubble,
         fixed_ms=1e3 * line.fixed,
         evidence=line.evidence,
         forecast=tuple(_forecasts(line, sizes, forecast)),
@@ -297,10 +310,14 @@ def _with_numbers(fit: Fit, line: StepFit, sizes: Sizes, forecast: Sequence[floa
 
 def _missing(log: StepLog, sizes: Sizes) -> str:
     """What a bubble needs that nobody said."""
-    wanted = [] if sizes.ranks else ["--ranks"]
+    wanted = []
+    if not sizes.ranks:
+        wanted.append("--ranks")
     if np.isnan(log.microbatches).any():
-        wanted += [] if sizes.data else ["--data"]
-        wanted += [] if sizes.micro_batch else ["--micro-batch"]
+        if not sizes.data:
+            wanted.append("--data")
+        if not sizes.micro_batch:
+            wanted.append("--micro-batch")
         if np.isnan(log.batch).any():
             wanted.append("a log that prints its global batch")
     return " and ".join(wanted)
@@ -322,7 +339,9 @@ def _rows(line: StepFit, holds: bool) -> Iterator[FittedSetting]:
     for m in np.unique(line.times.microbatches).tolist():
         mine = line.times.microbatches == m
         seconds = float(np.median(line.times.seconds[mine]))
-        batch = None if line.times.batch is None else float(line.times.batch[mine][0])
+        batch = None
+        if line.times.batch is not None:
+            batch = float(line.times.batch[mine][0])
         count = int(mine.sum())
         if not holds:
             yield FittedSetting(m, batch, count, 1e3 * seconds, None, None, None)
@@ -335,13 +354,19 @@ def _rows(line: StepFit, holds: bool) -> Iterator[FittedSetting]:
 
 def _forecasts(line: StepFit, sizes: Sizes, asked: Sequence[float]) -> Iterator[Forecast]:
     """Larger settings foretold from smaller ones beside what was measured, then what was asked for."""
-    samples = sizes.data * sizes.micro_batch if sizes.data and sizes.micro_batch else None
-    batched = samples if line.times.batch is not None and not line.times.constant else None
+    # A file that counts samples is asked and answered in samples; one that counts micro-batches, in those.
+    counts_samples = line.times.batch is not None and not line.times.constant
+    if counts_samples and sizes.data and sizes.micro_batch:
+        samples = sizes.data * sizes.micro_batch
+        for m, said, was in holdouts(line):
+            yield Forecast(m * samples, m, 1e3 * said, 1e3 * was, said / was - 1)
+        for batch in asked:
+            yield Forecast(batch, batch / samples, 1e3 * line.seconds(batch / samples), None, None)
+        return
     for m, said, was in holdouts(line):
-        yield Forecast(m * batched if batched else None, m, 1e3 * said, 1e3 * was, said / was - 1)
-    for setting in asked:
-        m = setting / batched if batched else setting
-        yield Forecast(m * batched if batched else None, m, 1e3 * line.seconds(m), None, None)
+        yield Forecast(None, m, 1e3 * said, 1e3 * was, said / was - 1)
+    for m in asked:
+        yield Forecast(None, m, 1e3 * line.seconds(m), None, None)
 
 
 def _with_timers(fit: Fit, log: StepLog) -> Fit:

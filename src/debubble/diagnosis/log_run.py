@@ -132,7 +132,9 @@ def history(step: Seconds, seconds: Seconds) -> History | None:
     rows = np.flatnonzero(np.isfinite(seconds) & (seconds > 0) & (seconds < LONGEST_STEP))
     if not len(rows):
         return None
-    number = step if len(step) and np.isfinite(step[rows]).all() else np.arange(1.0, len(seconds) + 1)
+    number = np.arange(1.0, len(seconds) + 1)
+    if len(step) and np.isfinite(step[rows]).all():
+        number = step
     restarts, rows = later_run(number, seconds, rows)
     covers = _steps_of_rows(number[rows])
     left_out: list[LoneStep] = []
@@ -170,8 +172,12 @@ def later_run(
         again = np.flatnonzero(number[rows[:begin]] >= number[rows[begin]])
         lost = float((seconds[rows[again]] * covers[again]).sum())
         restarts.append(Restart(int(number[rows[begin]]), 1e3 * lost, round(covers[again].sum())))
-    long_enough = [run for run in runs if len(run) >= MOST_TOGETHER]
-    return tuple(restarts), long_enough[-1] if long_enough else runs[-1]
+    # The last run counts: an earlier one may have run in another setting. But one step of it alone tells nothing yet.
+    last = runs[-1]
+    for run in runs:
+        if len(run) >= MOST_TOGETHER:
+            last = run
+    return tuple(restarts), last
 
 
 def _steps_of_rows(number: Seconds) -> Seconds:
@@ -316,16 +322,16 @@ def _noise(seconds: Seconds) -> float:
 
 def _phase(number: Seconds, covers: Seconds, seconds: Seconds, whole: float, piece: slice) -> Phase:
     mine, count = seconds[piece], covers[piece]
-    begin, end = _ends(mine)
-    trend = begin != end
-    return Phase(
+    level = Phase(
         first_step=int(number[piece][0] - count[0] + 1),
         last_step=int(number[piece][-1]),
         mean_ms=1e3 * float((mine * count).sum() / count.sum()),
         share=float((mine * count).sum()) / whole,
-        from_ms=1e3 * begin if trend else None,
-        to_ms=1e3 * end if trend else None,
     )
+    begin, end = _ends(mine)
+    if begin == end:
+        return level
+    return replace(level, from_ms=1e3 * begin, to_ms=1e3 * end)
 
 
 UNSTEADY = 0.1  # of the level: what phases of one setting may differ by before its mean stands for nothing
@@ -353,14 +359,17 @@ class Setting:
     @property
     def steps(self) -> int:
         """How many steps count."""
-        return len(self.rows) if self.history is None else self.history.steps
+        if self.history is None:  # a row of a table is one measurement, whatever steps it is the mean of
+            return len(self.rows)
+        return self.history.steps
 
     @property
     def unsteady(self) -> bool:
         """Whether its phases, or the ends of a trend, differ so much that no one number stands for its steps."""
-        phases = self.history.phases if self.history is not None else ()
-        levels = [level for phase in phases for level in _levels(phase)]
-        return bool(levels) and max(levels) > (1 + UNSTEADY) * min(levels)
+        if self.history is None:
+            return False
+        levels = [level for phase in self.history.phases for level in _levels(phase)]
+        return max(levels) > (1 + UNSTEADY) * min(levels)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -403,17 +412,22 @@ def settings_of(log: StepLog) -> list[Setting]:
     if not len(rows):
         rule = "none of its rows has a step time that is a number above 0 and below 116 days"
         raise InputError(Fault(log.source, rule, "give a log or table of steps that were measured"))
-    step = log.step if log.step.size else np.full(len(log.seconds), np.nan)
-    if log.ordered and np.isfinite(step[rows]).all():
+    step = log.step
+    if not step.size:
+        step = np.full(len(log.seconds), np.nan)
+    if log.ordered and np.isfinite(step[rows]).all():  # the last run of all, before its settings are told apart
         rows = later_run(step, log.seconds, rows)[1]
-    setting = np.nan_to_num(np.stack([log.batch, log.microbatches])[:, rows], nan=-1.0)
+    setting = np.nan_to_num(np.stack([log.batch, log.microbatches])[:, rows], nan=-1.0)  # NaN is not equal to itself
     values, index = np.unique(setting, axis=1, return_inverse=True)
     found = []
     for number, (batch, microbatches) in enumerate(values.T.tolist()):
         mine = rows[index.reshape(-1) == number]
-        past = history(step[mine], log.seconds[mine]) if log.ordered else None
-        kept = mine if past is None else mine[past.rows]
-        seconds = float(np.median(log.seconds[kept])) if past is None else past.seconds
+        past = None
+        if log.ordered:
+            past = history(step[mine], log.seconds[mine])
+        kept, seconds = mine, float(np.median(log.seconds[mine]))
+        if past is not None:  # of steps in their order all that count do, so that time over steps is the throughput
+            kept, seconds = mine[past.rows], past.seconds
         found.append(Setting(_whole(batch), _whole(microbatches), seconds, past, kept))
     return sorted(found, key=lambda each: (each.steps, each.batch or 0, each.microbatches or 0), reverse=True)
 
@@ -433,6 +447,9 @@ def measured_config(log: StepLog, config: Config) -> Config:
     if batch is None and main.microbatches is None:
         batch = config.global_batch
     memory = log.memory[main.rows]
+    peak = None
+    if np.isfinite(memory).any():
+        peak = int(np.nanmax(memory))
     return settled(
         config.changed(
             microbatches=main.microbatches,
@@ -442,7 +459,7 @@ def measured_config(log: StepLog, config: Config) -> Config:
             tokens_per_second_per_gpu=_rate(log.tokens_per_gpu, log.seconds, main.rows),
             tflops_per_gpu=_rate(log.tflops, log.seconds, main.rows),
             mfu=_rate(log.mfu, log.seconds, main.rows),
-            peak_memory=int(np.nanmax(memory)) if np.isfinite(memory).any() else None,
+            peak_memory=peak,
             evidence="measured",
         )
     )
@@ -460,7 +477,9 @@ def _rate(rates: NDArray[np.float64], seconds: NDArray[np.float64], rows: NDArra
 
 def history_of(log: StepLog) -> History | None:
     """The history of all steps together, whatever their setting; None for a table."""
-    return history(log.step, log.seconds) if log.ordered else None
+    if not log.ordered:
+        return None
+    return history(log.step, log.seconds)
 
 
 def history_sentences(past: History) -> list[str]:
@@ -470,14 +489,22 @@ def history_sentences(past: History) -> list[str]:
 
 def left_out_text(left_out: tuple[LoneStep, ...]) -> str:
     """Steps as a list that is not too long."""
-    text = ", ".join(str(each.step) for each in left_out[:_LISTED])
-    return f"{text}, .." if len(left_out) > _LISTED else text
+    return _shortened([str(each.step) for each in left_out])
+
+
+def _shortened(parts: Sequence[str]) -> str:
+    text = ", ".join(parts[:_LISTED])
+    if len(parts) > _LISTED:
+        text += ", .."
+    return text
 
 
 def _trends(past: History) -> Iterator[str]:
     for phase in past.phases:
         if phase.from_ms is not None and phase.to_ms is not None:
-            word = "grow" if phase.to_ms > phase.from_ms else "fall"
+            word = "fall"
+            if phase.to_ms > phase.from_ms:
+                word = "grow"
             ends = f"{duration(1e6 * phase.from_ms)} to {duration(1e6 * phase.to_ms)}"
             yield f"steps {word} from {ends} over steps {phase.first_step} to {phase.last_step}"
 
@@ -489,10 +516,9 @@ def _shifts(past: History) -> Iterator[str]:
     parts = [
         f"{phase.first_step} to {phase.last_step} take {duration(1e6 * phase.mean_ms)}"
         f" ({phase.mean_ms / fastest:.2f} x, {percent(phase.share)} of the time)"
-        for phase in past.phases[:_LISTED]
+        for phase in past.phases
     ]
-    more = ", .." if len(past.phases) > _LISTED else ""
-    yield f"steps come in {len(past.phases)} phases: {', '.join(parts)}{more}"
+    yield f"steps come in {len(past.phases)} phases: {_shortened(parts)}"
 
 
 def _restarts(past: History) -> Iterator[str]:
@@ -516,4 +542,7 @@ def _levels(phase: Phase) -> tuple[float, ...]:
 
 
 def _whole(value: float) -> int | None:
-    return int(value) if value > 0 else None
+    """A size as the setting holds it: -1 stood for one that nobody said."""
+    if value <= 0:
+        return None
+    return int(value)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field, fields, replace
 from typing import ClassVar
 
 import numpy as np
@@ -96,7 +96,9 @@ class Show(Result):
     @property
     def promised_share(self) -> float:
         """What the order would idle with even stages and free transfers."""
-        return self.idle_share if self.idle_formula else 1 - causes(self.timeline).most_busy
+        if self.idle_formula:  # then stages are even and transfers free already
+            return self.idle_share
+        return 1 - causes(self.timeline).most_busy
 
     @property
     def sliders(self) -> Sliders | None:
@@ -129,7 +131,7 @@ def simulated(
     timeline = simulate(lower(order, engine, placed), costs)
     spent = account(timeline)
     closed = agreed(order, rates, spent)
-    return Show(
+    shown = Show(
         title=title_of(order, rates, timeline),
         schedule=order.name,
         ranks=order.ranks,
@@ -140,11 +142,11 @@ def simulated(
         idle_share=spent.idle_share,
         bubble_ratio=spent.bubble_ratio,
         span_idle_share=spent.span_idle_share,
-        evidence="exact" if closed else spent.evidence,
-        idle_formula=closed.share_text if closed else None,
-        bubble_formula=closed.ratio_text if closed else None,
-        half_at_microbatches=closed.half_at if closed else None,
-        as_interleaved_idle_share=_interleaved(order) if closed else None,
+        evidence=spent.evidence,
+        idle_formula=None,
+        bubble_formula=None,
+        half_at_microbatches=None,
+        as_interleaved_idle_share=None,
         sends=way_of(engine),
         release=release,
         per_rank=rank_times(spent, peak_activations(order, Release(release))),
@@ -153,6 +155,16 @@ def simulated(
         rates=rates,
         timeline=timeline,
         account=spent,
+    )
+    if closed is None:
+        return shown
+    return replace(
+        shown,
+        evidence="exact",
+        idle_formula=closed.share_text,
+        bubble_formula=closed.ratio_text,
+        half_at_microbatches=closed.half_at,
+        as_interleaved_idle_share=_interleaved(order),
     )
 
 
@@ -177,7 +189,10 @@ def title_of(order: Schedule, rates: Rates, timeline: Timeline) -> str:
     present = [kind for kind in (Kind.F, Kind.B, Kind.I, Kind.W) if (order.kind == kind).any()]
     hop = rates.transfer + rates.payload / rates.link
     parts = [order.name, " x ".join(sizes), *(f"{kind.name} {duration(spent[kind])}" for kind in present)]
-    parts.append(f"transfer {duration(hop)}" if hop else "free transfers")
+    if hop:
+        parts.append(f"transfer {duration(hop)}")
+    else:
+        parts.append("free transfers")
     if timeline.program.engine != IDEAL:
         parts.append(f"{timeline.program.engine} sends")
     for name in ("stage_scale", "microbatch_scale", "rank_scale"):
@@ -189,7 +204,9 @@ def title_of(order: Schedule, rates: Rates, timeline: Timeline) -> str:
 
 def _listed(scale: tuple[float, ...]) -> str:
     shown = [f"{factor:g}" for factor in scale[:SHOWN_FACTORS]]
-    return ",".join(shown) + (",.." if len(scale) > len(shown) else "")
+    if len(scale) > len(shown):
+        shown.append("..")
+    return ",".join(shown)
 
 
 def agreed(order: Schedule, rates: Rates, spent: Account) -> ClosedForm | None:
@@ -203,17 +220,22 @@ def agreed(order: Schedule, rates: Rates, spent: Account) -> ClosedForm | None:
     if name not in CATALOG or not spent.window:
         return None
     pipeline = even(Shape(order.ranks, order.microbatches, chunks, order.slices), rates)
-    closed = closed_form(CATALOG[name], pipeline) if pipeline is not None else None
+    if pipeline is None:
+        return None
+    closed = closed_form(CATALOG[name], pipeline)
     idle = spent.window - spent.compute
-    return closed if closed and np.abs(idle - closed.idle).max() <= SAME * spent.window else None
+    if closed is None or np.abs(idle - closed.idle).max() > SAME * spent.window:
+        return None
+    return closed
 
 
 def _warnings(order: Schedule) -> tuple[str, ...]:
     m, p = order.microbatches, order.ranks
     if m >= p:
         return ()
-    some = "1 micro-batch" if m == 1 else f"{m} micro-batches"
-    return (f"m < p: {some} cannot keep {p} ranks busy at the same time; -m {p} is the least that can",)
+    return (
+        f"m < p: {counted(m, 'micro-batch')} cannot keep {p} ranks busy at the same time; -m {p} is the least that can",
+    )
 
 
 GOOD_GRADIENT = 1e-5  # in 32 bits a right pipeline stays below 1e-6, and a wrong one is far above
@@ -247,7 +269,7 @@ class Executed(Diagnosis):
     @property
     def status(self) -> int:
         """Exit status: 1 if gradients were checked and are wrong."""
-        return 1 if self.refusal else 0
+        return int(self.refusal is not None)
 
     @property
     def refused(self) -> str:
@@ -282,8 +304,9 @@ def executed_of(found: Diagnosis, trained: Trained) -> Executed:
     predicted = found.predicted_ms
     if predicted is None:
         predicted = _afterwards(summary, trained.hop_ns) / MILLISECOND
-    error = trained.gradient_error
-    wrong = error is not None and error > GOOD_GRADIENT
+    error, refusal = trained.gradient_error, None
+    if error is not None and error > GOOD_GRADIENT:
+        refusal = f"gradient_error = {error:.1e} is above {GOOD_GRADIENT:g}: do not trust it"
     held = {each.name: getattr(found, each.name) for each in fields(found)} | {"predicted_ms": predicted}
     return Executed(
         **held,
@@ -293,7 +316,7 @@ def executed_of(found: Diagnosis, trained: Trained) -> Executed:
         gradient_error=error,
         recording=trained.recording,
         device=trained.device,
-        refusal=f"gradient_error = {error:.1e} is above {GOOD_GRADIENT:g}: do not trust it" if wrong else None,
+        refusal=refusal,
     )
 
 

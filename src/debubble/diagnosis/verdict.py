@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
 from ..config.config import FIGURES, Config, Value
-from ..core.units import percent
+from ..core.units import counted, percent
 from .compared_run import MICROBATCHES, STEPS, ComparedRun
 from .log_run import history_sentences
 from .remedies import next_sentences
@@ -96,16 +96,22 @@ def changed_arguments(a: Config, b: Config) -> tuple[Changed, ...]:
 def change_sentences(a: Config, b: Config) -> list[str]:
     """What changed between two launches, and what that does to the micro-batches of a pipeline."""
     changed = changed_arguments(a, b)
+    if not both_launched(a, b):
+        return []
     if not changed:
-        return ["Both were launched with the same arguments."] if both_launched(a, b) else []
+        return ["Both were launched with the same arguments."]
     listed = [str(each) for each in changed[:MOST_LISTED]]
     if a.microbatches and b.microbatches and a.microbatches != b.microbatches:
         effect = f"m {a.microbatches} -> {b.microbatches}"
         if a.global_batch and a.global_batch == b.global_batch:
-            effect = f"at the same global batch: {effect}"
+            effect = f" at the same global batch: {effect}"
+        else:
+            effect = f": {effect}"
         keys = [each.key for each in changed[:MOST_LISTED]]
-        place = keys.index(TELLING["micro_batch"]) if TELLING["micro_batch"] in keys else len(keys) - 1
-        listed[place] += f" {effect}" if effect.startswith("at") else f": {effect}"
+        place = len(keys) - 1
+        if TELLING["micro_batch"] in keys:  # it is what m follows from, so m is said right after it
+            place = keys.index(TELLING["micro_batch"])
+        listed[place] += effect
     if len(changed) > MOST_LISTED:
         listed.append(f"and {len(changed) - MOST_LISTED} more")
     return [f"What changed: {'; '.join(listed)}."]
@@ -133,7 +139,9 @@ def _same(*names: str) -> Callable[[Config, Config], bool]:
 
 
 def _number(value: Value) -> float:
-    return float(value) if isinstance(value, int | float) else math.nan  # never less, never more
+    if isinstance(value, int | float):
+        return float(value)
+    return math.nan  # what is not known is never less and never more, so it clears nobody
 
 
 def _kernels_no_smaller(a: Config, b: Config) -> bool:
@@ -221,25 +229,33 @@ def checks(c: Compared) -> list[str]:
         return []
     if c.left_over_parts.get("work_rate", 0) > 1 - NOTICEABLE:
         return []
-    suspects = list(IN_BUSY_SECONDS if c.a.measured and c.b.measured else CHECKS)
-    return still_suspect(suspects, c.a.job, c.b.job)
+    suspects: tuple[str, ...] = CHECKS
+    if c.a.measured and c.b.measured:  # then hops, imbalance and slow ranks have factors of their own
+        suspects = IN_BUSY_SECONDS
+    return still_suspect(list(suspects), c.a.job, c.b.job)
 
 
 def times(value: float) -> str:
     """A ratio with as many digits as a verdict needs."""
-    return f"{value:.2f}" if value < 10 else f"{value:.3g}"
+    if value < 10:
+        return f"{value:.2f}"
+    return f"{value:.3g}"
 
 
 def _headline(c: Compared) -> Iterator[str]:
     if c.ratio is None:
         yield "Neither throughput was stated, so only what the schedules themselves would do can be compared."
         return
-    gpus = c.factors.get("gpus")
-    each = f", on {times(gpus)} times the GPUs" if gpus not in (None, 1) else ""
+    gpus, each = c.factors.get("gpus", 1), ""
+    if gpus != 1:
+        each = f", on {times(gpus)} times the GPUs"
     kind = f"{c.unit}, {c.ratio.evidence}"
     yield f"{c.b.name} has {times(c.ratio.value)} times the throughput of {c.a.name} ({kind}){each}."
-    if c.unit == STEPS or (c.unit == MICROBATCHES and c.a.job.micro_batch is None):
-        yield f"It holds if {'steps' if c.unit == STEPS else 'micro-batches'} of both have as many samples."
+    # Steps and micro-batches are no measure of work until their samples are known.
+    if c.unit == STEPS:
+        yield "It holds if steps of both have as many samples."
+    elif c.unit == MICROBATCHES and c.a.job.micro_batch is None:
+        yield "It holds if micro-batches of both have as many samples."
     step_a, step_b = (run.job.step for run in (c.a, c.b))
     if step_a and step_b and step_b > step_a and c.ratio.value > 1:
         yield f"Its steps take {times(step_b / step_a)} times as long because they hold more: it is not slower."
@@ -250,7 +266,9 @@ def _phases(c: Compared) -> Iterator[str]:
     for run in (c.a, c.b):
         if run.history is not None:
             yield from (f"In {run.name}, {sentence}." for sentence in history_sentences(run.history))
-    here, there = (run.history.phases if run.history is not None else () for run in (c.a, c.b))
+    if c.a.history is None or c.b.history is None:
+        return
+    here, there = c.a.history.phases, c.b.history.phases
     if not here or not there or len(here) == len(there) == 1:
         return
     pairs = []
@@ -266,11 +284,12 @@ def _overstated(c: Compared) -> Iterator[str]:
     if not runs:
         return
     which = " and ".join(_stated(run) for run in runs)
+    they = "it was"
     if len(runs) == 2:
+        they = "they were"
         yield f"Both stated utilisations are more than their schedules can reach: {which}."
     else:
         yield f"One stated utilisation is more than its schedule can reach: {which}."
-    they = "they were" if len(runs) == 2 else "it was"
     yield f"So {they} measured over something else than the step; a rank that waits in a receive kernel counts as busy."
 
 
@@ -298,7 +317,9 @@ def _bubble(c: Compared) -> Iterator[str]:
 def _own_evidence(c: Compared) -> str:
     """Of the two schedules' own idle time: simulated where either was."""
     kinds = {run.own.evidence for run in (c.a, c.b) if run.own is not None}
-    return "exact" if kinds == {"exact"} else "simulated"
+    if kinds == {"exact"}:
+        return "exact"
+    return "simulated"
 
 
 def _realised(c: Compared) -> Iterator[str]:
@@ -322,25 +343,31 @@ def _realised(c: Compared) -> Iterator[str]:
 
 def _bounded_bubble(c: Compared, low: float) -> Iterator[str]:
     """Micro-batches are not known: the most that the bubble can explain is what the fewest of them cost."""
-    worst = c.b if c.b.own is not None and not c.b.own.known else c.a
-    fewest = worst.own.fewest if worst.own is not None else 1
-    each = "micro-batch" if fewest == 1 else "micro-batches"
     if c.ratio is None or low == 0:
         return
+    worst = c.a
+    if c.b.own is not None and not c.b.own.known:
+        worst = c.b
+    count = 1
+    if worst.own is not None and worst.own.fewest is not None:
+        count = worst.own.fewest
+    fewest = counted(count, "micro-batch")
     if c.ratio.value < low:
         lost = 1 - c.ratio.value / low
         yield (
-            f"The bubble cannot explain it: even at {fewest} {each} it would leave {times(low)} of the throughput, "
+            f"The bubble cannot explain it: even at {fewest} it would leave {times(low)} of the throughput, "
             f"and {c.ratio.value:.3f} was seen. At least {percent(lost)} more is lost elsewhere."
         )
     else:
-        yield f"The bubble can explain at most a factor of {times(low)} (at {fewest} {each})."
+        yield f"The bubble can explain at most a factor of {times(low)} (at {fewest})."
 
 
 def _recomputation(c: Compared) -> Iterator[str]:
     if c.recompute_ratio == 1 or c.ratio is None:
         return
-    more = c.b if c.recompute_ratio < 1 else c.a
+    more = c.a
+    if c.recompute_ratio < 1:  # b counts less of what it computes
+        more = c.b
     rest = c.ratio.value / c.recompute_ratio
     yield (
         f"Full recomputation in {more.name} explains a factor of {times(c.recompute_ratio)} (a second forward, counted "
@@ -353,11 +380,11 @@ def _left_over(c: Compared) -> Iterator[str]:
     if bounds is None:
         return
     low, high = bounds
-    known = low == high
-    rest = high / c.recompute_ratio if known else high
-    if not known or abs(rest - 1) < NOTICEABLE:
-        if known:
-            yield "That is all of it: nothing else needs a cause."
+    if low != high:  # bounds alone leave nothing over that is sure
+        return
+    rest = high / c.recompute_ratio
+    if abs(rest - 1) < NOTICEABLE:
+        yield "That is all of it: nothing else needs a cause."
         return
     if rest > 1:
         yield f"What is left over is a factor of {rest:.3f}: it does better than its bubble predicts."
@@ -387,8 +414,11 @@ def _batch(c: Compared) -> Iterator[str]:
         return
     (a, unit_a), (b, unit_b) = sizes  # type: ignore[misc]
     if unit_a == unit_b and a != b:
-        sure = "" if unit_a == "samples" else ", if these hold as many samples (state micro_batch)"
-        word = "fell" if b < a else "grew"
+        sure, word = "", "grew"
+        if unit_a != "samples":
+            sure = ", if these hold as many samples (state micro_batch)"
+        if b < a:
+            word = "fell"
         yield f"The global batch {word} from {a} to {b} {unit_a}{sure}."
 
 
@@ -410,7 +440,10 @@ def _ceiling(c: Compared) -> Iterator[str]:
     ceiling, barrier = c.b.ceiling_ratio, c.b.ceiling_barrier_ratio
     if ceiling is None or barrier is None or ceiling < 1 + NOTICEABLE:
         return
-    evidence = _own_evidence(c) if c.b.timeline is None else "simulated"
+    evidence = "simulated"
+    if c.b.timeline is None:
+        evidence = _own_evidence(c)
+    # One ceiling a sentence: side by side, people read the larger one as what their schedule could reach.
     yield (
         f"With the barrier that ends a step, no order of this placement makes {c.b.name} more than {times(barrier)} "
         f"times as fast as it is ({evidence})."
