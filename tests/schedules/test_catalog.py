@@ -155,6 +155,17 @@ def test_chunks_that_were_asked_for_are_kept():
         build("gpipe", Shape(2, 4, 3))
 
 
+@pytest.mark.parametrize("name", NAMES)
+def test_another_number_of_chunks_may_be_asked_for_where_the_entry_says_so(name):
+    entry = CATALOG[name]
+    assert entry.any_chunks == (name in ("interleaved", "looped-bfs", "interleaved-zb", "hanayo", "forward-only"))
+    if entry.any_chunks:
+        assert build(name, Shape(2, 4, 4)).stages == 8
+    else:
+        with pytest.raises(InputError, match="chunks = 4"):
+            build(name, Shape(2, 4, 4))
+
+
 def test_what_torch_cannot_run_says_why():
     cannot = {name for name in NAMES if CATALOG[name].not_on_torch}
     for name in NAMES:
