@@ -117,7 +117,7 @@ def _either(tokens: _Tokens) -> Flags:
 
 def _comparison(tokens: _Tokens) -> Flags:
     left = _sum(tokens)
-    if not tokens.left:
+    if not tokens.next_is(*_COMPARISONS):
         raise ValueError("a condition compares")
     met: Flags = np.asarray(np.True_)
     while tokens.next_is(*_COMPARISONS):
@@ -176,7 +176,10 @@ def _factor(tokens: _Tokens) -> Column:
     if word.isdecimal():
         return np.asarray(word, np.float64)
     if word == "(":
-        return _bracketed(tokens)[0]
+        inside = _bracketed(tokens)
+        if len(inside) > 1:
+            raise ValueError("a comma belongs to max and min")
+        return inside[0]
     if word in _CHOICES and tokens.take() == "(":
         return reduce(_CHOICES[word], _bracketed(tokens))
     return tokens.letters[word]
