@@ -68,3 +68,10 @@ def test_halves_that_do_not_add_up_are_refused():
 def test_a_list_of_the_wrong_length_is_refused_with_both_numbers():
     with pytest.raises(InputError, match="stage-scale has 3 factors: it needs one for each of the 2 stages"):
         costs_of(Rates(stage_scale=(1, 1, 1)), build("1f1b", Shape(2, 2)))
+
+
+def test_tables_of_costs_cannot_be_changed():
+    spent = costs_of(Rates(link=1, payload=5), build("1f1b", Shape(2, 2)))
+    for table in (spent.durations, spent.transfers, spent.occupancy):
+        with pytest.raises(ValueError, match="read-only"):
+            table[0] = 1

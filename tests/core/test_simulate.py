@@ -175,3 +175,10 @@ def test_the_kinds_of_a_split_backward_have_their_own_costs():
     timeline = run(schedule, Rates(forward=1, input=10, weight=100))
     assert (timeline.end - timeline.start).tolist() == [1, 10, 100]
     assert [Kind(k).name for k in schedule.kind] == ["F", "I", "W"]
+
+
+def test_a_timeline_cannot_be_changed():
+    timeline = run(build("1f1b", Shape(2, 2)))
+    for column in (timeline.start, timeline.end):
+        with pytest.raises(ValueError, match="read-only"):
+            column[0] = 1

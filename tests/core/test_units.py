@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from debubble.core.errors import InputError
-from debubble.core.units import count_bytes, nanoseconds, percent
+from debubble.core.units import count_bytes, counted, duration, nanoseconds, percent
 
 
 @pytest.mark.parametrize(
@@ -50,4 +50,24 @@ def test_a_share_of_no_work_is_said_in_words():
         "0.0 %",
         "none: no work",
         "none: no work",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("spent", "text"),
+    [
+        (0, "0 ms"), (1, "1 ns"), (999, "999 ns"), (1000, "1 us"), (17e3, "17 us"), (1e6, "1 ms"), (33e6, "33 ms"),
+        (999_999, "1000 us"), (1e9, "1 s"), (1.5e9, "1.5 s"), (4_512_345_678, "4.512 s"), (-2e6, "-2 ms"),
+    ],
+)  # fmt: skip
+def test_a_duration_is_shown_in_the_unit_that_suits_it(spent, text):
+    assert duration(spent) == text
+
+
+def test_a_number_goes_with_its_noun():
+    assert [counted(n, noun) for n, noun in ((1, "rank"), (4, "rank"), (2, "micro-batch"), (1.5, "chunk"))] == [
+        "1 rank",
+        "4 ranks",
+        "2 micro-batches",
+        "1.5 chunks",
     ]

@@ -7,7 +7,7 @@ from enum import Enum
 import numpy as np
 from numpy.typing import NDArray
 
-from .op import KINDS, Kind
+from .op import Kind
 from .schedule import Schedule
 
 
@@ -44,9 +44,8 @@ def peak_activations(schedule: Schedule, release: Release = Release.W) -> NDArra
 
 def changes(schedule: Schedule, release: Release) -> NDArray[np.int64]:
     """Change in half activations of a chunk (or slice of one) at each op, int64[ops]."""
-    by_kind = np.zeros(KINDS, np.int64)
-    by_kind[Kind.F], by_kind[Kind.B] = 2, -2
-    by_kind[Kind.I], by_kind[Kind.W] = _FREED[release]
-    if schedule.forward_only:
-        by_kind[Kind.F] = 0  # inference keeps nothing for a backward
-    return by_kind[schedule.kind]
+    if schedule.forward_only:  # inference keeps nothing for a backward
+        return np.zeros(len(schedule), np.int64)
+    at_i, at_w = _FREED[release]
+    by_kind = {Kind.F: 2, Kind.I: at_i, Kind.W: at_w, Kind.B: -2}
+    return np.array([by_kind[kind] for kind in Kind], np.int64)[schedule.kind]
