@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from string import ascii_lowercase
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 
 from ..core.units import counted
-from .figures import Unit
+from .figures import Cell, Unit
 from .sections import Column, Sentences, Table
 
 if TYPE_CHECKING:
+    from ..diagnosis.comparison import WayOut
     from ..diagnosis.diagnosis import Change
 
 MOST_BEYOND = 4  # changes that ask for more, in a terminal
@@ -18,19 +19,31 @@ MOST_CHANGES = 12  # in a terminal; a page and --json have more
 LEGEND = "held: micro-batches in flight; memory: of their activations on the worst rank, with over without."
 LIMITS = "A limit is what nobody can do: it shows what something costs."
 
+AnyChange = TypeVar("AnyChange", "Change", "WayOut")
 
-def letters(changes: Sequence[Change]) -> dict[str, str]:
+
+def first_changes(changes: Sequence[AnyChange], *, detail: bool) -> Sequence[AnyChange]:
+    """Those that are shown: all, or as many as a terminal has room for."""
+    return changes if detail else changes[:MOST_CHANGES]
+
+
+def more_changes(count: int) -> list[str]:
+    """A note on changes that are not shown; none if all are."""
+    return [f"{counted(count, 'more change')} in --json"] if count else []
+
+
+def letters(changes: Sequence[Change] | Sequence[WayOut]) -> dict[str, str]:
     """A letter for each assumption, in the order in which they appear."""
-    assumptions = dict.fromkeys(each for change in changes for each in change.assumes)
-    return dict(zip(assumptions, ascii_lowercase, strict=False))
+    assumptions = [assumption for change in changes for assumption in change.assumes]
+    return dict(zip(dict.fromkeys(assumptions), ascii_lowercase, strict=False))
 
 
-def granted(change: Change, letter: dict[str, str]) -> str:
+def granted(change: Change | WayOut, letter: Mapping[str, str]) -> str:
     """The letters of one answer."""
-    return "".join(letter.get(each, "?") for each in change.assumes)
+    return "".join(letter.get(assumption, "?") for assumption in change.assumes)
 
 
-def legend(letter: dict[str, str]) -> list[str]:
+def legend(letter: Mapping[str, str]) -> list[str]:
     """What the columns and the letters mean, a line each."""
     return [LEGEND, *(f"{sign}: {assumption}" for assumption, sign in letter.items())]
 
@@ -43,21 +56,8 @@ def changes_section(changes: Sequence[Change], resim: str, *, detail: bool) -> T
         resim: how well the replay fits, a clause.
         detail: whether all are shown.
     """
-    shown = changes if detail else changes[:MOST_CHANGES]
-    letter = letters(shown)
-    rows = [
-        (
-            change.change,
-            "limit" if change.bound else "change",
-            change.microbatches,
-            f"{change.peak_activations:g}",
-            change.activations_ratio,
-            change.step_ms,
-            change.speedup,
-            granted(change, letter),
-        )
-        for change in shown
-    ]
+    first = first_changes(changes, detail=detail)
+    letter = letters(first)
     columns = [
         Column("change", left=True, long=True),
         Column("kind", left=True),
@@ -68,17 +68,23 @@ def changes_section(changes: Sequence[Change], resim: str, *, detail: bool) -> T
         Column("samples/s", Unit.GAIN),
         Column("if", left=True),
     ]
-    notes = [*legend(letter), *([LIMITS] if any(change.bound for change in shown) else [])]
-    if len(shown) < len(changes):
-        notes.append(f"{counted(len(changes) - len(shown), 'more change')} in --json")
-    most = max((change.speedup for change in shown), default=1.0)
+    rows: list[list[Cell]] = []
+    for change in first:
+        kind = "limit" if change.bound else "change"
+        held = f"{change.peak_activations:g}"
+        row: list[Cell] = [change.change, kind, change.microbatches, held, change.activations_ratio, change.step_ms]
+        rows.append([*row, change.speedup, granted(change, letter)])
+    notes = legend(letter)
+    if any(change.bound for change in first):
+        notes.append(LIMITS)
+    most = max((change.speedup for change in first), default=1.0)
     return Table(
         title="What would help",
         columns=columns,
         rows=rows,
         hint=f"Simulated from the measured durations, per sample; {resim}.",
-        bars=[change.speedup / most for change in shown],
-        notes=notes,
+        bars=[change.speedup / most for change in first],
+        notes=[*notes, *more_changes(len(changes) - len(first))],
         name=f"What would help, per sample (simulated; {resim})",
     )
 
@@ -90,6 +96,4 @@ def beyond_section(ways: Sequence[tuple[str, float, Sequence[str]]]) -> Sentence
         ways: each change with its gain and what it demands, the best first.
     """
     lines = [f"{change}: {gain:.2f}x, if {' and '.join(demands)}" for change, gain, demands in ways[:MOST_BEYOND]]
-    if len(ways) > len(lines):
-        lines.append(f"{counted(len(ways) - len(lines), 'more change')} in --json")
-    return Sentences("Beyond what it has (simulated)", lines)
+    return Sentences("Beyond what it has (simulated)", [*lines, *more_changes(len(ways) - len(lines))])

@@ -7,248 +7,251 @@ from statistics import median
 from typing import TYPE_CHECKING
 
 from ..core.units import counted, percent
-from ..drawing.tables import duration
 from .causes import causes_section
 from .changes import beyond_section, changes_section
-from .figures import Cell, Unit, decimals
+from .figures import Cell, Unit, decimals, milliseconds, span
 from .launch import files, launch, numbers, show_command
 from .sections import Column, Figure, Figures, Picture, Ranks, Report, Section, Sentences, Table
 
 if TYPE_CHECKING:
-    from ..diagnosis.diagnosis import Diagnosis, FindingCost, MemoryRow, ReplicaWork
+    from ..diagnosis.diagnosis import Diagnosis, FindingCost, Gate, MemoryRow, PartOfRun, ReplicaWork
 
 MOST_REPLICAS = 8  # in a terminal; a page has all
 MOST_STAGES = 6  # of which each has a column there
 MOST_LINKS = 8
 MOST_DEVICES = 16
+MOST_LISTED = 16  # steps or ranks in a list of numbers
 HOT = 1.05  # work over the median of all stages, from which a cell is marked
 
 
-def report(found: Diagnosis, *, detail: bool = False) -> Report:
+def report(run: Diagnosis, *, detail: bool = False) -> Report:
     """The sections of a measured run."""
+    launchable = [change for change in run.what_if if change.bound or not change.demands]
+    beyond = [(change.change, change.speedup, change.demands) for change in run.what_if if change not in launchable]
+    fit = f"the replay fits to {percent(abs(1 - run.resim_ratio))}"
+    again = f"simulated again it takes {run.resim_ratio:.3f} of that"
+    # One window needs no name; of two, each says which it is.
+    name = _where(run) if detail and not run.worst_is_median else ""
     sections: list[Section] = [
-        median_window(found),
-        _windows(found),
-        causes_section(
-            found.causes,
-            found.makespan_ms,
-            note=f"simulated again it takes {found.resim_ratio:.3f} of that",
-            name=_where(found) if detail and not found.worst_is_median else "",
-        ),
-        Ranks("When, ms of the median window (measured)", found.per_rank, found.makespan_ms, peaks=detail),
+        median_window(run),
+        _windows(run),
+        causes_section(run.causes, run.makespan_ms, note=again, name=name),
+        Ranks("When, ms of the median window (measured)", run.per_rank, run.makespan_ms, peaks=detail),
     ]
     if detail:
-        sections.insert(0, _tiles(found))
-        sections += _slowest(found)
-    if found.replicas > 1 or detail:
-        sections.append(_replicas(found, detail))
-    if found.transfers:
-        sections.append(_transfers(found, detail))
-    if found.findings:
-        sections.append(Sentences("Findings", [_finding(each) for each in found.findings]))
-    can = [each for each in found.what_if if each.bound or not each.demands]
-    if can:
-        off = f"the replay fits to {percent(abs(1 - found.resim_ratio))}"
-        sections.append(changes_section(can, off, detail=detail))
-    beyond = [(each.change, each.speedup, each.demands) for each in found.what_if if each not in can]
-    if beyond:
-        sections.append(beyond_section(beyond))
-    if found.clocks:
-        sections.append(_clocks(found, detail))
-    if found.memory:
-        sections.append(_memory(found.memory, detail))
-    sections.append(_sure(found))
-    if found.remarks:
-        sections.append(Sentences("Remarks", found.remarks))
-    if found.gate is not None:
-        sections.append(Sentences("Gate", found.gate.reasons or ["passed"]))
+        sections = [_tiles(run), *sections, *_slowest(run)]
+    if run.replicas > 1 or detail:
+        sections.append(_replicas(run, detail))
+    sections += [
+        _transfers(run, detail),
+        Sentences("Findings", list(map(_finding, run.findings))),
+        changes_section(launchable, fit, detail=detail),
+        beyond_section(beyond),
+        _clocks(run, detail),
+        _memory(run.memory or (), detail),
+        _sure(run),
+        Sentences("Remarks", run.remarks),
+        gate_section(run.gate),
+    ]
     if not detail:
-        return Report(_title(found), found.verdict, sections)
-    order = found.timeline.program.schedule
-    sections += [launch(order), *files(order), numbers(found)]
-    return Report(
-        title=_title(found),
-        verdict=found.verdict,
-        sections=sections,
-        next=_next(found),
-        sliders=found.sliders,
-    )
+        return Report(_title(run), run.verdict, sections)
+    order = run.timeline.program.schedule
+    sections += [launch(order), *files(order), numbers(run)]
+    return Report(_title(run), run.verdict, sections, _next(run), sliders=run.sliders)
 
 
-def _clocks(found: Diagnosis, detail: bool) -> Table:
+def of_part(part: PartOfRun, *, detail: bool = False) -> Report:  # noqa: ARG001 - there is no more to say
+    """The sections of traces of one host that were distilled, and cannot be diagnosed alone."""
+    written = f"{part.folder}: {part.ranks} ranks, {part.bytes:,} bytes"
+    return Report(written, (), [Sentences("", [part.reason], plain=True)])
+
+
+def gate_section(gate: Gate | None) -> Sentences:
+    """Why a run does not pass what was asked of it, or that it does; nothing if nothing was asked."""
+    if gate is None:
+        return Sentences("Gate", [])
+    return Sentences("Gate", gate.reasons or ["passed"])
+
+
+def _clocks(run: Diagnosis, detail: bool) -> Table:
     """Clocks of devices against that of the lowest one."""
-    rows = [(f"device {each.device}", each.offset_ms, each.rate_ppm, each.uncertainty_ms) for each in found.clocks]
+    clocks = run.clocks if detail else run.clocks[:MOST_DEVICES]
     columns = [
         Column("", left=True),
         Column("ahead by ms", Unit.MILLISECONDS, digits=3),
         Column("faster by ppm", Unit.NUMBER),
         Column("sure to ms", Unit.MILLISECONDS, digits=3),
     ]
-    shown = rows if detail else rows[:MOST_DEVICES]
-    title = f"Clocks of {counted(len(rows), 'device')} by their messages (measured)"
-    return Table(title, columns, shown)
+    rows = [(f"device {clock.device}", clock.offset_ms, clock.rate_ppm, clock.uncertainty_ms) for clock in clocks]
+    title = f"Clocks of {counted(len(run.clocks), 'device')} by their messages (measured)"
+    return Table(title, columns, rows)
 
 
 def _memory(memory: Sequence[MemoryRow], detail: bool) -> Table:
     """The most that devices held, the fullest first."""
-    fullest = sorted(memory, key=lambda each: -each.peak_bytes)
-    rows = [
-        (f"device {each.device}", f"rank {each.rank} of replica {each.replica}", each.peak_bytes)
-        for each in (fullest if detail else fullest[:MOST_DEVICES])
-    ]
+    fullest = sorted(memory, key=lambda device: -device.peak_bytes)
     columns = [Column("", left=True), Column("", left=True), Column("peak GB", Unit.GIGABYTES)]
+    rows: list[list[Cell]] = []
+    for held in fullest if detail else fullest[:MOST_DEVICES]:
+        rows.append([f"device {held.device}", f"rank {held.rank} of replica {held.replica}", held.peak_bytes])
     return Table("Memory of devices, the most that each held (measured; over time in --json)", columns, rows)
 
 
-def _title(found: Diagnosis) -> str:
-    chunks = f" x {found.chunks} chunks" if found.chunks > 1 else ""
-    replicas = f", {found.replicas} replicas" if found.replicas > 1 else ""
-    shape = f"{counted(found.ranks, 'rank')}{chunks} x {counted(found.microbatches, 'micro-batch')}"
-    return f"{found.source}: {found.schedule}, {shape}{replicas}, {counted(found.steps, 'step')} ({found.evidence})"
+def _title(run: Diagnosis) -> str:
+    chunks = f" x {run.chunks} chunks" if run.chunks > 1 else ""
+    replicas = f", {run.replicas} replicas" if run.replicas > 1 else ""
+    shape = f"{counted(run.ranks, 'rank')}{chunks} x {counted(run.microbatches, 'micro-batch')}"
+    return f"{run.source}: {run.schedule}, {shape}{replicas}, {counted(run.steps, 'step')} ({run.evidence})"
 
 
-def _where(found: Diagnosis) -> str:
-    window = found.examined.summary.window
+def _where(run: Diagnosis) -> str:
+    window = run.examined.summary.window
     return f"step {window.step}, replica {window.replica}, the median window"
 
 
-def median_window(found: Diagnosis, *, titled: bool = True) -> Picture:
+def median_window(run: Diagnosis, *, titled: bool = True) -> Picture:
     """The picture of the median window."""
-    window = found.examined.summary.window
+    window = run.examined.summary.window
     title = f"The median window: step {window.step}, replica {window.replica} (measured)"
     return Picture(
         title=title if titled else "",
-        name=_where(found),
-        timeline=found.timeline,
-        account=found.account,
-        ranks=found.per_rank,
-        caption=f"{found.source}: {found.schedule}, {_where(found)} (measured)",
+        name=_where(run),
+        timeline=run.timeline,
+        account=run.account,
+        ranks=run.per_rank,
+        caption=f"{run.source}: {run.schedule}, {_where(run)} (measured)",
     )
 
 
-def _slowest(found: Diagnosis) -> Iterator[Section]:
+def _slowest(run: Diagnosis) -> Iterator[Section]:
     """The median window of the slowest replica with its causes, if it is another one."""
-    if found.worst_is_median:
+    if run.worst_is_median:
         return
-    where = f"step {found.worst.step}, replica {found.worst.replica}, the median window of the slowest replica"
-    yield Picture("", where, found.worst_timeline, found.worst_account, found.worst.per_rank)
-    yield causes_section(found.worst_causes, found.worst.makespan_ms, name=where)
+    where = f"step {run.worst.step}, replica {run.worst.replica}, the median window of the slowest replica"
+    yield Picture("", where, run.worst_timeline, run.worst_account, run.worst.per_rank)
+    yield causes_section(run.worst_causes, run.worst.makespan_ms, name=where)
 
 
-def _windows(found: Diagnosis) -> Table:
+def _windows(run: Diagnosis) -> Table:
     """Lengths and shares over all windows, with the least and the most."""
     columns = [Column("", left=True), Column(""), Column("least"), Column("most"), Column("", left=True)]
-    shares = (found.idle_share, found.idle_share_min, found.idle_share_max)
-    ratios = (found.bubble_ratio, found.bubble_ratio_min, found.bubble_ratio_max)
-    times = [found.makespan_ms, found.makespan_min_ms, found.makespan_max_ms]
-    rows: list[list[str]] = [
-        ["pipeline window", *(duration(1e6 * time) for time in times), "median"],
+    spans = (run.makespan_ms, run.makespan_min_ms, run.makespan_max_ms)
+    shares = (run.idle_share, run.idle_share_min, run.idle_share_max)
+    ratios = (run.bubble_ratio, run.bubble_ratio_min, run.bubble_ratio_max)
+    rows: list[list[Cell]] = [
+        ["pipeline window", *map(span, spans), "median"],
         ["idle share, idle / all", *map(percent, shares), "mean"],
         ["bubble ratio, idle / busy", *map(percent, ratios), "mean"],
-        ["idle share if only the schedule idled", percent(found.schedule_idle_share), "", "", "simulated"],
+        ["idle share if only the schedule idled", percent(run.schedule_idle_share), "", "", "simulated"],
     ]
-    more = [
-        ("whole step", found.step_ms, "median"),
-        ("outside the pipeline", found.outside_ms, "median"),
-        ("clocks of two ranks agree within", found.clock_uncertainty_ms or None, "measured"),
-        ("window predicted before the run", found.predicted_ms, "simulated"),
+    further = [
+        ("whole step", run.step_ms, "median"),
+        ("outside the pipeline", run.outside_ms, "median"),
+        ("clocks of two ranks agree within", run.clock_uncertainty_ms or None, "measured"),
+        ("window predicted before the run", run.predicted_ms, "simulated"),
     ]
-    rows += [[name, duration(1e6 * time), "", "", how] for name, time, how in more if time is not None]
-    return Table(f"{counted(found.windows, 'window')} (measured)", columns, rows)
+    for name, time_ms, evidence in further:
+        if time_ms is not None:
+            rows.append([name, span(time_ms), "", "", evidence])
+    return Table(f"{counted(run.windows, 'window')} (measured)", columns, rows)
 
 
-def _tiles(found: Diagnosis) -> Figures:
+def _tiles(run: Diagnosis) -> Figures:
     """The figures at the head of a page."""
-    whole, length = ("pipeline window", found.makespan_ms) if found.step_ms is None else ("step", found.step_ms)
-    count = f"measured, median of {found.steps} steps x {found.replicas} replicas"
-    if found.outside_ms is not None:
-        count += f", {duration(1e6 * found.outside_ms)} of it outside the pipeline"
-    share, evidence = found.promised
-    near = "close enough for what-ifs" if found.trusted else "too far off for what-ifs"
+    count = f"measured, median of {run.steps} steps x {run.replicas} replicas"
+    if run.outside_ms is not None:
+        count += f", {span(run.outside_ms)} of it outside the pipeline"
+    length = Figure("step", run.step_ms, Unit.TIME, count)
+    if run.step_ms is None:
+        length = Figure("pipeline window", run.makespan_ms, Unit.TIME, count)
+    share, evidence = run.promised
+    own = Figure(
+        "what the schedule itself promises",
+        f"{percent(share)} idle share",
+        what=f"even stages, free transfers; {evidence}",
+    )
+    near = "close enough for what-ifs" if run.trusted else "too far off for what-ifs"
     return Figures(
         [
-            Figure(whole, length, Unit.TIME, count),
-            Figure("idle share", found.idle_share, Unit.SHARE, "", found.evidence),
-            Figure("bubble ratio", found.bubble_ratio, Unit.SHARE, "", found.evidence),
-            Figure(
-                "what the schedule itself promises",
-                f"{percent(share)} idle share",
-                what=f"even stages, free transfers; {evidence}",
-            ),
-            Figure("simulated again it takes", found.resim_ratio, Unit.SHARE, f"of the measured window; {near}"),
+            length,
+            Figure("idle share", run.idle_share, Unit.SHARE, "", run.evidence),
+            Figure("bubble ratio", run.bubble_ratio, Unit.SHARE, "", run.evidence),
+            own,
+            Figure("simulated again it takes", run.resim_ratio, Unit.SHARE, f"of the measured window; {near}"),
         ]
     )
 
 
-def _replicas(found: Diagnosis, detail: bool) -> Table:
+def _replicas(run: Diagnosis, detail: bool) -> Table:
     """The slowest replica, the median one, then the others: the work of each stage, or where it departs most."""
-    ranked = sorted(found.heat, key=lambda each: -each.makespan_ms)
-    stages = len(ranked[0].stage_ms)
-    usual = median(work for each in ranked for work in each.stage_ms) or 1.0
-    columns = [Column("", left=True), Column("window ms"), Column("idle share", Unit.SHARE)]
-    shown, middle = ranked, ranked[len(ranked) // 2]
+    ranked = sorted(run.heat, key=lambda replica: -replica.makespan_ms)
+    middle = ranked[len(ranked) // 2]
+    usual = median(work for replica in ranked for work in replica.stage_ms) or 1.0
+    digits = decimals([replica.makespan_ms for replica in ranked], least=1)
+    replicas = ranked
     if not detail:
-        rest = [each for each in ranked[1:] if each is not middle]
-        shown = list(dict.fromkeys([ranked[0], middle, *rest]))[:MOST_REPLICAS]
-    digits = decimals([each.makespan_ms for each in ranked], least=1)
-    rows: list[list[Cell]] = [
-        [f"replica {each.replica}", f"{each.makespan_ms:,.{digits}f}", each.idle_share] for each in shown
-    ]
-    if detail or stages <= MOST_STAGES:
-        columns += [Column(f"stage {stage} ms" if detail else f"s{stage}") for stage in range(stages)]
-        rows = [[*row, *_work(each, usual, digits)] for row, each in zip(rows, shown, strict=True)]
-    else:
+        replicas = list(dict.fromkeys([ranked[0], middle, *ranked]))[:MOST_REPLICAS]
+
+    stages = range(len(ranked[0].stage_ms))
+    by_stage = detail or len(stages) <= MOST_STAGES
+    columns = [Column("", left=True), Column("window ms"), Column("idle share", Unit.SHARE)]
+    if not by_stage:
         columns.append(Column("departs most", left=True))
-        rows = [[*row, _departs(each, middle, digits)] for row, each in zip(rows, shown, strict=True)]
-    left = f"; {len(ranked) - len(shown)} more" if len(shown) < len(ranked) else ""
-    hint = (
-        "Measured: the mean work of each stage in a step, the slowest replica first; darker is above the median stage "
-        f"({usual:,.{digits}f} ms), ▲ by {percent(HOT - 1)} or more."
-    )
+    elif detail:
+        columns += [Column(f"stage {stage} ms") for stage in stages]
+    else:
+        columns += [Column(f"s{stage}") for stage in stages]
+
+    rows: list[list[Cell]] = []
+    for replica in replicas:
+        work = _work(replica, usual, digits) if by_stage else [_departs(replica, middle, digits)]
+        name = f"replica {replica.replica}"
+        rows.append([name, milliseconds(replica.makespan_ms, digits), replica.idle_share, *work])
+    more = f"; {len(ranked) - len(replicas)} more" if len(replicas) < len(ranked) else ""
     return Table(
         title="Replicas by stages",
         columns=columns,
         rows=rows,
-        hint=hint,
-        shades=_shades(shown, usual) if detail else (),
-        name=f"Replicas x stages, ms (measured; the slowest, the median, the rest{left})",
+        hint="Measured: the mean work of each stage in a step, the slowest replica first; darker is above the median "
+        f"stage ({milliseconds(usual, digits)} ms), ▲ by {percent(HOT - 1)} or more.",
+        shades=_shades(replicas, usual) if detail else (),
+        name=f"Replicas x stages, ms (measured; the slowest, the median, the rest{more})",
     )
 
 
-def _work(each: ReplicaWork, usual: float, digits: int) -> list[str]:
-    return [f"{work:,.{digits}f}{' ▲' if work >= HOT * usual else ''}" for work in each.stage_ms]
+def _work(replica: ReplicaWork, usual: float, digits: int) -> list[str]:
+    """The work of each stage, marked if it is hot."""
+    cells = []
+    for work in replica.stage_ms:
+        mark = " ▲" if work >= HOT * usual else ""
+        cells.append(f"{milliseconds(work, digits)}{mark}")
+    return cells
 
 
-def _departs(each: ReplicaWork, middle: ReplicaWork, digits: int) -> str:
+def _departs(replica: ReplicaWork, middle: ReplicaWork, digits: int) -> str:
     """The stage whose work is least like that of the same stage in the median replica."""
-    pairs = zip(each.stage_ms, middle.stage_ms, strict=True)
-    ratios = [work / (other or 1e-6) for work, other in pairs]
+    pairs = zip(replica.stage_ms, middle.stage_ms, strict=True)
+    ratios = [work / (usual or 1e-6) for work, usual in pairs]
     stage = max(range(len(ratios)), key=lambda number: abs(ratios[number] - 1))
-    return f"s{stage} {each.stage_ms[stage]:,.{digits}f} ({ratios[stage]:.2f} x the median replica's)"
+    work = milliseconds(replica.stage_ms[stage], digits)
+    return f"s{stage} {work} ({ratios[stage]:.2f} x the median replica's)"
 
 
-def _shades(shown: Sequence[ReplicaWork], usual: float) -> list[list[float]]:
+def _shades(replicas: Sequence[ReplicaWork], usual: float) -> list[list[float]]:
     """How far each stage is above the median one; differences below ``HOT`` are never dark."""
-    most = max((work for each in shown for work in each.stage_ms), default=usual) / usual
-    over = max(most, HOT) - 1
-    return [[0.0, 0.0, 0.0, *(max(0.0, (work / usual - 1) / over) for work in each.stage_ms)] for each in shown]
+    most = max((work for replica in replicas for work in replica.stage_ms), default=usual) / usual
+    range_ = max(most, HOT) - 1
+    rows = []
+    for replica in replicas:
+        rows.append([0.0, 0.0, 0.0, *(max(0.0, (work / usual - 1) / range_) for work in replica.stage_ms)])
+    return rows
 
 
-def _transfers(found: Diagnosis, detail: bool) -> Table:
+def _transfers(run: Diagnosis, detail: bool) -> Table:
     """Receives, split by their sends: one that runs before its send has begun waits."""
-    ranked = sorted(found.transfers, key=lambda each: -(each.waiting_ms + each.transfer_ms))
-    shown = ranked if detail else ranked[:MOST_LINKS]
-    rows = [
-        (
-            f"rank {each.sender} to {each.receiver}",
-            each.receives,
-            each.waiting_ms,
-            each.transfer_ms,
-            each.usual_transfer_ms,
-            each.waiting_share,
-        )
-        for each in shown
-    ]
+    links = sorted(run.transfers, key=lambda link: -(link.waiting_ms + link.transfer_ms))
+    if not detail:
+        links = links[:MOST_LINKS]
     columns = [
         Column("", left=True),
         Column("receives", Unit.COUNT),
@@ -257,52 +260,60 @@ def _transfers(found: Diagnosis, detail: bool) -> Table:
         Column("one transfer", Unit.MILLISECONDS, digits=3),
         Column("waiting", Unit.SHARE),
     ]
-    hint = (
-        "Measured, ms: a receive that runs before its send has begun waits; it does not transfer. Bars are the waiting."
-    )
-    if found.receive_waiting_share is not None:
-        hint += f" Of all receives together {percent(found.receive_waiting_share)} is waiting."
-    matched = "" if found.matched_share is None else f"; {percent(found.matched_share)} matched"
+    rows: list[list[Cell]] = []
+    for link in links:
+        times = [link.waiting_ms, link.transfer_ms, link.usual_transfer_ms]
+        rows.append([f"rank {link.sender} to {link.receiver}", link.receives, *times, link.waiting_share])
+    hint = "Measured, ms: a receive that runs before its send has begun waits; it does not transfer. Bars: the waiting."
+    if run.receive_waiting_share is not None:
+        hint += f" Of all receives together {percent(run.receive_waiting_share)} is waiting."
+    matched = "" if run.matched_share is None else f"; {percent(run.matched_share)} matched"
     return Table(
         title="Receives: waiting or transfer",
         columns=columns,
         rows=rows,
         hint=hint,
-        bars=[each.waiting_share for each in shown],
-        name=f"Receives split by their sends, ms of {counted(found.windows, 'window')} (measured{matched})",
+        bars=[link.waiting_share for link in links],
+        name=f"Receives split by their sends, ms of {counted(run.windows, 'window')} (measured{matched})",
     )
 
 
-def _finding(each: FindingCost) -> str:
-    gain = f" ({each.gain_ratio:.2f} x with it, simulated)" if each.gain_ratio else ""
-    remedy = f". What to do: {each.remedy}{gain}" if each.remedy else ""
-    return f"{duration(1e6 * each.cost_ms)} ({each.evidence}): {each.finding}{remedy}"
+def _finding(finding: FindingCost) -> str:
+    sentence = f"{span(finding.cost_ms)} ({finding.evidence}): {finding.finding}"
+    if finding.remedy:
+        sentence += f". What to do: {finding.remedy}"
+        if finding.gain_ratio:
+            sentence += f" ({finding.gain_ratio:.2f} x with it, simulated)"
+    return sentence
 
 
-def _sure(found: Diagnosis) -> Table:
+def _sure(run: Diagnosis) -> Table:
     """How far the figures can be trusted."""
     rows: list[tuple[str, str]] = [
-        ("idle share of all windows pooled", percent(found.pooled_idle_share)),
-        ("simulated again, of the window", percent(found.resim_ratio)),
-        ("the same without transfers", percent(found.resim_without_transfer_ratio)),
-        ("clocks of two ranks agree within", duration(1e6 * found.clock_uncertainty_ms)),
+        ("idle share of all windows pooled", percent(run.pooled_idle_share)),
+        ("simulated again, of the window", percent(run.resim_ratio)),
+        ("the same without transfers", percent(run.resim_without_transfer_ratio)),
+        ("clocks of two ranks agree within", span(run.clock_uncertainty_ms)),
     ]
-    if found.left_out_steps:
-        rows.append(("steps left out as warm-up or cut off", _listed(found.left_out_steps)))
-    if found.matched_share is not None:
-        rows.append(("transfers whose two ends were matched", percent(found.matched_share)))
-    if found.torn_ranks:
-        rows.append(("torn: ranks that talk to ranks which were not measured", _listed(found.torn_ranks)))
+    if run.left_out_steps:
+        rows.append(("steps left out as warm-up or cut off", _listed(run.left_out_steps)))
+    if run.matched_share is not None:
+        rows.append(("transfers whose two ends were matched", percent(run.matched_share)))
+    if run.torn_ranks:
+        rows.append(("torn: ranks that talk to ranks which were not measured", _listed(run.torn_ranks)))
     return Table("How sure this is", [Column("", left=True, long=True), Column("measured", left=True)], rows)
 
 
-def _listed(numbers_: Sequence[int]) -> str:
-    return ", ".join(map(str, numbers_[:16])) + (", .." if len(numbers_) > 16 else "")
+def _listed(values: Sequence[int]) -> str:
+    words = list(map(str, values[:MOST_LISTED]))
+    if len(values) > MOST_LISTED:
+        words.append("..")
+    return ", ".join(words)
 
 
-def _next(found: Diagnosis) -> str:
+def _next(run: Diagnosis) -> str:
     """The same pipeline in simulation, with twice the micro-batches."""
-    schedule, name = found.timeline.program.schedule, found.examined.order.name
-    if name is None or schedule.ranks == 1 or not found.trusted:
+    schedule, name = run.timeline.program.schedule, run.examined.order.name
+    if name is None or schedule.ranks == 1 or not run.trusted:
         return ""
-    return show_command(schedule, found.rates, name=name, microbatches=2 * schedule.microbatches)
+    return show_command(schedule, run.rates, name=name, microbatches=2 * schedule.microbatches)

@@ -6,8 +6,7 @@ import math
 from collections.abc import Sequence
 from enum import Enum
 
-from ..core.units import percent
-from ..drawing.tables import duration
+from ..core.units import duration, percent
 
 EXACT = 1e-9  # what is nearer to its rounded value is that value
 
@@ -34,7 +33,7 @@ def shown(value: Cell, unit: Unit = Unit.TEXT, digits: int = 1) -> str:
     Args:
         value: what to write.
         unit: what it is.
-        digits: behind the point, of milliseconds.
+        digits: after the point, of milliseconds.
     """
     if value is None:
         return "-"
@@ -45,6 +44,11 @@ def shown(value: Cell, unit: Unit = Unit.TEXT, digits: int = 1) -> str:
     if not math.isfinite(value):
         return "-"
     return _number(value, unit, digits)
+
+
+def span(time_ms: float) -> str:
+    """Milliseconds in the unit that suits them, as in ``35 us``."""
+    return duration(1e6 * time_ms)
 
 
 def milliseconds(value: float, digits: int = 1) -> str:
@@ -65,7 +69,7 @@ def decimals(values: Sequence[float], least: int = 0) -> int:
 def _number(value: float, unit: Unit, digits: int) -> str:
     match unit:
         case Unit.TIME:
-            return duration(1e6 * value)
+            return span(value)
         case Unit.MILLISECONDS:
             return milliseconds(value, digits)
         case Unit.GAIN:

@@ -4,21 +4,20 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict
+from itertools import zip_longest
 
 from ..core.rank_time import MILLISECOND
-from ..core.units import percent
 from ..diagnosis.remedies import Sliders
 from ..drawing.html import Page, Run
 from ..drawing.html import Sliders as PageSliders
 from ..drawing.html import html as page_html
-from .figures import milliseconds
-from .rank_table import ranks_table
 from .sections import Figure, Figures, Parts, Paste, Picture, Ranks, Report, Section, Sentences, Table
 
 MOST_LINES = 64  # of a table; --json has all
 MOST_RANKS = 1024  # with a line of their own
+SHARE, RATIO = "idle share", "bubble ratio"
 
-Part = Mapping[str, object]
+Item = Mapping[str, object]
 
 
 def html(report: Report) -> str:
@@ -27,27 +26,41 @@ def html(report: Report) -> str:
 
 
 def page(report: Report) -> Page:
-    """The parts of a page, each from the section of its kind; tables and sentences stand in their order.
+    """The parts of a page, each from the section of its kind; tables and sentences keep their order.
 
-    Figures are its tiles, pictures its timelines, parts its causes; what is to be pasted stands at its end.
+    Figures are its tiles, pictures its timelines, parts its causes; what is to be pasted is at its end.
     """
+    tiles: list[Item] = []
+    runs: list[Run] = []
+    causes: list[Item] = []
+    take: list[Item] = []
+    for section in report.filled:
+        match section:
+            case Figures():
+                tiles += _tiles(section)
+            case Picture():
+                runs.append(_run(section))
+            case Parts():
+                causes.append(_parts(section))
+            case Paste():
+                take.append(_paste(section))
     return Page(
         title=report.title,
         verdict=list(report.verdict),
         next=report.next,
-        tiles=[tile for section in report.sections if isinstance(section, Figures) for tile in _tiles(section)],
-        runs=[_run(picture) for picture in report.pictures],
-        causes=[_parts(section) for section in report.sections if isinstance(section, Parts)],
-        sections=_tables(report.sections),
+        tiles=tiles,
+        runs=runs,
+        causes=causes,
+        sections=_tables(report.filled),
         sliders=page_sliders(report.sliders),
-        take=[_paste(section) for section in report.sections if isinstance(section, Paste)],
+        take=take,
     )
 
 
-def _tiles(section: Figures) -> Iterator[Part]:
+def _tiles(section: Figures) -> Iterator[Item]:
     """A tile each; the two numbers called bubble share one, each by its name and what it is of."""
     figures = [*section.figures, *section.beside]
-    for figure, following in zip(figures, [*figures[1:], None], strict=True):
+    for figure, following in zip_longest(figures, figures[1:]):
         if figure.name == RATIO:
             continue
         if figure.name == SHARE and following is not None and following.name == RATIO:
@@ -56,71 +69,72 @@ def _tiles(section: Figures) -> Iterator[Part]:
             yield _tile(figure.name, figure.text, [figure.what, figure.evidence])
 
 
-SHARE, RATIO = "idle share", "bubble ratio"
-
-
-def _both(share: Figure, ratio: Figure) -> Part:
+def _both(share: Figure, ratio: Figure) -> Item:
     what = f"{SHARE} = {share.what or 'idle / (ranks x window)'}; {RATIO} = {ratio.what or 'idle / busy'}, {ratio.text}"
     return _tile(f"{SHARE} ({RATIO})", f"{share.text} ({ratio.text})", [what, share.evidence])
 
 
-def _tile(name: str, value: str, notes: Sequence[str]) -> Part:
-    return {"name": f"{name[:1].upper()}{name[1:]}", "value": value, "note": "; ".join(note for note in notes if note)}
+def _tile(name: str, value: str, notes: Sequence[str]) -> Item:
+    return {"name": f"{name[:1].upper()}{name[1:]}", "value": value, "note": "; ".join(filter(None, notes))}
 
 
 def _run(picture: Picture) -> Run:
-    headers, rows, note = ranks_table(Ranks("", picture.ranks, picture.account.window / MILLISECOND), MOST_RANKS)
+    ranks = Ranks("", picture.ranks, picture.account.window / MILLISECOND)
+    table = {"head": ranks.head_with_units, "lines": ranks.cells(MOST_RANKS), "note": ranks.note(MOST_RANKS)}
     per_rank = [asdict(rank) for rank in picture.ranks]
-    table = {"head": headers, "lines": rows, "note": note}
     return Run(picture.name, picture.timeline, picture.account, per_rank, table, picture.release)
 
 
-def _parts(section: Parts) -> Part:
-    digits = section.digits
-    rows = [
-        {
-            "cause": part.name,
-            "cost_ms": part.cost_ms,
-            "cost_share": part.share,
-            "cells": [milliseconds(part.cost_ms, digits), percent(part.share)],
-            "evidence": part.evidence,
-            "remedy": "; ".join(words for words in (part.what, part.remedy) if words),
-        }
-        for part in section.parts
-    ]
-    total = [milliseconds(section.whole_ms, digits), "100.0 %"]
-    hint = {"hint": section.hint} if section.hint else {}
-    return {"name": section.name, "rows": rows, "whole": section.whole, "total": total, "note": section.note} | hint
+def _parts(section: Parts) -> Item:
+    *cells, whole = section.cells()
+    rows = []
+    for part, (name, cost, share, what) in zip(section.parts, cells, strict=True):
+        rows.append(
+            {
+                "cause": name,
+                "cost_ms": part.cost_ms,
+                "cost_share": part.share,
+                "cells": [cost, share],
+                "evidence": part.evidence,
+                "remedy": "; ".join(filter(None, (what, part.remedy))),
+            }
+        )
+    made = {"name": section.name, "rows": rows, "whole": section.whole, "total": whole[1:3], "note": section.note}
+    if section.hint:
+        made["hint"] = section.hint
+    return made
 
 
-def _tables(sections: Sequence[Section]) -> list[Part]:
-    """Tables and sentences in their order; tables that follow each other under one title share a section."""
-    found: list[dict[str, object]] = []
-    tables: list[Part] = []
+def _tables(sections: Sequence[Section]) -> list[Item]:
+    """Tables and sentences in their order; tables that follow each other under one title share a part of the page."""
+    parts: list[Item] = []
+    title = ""
+    tables: list[Item] = []
     for section in sections:
-        if isinstance(section, Table) and section.rows:
-            if not found or found[-1]["title"] != section.title or not found[-1]["tables"]:
-                tables = []
-                found.append({"title": section.title, "hint": section.hint, "tables": tables})
+        if isinstance(section, Table):
+            if not tables or section.title != title:
+                title, tables = section.title, []
+                parts.append({"title": title, "hint": section.hint, "tables": tables})
             tables.append(_table(section))
-        elif isinstance(section, Sentences) and section.lines:
-            found.append({"title": section.title, "hint": "", "tables": [], "sentences": list(section.lines)})
-    return list(found)
+        elif isinstance(section, Sentences):
+            tables = []
+            parts.append({"title": section.title, "hint": "", "tables": [], "sentences": list(section.lines)})
+    return parts
 
 
-def _table(section: Table) -> Part:
-    shown = slice(MOST_LINES)
+def _table(section: Table) -> Item:
     made: dict[str, object] = {
         "name": section.name,
-        "head": [column.title for column in section.columns] + ([""] if section.bars else []),
-        "lines": section.cells()[shown],
-        "wordy": [n for n, column in enumerate(section.columns) if column.long],
+        "head": section.head,
+        "lines": section.cells()[:MOST_LINES],
+        "wordy": [number for number, column in enumerate(section.columns) if column.long],
         "notes": list(section.notes),
     }
     if section.bars:
-        made["bar"] = list(section.bars)[shown]
+        made["head"] = [*section.head, ""]
+        made["bar"] = list(section.bars[:MOST_LINES])
     if section.shades:
-        made["shade"] = [list(line) for line in section.shades][shown]
+        made["shade"] = [list(line) for line in section.shades[:MOST_LINES]]
     return made
 
 
@@ -143,6 +157,11 @@ def page_sliders(start: Sliders | None) -> PageSliders | None:
     )
 
 
-def _paste(section: Paste) -> Part:
-    made = {"maker": section.maker, "run": section.run} if section.maker else {"text": section.text}
-    return {"name": section.title, "file": section.file} | made
+def _paste(section: Paste) -> Item:
+    made: dict[str, object] = {"name": section.title, "file": section.file}
+    if section.maker:
+        # The page makes it from the ops that it holds: the same text twice would double a large page.
+        made |= {"maker": section.maker, "run": section.run}
+    else:
+        made["text"] = section.text
+    return made

@@ -5,11 +5,8 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 
-from ..core.units import percent
 from ..drawing.terminal import timeline_text
-from .figures import milliseconds
-from .rank_table import ranks_table
-from .sections import Figure, Figures, Parts, Paste, Picture, Ranks, Report, Section, Sentences, Table
+from .sections import MOST_RANKS, Figures, Parts, Paste, Picture, Ranks, Report, Section, Sentences, Table
 
 WIDTH = 100  # columns of pictures
 _MARKS = re.compile(r"([\\`*\[\]|])")
@@ -18,7 +15,9 @@ _FENCE = re.compile(r"`{3,}")
 
 def markdown(report: Report) -> str:
     """A report as Markdown."""
-    blocks = [_bold(report.title), _listed(report.verdict), *map(_section, report.sections)]
+    blocks = [_bold(report.title), _listed(report.verdict)]
+    for section in report.filled:
+        blocks += _blocks(section)
     return "\n\n".join(block for block in blocks if block)
 
 
@@ -27,49 +26,31 @@ def escaped(text: str) -> str:
     return _MARKS.sub(r"\\\1", " ".join(text.split())).replace("&", "&amp;").replace("<", "&lt;")
 
 
-def _section(section: Section) -> str:
+def _blocks(section: Section) -> list[str]:
+    """Title and body of a section; those that are empty are left out."""
     match section:
         case Figures():
-            rows = [_figure(figure) for figure in (*section.figures, *section.beside)]
-            return _table(["", "", "", "evidence"], rows, left=(0, 2, 3))
+            rows = []
+            for figure in (*section.figures, *section.beside):
+                rows.append([figure.name, figure.text, figure.what, figure.evidence])
+            return [_table(["", "", "", "evidence"], rows, left=(0, 2, 3))]
         case Table():
-            return _typed(section)
+            title = "" if section.untitled else section.name or section.title
+            left = [number for number, column in enumerate(section.columns) if column.left]
+            return [_bold(title), _table(section.head, section.cells(), left), _listed(section.notes)]
         case Parts():
-            return _parts(section)
+            return [_bold(section.title), _table(section.head, section.cells(), left=(0, 3))]
         case Ranks():
-            headers, rows, note = ranks_table(section)
-            return _titled(section.title, _table(headers, rows), escaped(note))
+            body = _table(section.head, section.cells(MOST_RANKS), left=(0,))
+            return [_bold(section.title), body, escaped(section.note(MOST_RANKS))]
         case Sentences():
-            return _titled(section.title, _listed(section.lines))
+            return [_bold(section.title), _listed(section.lines)]
         case Picture(of_page=True):
-            return ""
+            return []
         case Picture():
-            return _titled(section.title, _code(timeline_text(section.timeline, WIDTH)))
+            return [_bold(section.title), _code(timeline_text(section.timeline, WIDTH))]
         case Paste():
-            return _titled(section.title, _code(section.text)) if section.text else ""
-
-
-def _figure(figure: Figure) -> list[str]:
-    return [figure.name, figure.text, figure.what, figure.evidence]
-
-
-def _typed(section: Table) -> str:
-    if not section.rows:
-        return ""
-    left = [n for n, column in enumerate(section.columns) if column.left]
-    body = _table([column.title for column in section.columns], section.cells(), left)
-    return _titled("" if section.untitled else section.name or section.title, body, _listed(section.notes))
-
-
-def _parts(section: Parts) -> str:
-    digits = section.digits
-    rows = [[part.name, milliseconds(part.cost_ms, digits), percent(part.share), part.what] for part in section.parts]
-    rows.append([section.whole, milliseconds(section.whole_ms, digits), "100.0 %", section.note])
-    return _titled(section.title, _table(["", "ms", f"of {section.whole}", ""], rows, left=(0, 3)))
-
-
-def _titled(title: str, *blocks: str) -> str:
-    return "\n\n".join(block for block in (_bold(title), *blocks) if block)
+            return [_bold(section.title), _code(section.text)] if section.text else []
 
 
 def _bold(title: str) -> str:
@@ -80,13 +61,22 @@ def _listed(lines: Sequence[str]) -> str:
     return "\n".join(f"- {escaped(line)}" for line in lines)
 
 
-def _table(headers: Sequence[str], rows: Sequence[Sequence[str]], left: Sequence[int] = (0,)) -> str:
-    sides = ["---" if column in left else "---:" for column in range(len(headers))]
-    lines = [[escaped(cell) for cell in line] for line in (headers, *rows)]
-    return "\n".join("| " + " | ".join(line) + " |" for line in (lines[0], sides, *lines[1:]))
+def _table(head: Sequence[str], rows: Sequence[Sequence[str]], left: Sequence[int]) -> str:
+    sides = ["---:"] * len(head)
+    for column in left:
+        sides[column] = "---"
+    lines = [_row(head), f"| {' | '.join(sides)} |"]
+    for row in rows:
+        lines.append(_row(row))
+    return "\n".join(lines)
+
+
+def _row(cells: Sequence[str]) -> str:
+    return f"| {' | '.join(map(escaped, cells))} |"
 
 
 def _code(text: str) -> str:
     """A block of code whose fence is longer than any in it."""
-    fence = "`" * max([3, *(len(found) + 1 for found in _FENCE.findall(text))])
+    longest = max(map(len, _FENCE.findall(text)), default=2)
+    fence = "`" * (longest + 1)
     return f"{fence}\n{text}\n{fence}"

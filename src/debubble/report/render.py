@@ -12,26 +12,26 @@ from .markdown import markdown as marked
 from .sections import Picture, Report
 from .text import text as lines
 
-# The class of a result -> the file of this room whose ``report(result, detail=..)`` makes its sections.
+# The class of a result -> ``file:function`` of this room that makes its sections, from the result and ``detail=``.
 REPORTS = {
-    "Alone": "alone",
-    "BatchPlan": "batch_plan",
-    "Catalog": "catalog",
-    "Comparison": "why",
-    "ConfigurationCheck": "configuration_check",
-    "Diagnosis": "diagnose",
-    "Executed": "executed",
-    "Fit": "fit",
-    "GrowthPlan": "growth_plan",
-    "LayoutPlan": "layout_plan",
-    "LayerProfile": "layer_profile",
-    "OrderCheck": "order_check",
-    "PartOfRun": "part_of_run",
-    "Series": "why_series",
-    "SeveralChecks": "several_checks",
-    "Show": "show",
-    "Splits": "split",
-    "Validation": "validate",
+    "Alone": "why_alone:report",
+    "BatchPlan": "plan_batch:report",
+    "Catalog": "catalog:report",
+    "Comparison": "why:report",
+    "ConfigurationCheck": "check:of_configuration",
+    "Diagnosis": "diagnose:report",
+    "Executed": "run:report",
+    "Fit": "fit:report",
+    "GrowthPlan": "plan_batch:of_growth",
+    "LayoutPlan": "plan:report",
+    "LayerProfile": "profile:report",
+    "OrderCheck": "check:of_order",
+    "PartOfRun": "diagnose:of_part",
+    "Series": "why_series:report",
+    "SeveralChecks": "check:of_several",
+    "Show": "show:report",
+    "Splits": "split:report",
+    "Validation": "validate:report",
 }
 FRAME = 640  # pixels of a page in a notebook, and what each rank adds
 FRAME_OF_RANK, MOST_FRAMED = 30, 16
@@ -44,17 +44,18 @@ def report_of(result: Result, *, detail: bool = False) -> Report:
         result: what a verb returned.
         detail: also what a terminal has no room for.
     """
-    module = import_module(f"..{REPORTS[type(result).__name__]}", __name__)
-    make: Callable[..., Report] = module.report
+    file, function = REPORTS[type(result).__name__].split(":")
+    make: Callable[..., Report] = getattr(import_module(f"..{file}", __name__), function)
     return make(result, detail=detail)
 
 
 def pictures_of(result: Result) -> list[Picture]:
-    """The timelines of a result, which its figures show; some are too dear to be drawn for a terminal."""
-    module = import_module(f"..{REPORTS[type(result).__name__]}", __name__)
+    """The timelines of a result, which its figures show; a plan's is too dear to be drawn for a terminal."""
+    file, _ = REPORTS[type(result).__name__].split(":")
+    module = import_module(f"..{file}", __name__)
     if hasattr(module, "pictures"):
-        found: list[Picture] = module.pictures(result)
-        return found
+        pictures: list[Picture] = module.pictures(result)
+        return pictures
     return report_of(result).pictures
 
 

@@ -1,8 +1,8 @@
 """Sections: what a report is made of, for every renderer: figures, tables, sentences, pictures, things to paste.
 
-A report function (``report/show.py`` is the model) takes a result and returns a ``Report``, whose sections stand in the
+A report function (``report/show.py`` is the model) takes a result and returns a ``Report``, whose sections are in the
 order in which they are read. It formats nothing and knows no terminal and no page: cells are values, a column says what
-they are, and ``figures.shown`` writes them, so that a figure is rounded alike wherever it stands.
+they are, and ``figures.shown`` writes them, so that a figure is rounded alike everywhere.
 
     Figures     the numbers that answer the question, each with its name, what it is of, and its evidence
     Table       rows under typed columns
@@ -23,10 +23,14 @@ from dataclasses import dataclass, field
 
 from ..core.account import Account
 from ..core.memory import Release
-from ..core.rank_time import RankTime
+from ..core.rank_time import PARTS, RankTime
 from ..core.timeline import Timeline
+from ..core.units import percent
 from ..diagnosis.remedies import Sliders
-from .figures import Cell, Unit, decimals, shown
+from .figures import Cell, Unit, decimals, milliseconds, shown
+
+UNDER_A_MILLISECOND = 1.0  # a window that is shown in microseconds
+MOST_RANKS = 32  # with a line of their own in a terminal
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,7 +63,7 @@ class Figures:
 
     Args:
         figures: the most important first.
-        beside: figures that stand next to these if the terminal is wide enough, else below.
+        beside: figures that are next to these if the terminal is wide enough, else below.
     """
 
     figures: Sequence[Figure]
@@ -73,8 +77,8 @@ class Column:
     Args:
         title: above it; empty for names of rows.
         unit: of its numbers.
-        digits: behind the point, of milliseconds.
-        left: whether it is set to the left, as text is; numbers stand to the right.
+        digits: after the point, of milliseconds.
+        left: whether it is aligned to the left, as text is; numbers are aligned to the right.
         long: whether a page may break its cells into lines.
     """
 
@@ -115,12 +119,19 @@ class Table:
     untitled: bool = False
     margin: int = 2
 
+    @property
+    def head(self) -> list[str]:
+        """The titles of its columns."""
+        return [column.title for column in self.columns]
+
     def cells(self) -> list[list[str]]:
         """Its rows as text."""
-        return [
-            [shown(value, column.unit, column.digits) for value, column in zip(row, self.columns, strict=True)]
-            for row in self.rows
-        ]
+        rows = []
+        for row in self.rows:
+            rows.append(
+                [shown(value, column.unit, column.digits) for value, column in zip(row, self.columns, strict=True)]
+            )
+        return rows
 
 
 @dataclass(frozen=True, slots=True)
@@ -169,9 +180,18 @@ class Parts:
     bars: bool = False
 
     @property
-    def digits(self) -> int:
-        """Decimals of its milliseconds."""
-        return decimals([part.cost_ms for part in self.parts], least=1)
+    def head(self) -> list[str]:
+        """The titles of the columns of ``cells``."""
+        return ["", "ms", f"of {self.whole}", ""]
+
+    def cells(self) -> list[list[str]]:
+        """Name, milliseconds, share and clause of each part, then of the whole; all times have as many decimals."""
+        digits = decimals([part.cost_ms for part in self.parts], least=1)
+        rows = []
+        for part in self.parts:
+            rows.append([part.name, milliseconds(part.cost_ms, digits), percent(part.share), part.what])
+        rows.append([self.whole, milliseconds(self.whole_ms, digits), "100.0 %", self.note])
+        return rows
 
 
 @dataclass(frozen=True, slots=True)
@@ -189,6 +209,57 @@ class Ranks:
     ranks: Sequence[RankTime]
     window_ms: float
     peaks: bool = True
+
+    @property
+    def head(self) -> list[str]:
+        """The titles of the columns of ``cells``."""
+        parts = [part.replace("_", "-") for part in PARTS]
+        return [f"{self._unit[0]} of rank", *parts, "busy", *(["peak"] if self.peaks else [])]
+
+    @property
+    def head_with_units(self) -> list[str]:
+        """The same for a page, which shows a row as a list of names and values if the screen is narrow."""
+        _, *titles = self.head
+        parts = [f"{title} {self._unit[0]}" for title in titles[: len(PARTS)]]
+        return ["rank", *parts, *titles[len(PARTS) :]]
+
+    def cells(self, most: int) -> list[list[str]]:
+        """Where the time of each rank goes; all times have as many decimals.
+
+        Args:
+            most: lines; of more ranks every n-th has one, and the busiest and the idlest.
+        """
+        size = self._unit[1]
+        chosen = self._chosen(most)
+        times = [[getattr(rank, f"{part}_ms") / size for part in PARTS] for rank in chosen]
+        digits = decimals([time for line in times for time in line])
+        rows = []
+        for rank, line in zip(chosen, times, strict=True):
+            row = [str(rank.rank), *(f"{time:,.{digits}f}" for time in line), percent(rank.busy_share)]
+            if self.peaks:
+                row.append(f"{rank.peak_activations:.3g}")
+            rows.append(row)
+        return rows
+
+    def note(self, most: int) -> str:
+        """What is left out of so many lines, if anything is."""
+        count = len(self._chosen(most))
+        if count == len(self.ranks):
+            return ""
+        return f"{count} of {len(self.ranks)} ranks, the busiest and the idlest among them; all with --json"
+
+    @property
+    def _unit(self) -> tuple[str, float]:
+        """The unit of all times, and how many milliseconds it is."""
+        return ("us", 1e-3) if self.window_ms < UNDER_A_MILLISECOND else ("ms", 1.0)
+
+    def _chosen(self, most: int) -> list[RankTime]:
+        step = -(-len(self.ranks) // most)
+        if step <= 1:
+            return list(self.ranks)
+        busy = [rank.busy_share for rank in self.ranks]
+        numbers = {*range(0, len(busy), step), len(busy) - 1, busy.index(max(busy)), busy.index(min(busy))}
+        return [self.ranks[number] for number in sorted(numbers)]
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -223,7 +294,7 @@ class Sentences:
     Args:
         title: above them, or empty.
         lines: a sentence each.
-        plain: whether they stand without a dash before each.
+        plain: whether there is no dash before each.
         margin: columns before each of these in a terminal.
         whole: whether each stays on one line, however narrow the terminal, so that it can be searched for.
     """
@@ -276,6 +347,30 @@ class Report:
     sliders: Sliders | None = field(default=None, kw_only=True)
 
     @property
+    def filled(self) -> list[Section]:
+        """Its sections, but those with nothing to say: a report function need not ask whether there is anything."""
+        return [section for section in self.sections if not empty(section)]
+
+    @property
     def pictures(self) -> list[Picture]:
         """Its timelines."""
         return [section for section in self.sections if isinstance(section, Picture)]
+
+
+def empty(section: Section) -> bool:
+    """Whether a section has nothing to say."""
+    match section:
+        case Figures():
+            return not section.figures and not section.beside
+        case Table():
+            return not section.rows
+        case Parts():
+            return not section.parts
+        case Ranks():
+            return not section.ranks
+        case Sentences():
+            return not section.lines
+        case Paste():
+            return not section.text and not section.maker
+        case Picture():
+            return False

@@ -9,9 +9,8 @@ from typing import TYPE_CHECKING
 
 from ..core.memory import Release
 from ..core.units import percent
-from ..drawing.tables import duration
 from .causes import WHAT, causes_section
-from .figures import Unit
+from .figures import Unit, span
 from .launch import files, launch, numbers, show_command
 from .sections import Figure, Figures, Paste, Picture, Ranks, Report, Section, Sentences
 
@@ -120,11 +119,11 @@ def _verdict(shown: Show, causes: Sequence[CauseCost]) -> Iterator[str]:
     ratio = "there is no work at all"
     if isfinite(shown.bubble_ratio):
         ratio = f"a bubble ratio of {percent(shown.bubble_ratio)}"
-    window = duration(1e6 * shown.makespan_ms)
+    window = span(shown.makespan_ms)
     yield f"{ranks} idle for {percent(shown.idle_share)} of {window} ({shown.evidence}): {ratio}."
     dearest = _dearest(causes)
     if dearest.cost_ms > 0:
-        cost = duration(1e6 * dearest.cost_ms)
+        cost = span(dearest.cost_ms)
         yield f"The largest part is {dearest.cause}, {cost}: {WHAT[dearest.cause]}. Remedy: {dearest.remedy}."
 
 

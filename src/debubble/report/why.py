@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import shlex
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING
 
-from ..core.units import counted, percent
+from ..core.units import percent
 from ..diagnosis.order import rates
 from .causes import causes_section
-from .changes import LEGEND, beyond_section
+from .changes import beyond_section, first_changes, granted, legend, letters, more_changes
+from .diagnose import gate_section
 from .figures import Cell, Unit, shown
 from .fit import fits_section
 from .launch import files, launch, numbers, show_command
@@ -20,60 +21,46 @@ if TYPE_CHECKING:
     from ..diagnosis.why import Bounds
 
 NONE = "-"
-MOST_CHANGES = 12  # ways out in a terminal; a page and --json have more
-
-Line = tuple[str, Callable[["Side"], str], str]
+FEW = 1000  # of tokens or samples a second: below, four digits tell more than a whole number
 
 
 def report(c: Comparison, *, detail: bool = False) -> Report:
     """The sections of two runs."""
+    sections = sections_of(c, detail=detail)
+    if not detail:
+        return Report(f"{c.a.name} -> {c.b.name}", c.verdict, sections)
     return Report(
         title=f"{c.a.name} -> {c.b.name}",
         verdict=c.verdict,
-        sections=sections_of(c, detail=detail),
-        next=_next(c) if detail else "",
-        sliders=c.sliders if detail else None,
+        sections=[_figures(c), *sections, *_take(c)],
+        next=_next(c),
+        sliders=c.sliders,
     )
 
 
 def sections_of(c: Comparison, *, detail: bool) -> list[Section]:
     """Everything about two runs but the verdict."""
     windows = c.windows
-    sections: list[Section] = [Figures(list(_figures(c, windows)))] if detail else []
-    sections += [picture_of(window) for window in windows]
-    sections.append(_side_by_side(c))
-    if c.factors:
-        sections.append(_factors(c))
-    if c.causes:
-        sections.append(_causes(c))
+    sections: list[Section] = [picture_of(window) for window in windows]
+    sections += [_side_by_side(c), _factors(c), _causes(c)]
     if detail:
-        sections += [
-            causes_section(window.causes, window.account.window / 1e6, name=window.name)
-            for window in windows
-            if window.causes
-        ]
-    if c.check:
-        sections.append(Sentences("Check, in this order", c.check))
-    if c.next:
-        sections.append(ways_out_section(c.next, c.b.name, c.a.name, detail=detail))
-    if c.beyond:
-        sections.append(beyond_section(beyond_ways(c.beyond)))
-    if c.missing:
-        sections.append(Sentences("To know more, state", missing_lines(c.missing)))
-    remarks = [f"{run.name}: {each}" for run in (c.a, c.b) for each in run.remarks]
-    if remarks:
-        sections.append(Sentences("Remarks", remarks))
-    if c.fits:
-        sections.append(fits_section(c.fits))
-    if c.gate is not None:
-        sections.append(Sentences("Gate", c.gate.reasons or ["passed"]))
-    if detail:
-        sections += _take(c, windows)
-    return sections
+        for window in windows:
+            sections.append(causes_section(window.causes, window.account.window / 1e6, name=window.name))
+    return [
+        *sections,
+        Sentences("Check, in this order", c.check),
+        ways_out_section(c.next, c.b.name, c.a.name, detail=detail),
+        beyond_section([(way.change, way.predicted_ratio, way.demands) for way in c.beyond]),
+        Sentences("To know more, state", missing_lines(c.missing)),
+        Sentences("Remarks", [f"{run.name}: {remark}" for run in (c.a, c.b) for remark in run.remarks]),
+        fits_section(c.fits or ()),
+        gate_section(c.gate),
+    ]
 
 
-def _take(c: Comparison, windows: tuple[ComparedWindow, ...]) -> Iterator[Section]:
+def _take(c: Comparison) -> Iterator[Section]:
     """What a page offers of b, if it has a timeline."""
+    windows = c.windows
     if windows and windows[-1].of_b:
         order = windows[-1].timeline.program.schedule
         yield launch(order)
@@ -85,80 +72,97 @@ def picture_of(window: ComparedWindow) -> Picture:
     """A window; a terminal draws only measured ones, as it has no room for more."""
     name = window.name
     if window.measured:
-        long = f"{name}, the median window"
-    else:
-        long = name if window.stated else f"{name}, at 1 ms a forward and 2 ms a backward"
+        name = f"{name}, the median window"
+    elif not window.stated:
+        # Nobody said how long ops take: the picture shows the order alone.
+        name = f"{name}, at 1 ms a forward and 2 ms a backward"
     return Picture(
-        title=f"{name}: the median window (measured)",
-        name=long,
+        title=f"{window.name}: the median window (measured)",
+        name=name,
         timeline=window.timeline,
         account=window.account,
         ranks=window.per_rank,
-        caption=f"{long} ({window.timeline.evidence})",
+        caption=f"{name} ({window.timeline.evidence})",
         of_page=not window.measured,
     )
 
 
-def _figures(c: Comparison, windows: tuple[ComparedWindow, ...]) -> Iterator[Figure]:
+def _figures(c: Comparison) -> Figures:
     """The figures at the head of a page."""
-    if c.throughput_ratio is None:
-        yield Figure("throughput", "not stated", what="state it for both runs")
-    else:
-        note = f"{c.b.name} over {c.a.name}, {c.unit}, {c.evidence}"
-        yield Figure("throughput", f"{c.throughput_ratio:.2f} x", what=note)
-    if windows:
-        shares = " to ".join(percent(window.account.idle_share) for window in windows)
-        ratios = " to ".join(percent(window.account.bubble_ratio) for window in windows)
-        evidence = " and ".join(dict.fromkeys(window.timeline.evidence for window in windows))
-        yield Figure("idle share", shares, evidence=evidence)
-        yield Figure("bubble ratio", ratios, evidence=evidence)
+    figures = [_throughput(c), *_bubbles(c.windows)]
     own = [percent(side.idle_share) for side in (c.a, c.b) if side.idle_share is not None]
     if own:
         what = "idle share of even stages and free transfers"
-        yield Figure("what the schedules themselves promise", " to ".join(own), what=what)
+        figures.append(Figure("what the schedules themselves promise", " to ".join(own), what=what))
     measured = [run.causes for run in (c.compared.a, c.compared.b) if run.measured and run.causes is not None]
     if measured:
-        near = "close enough" if all(found.trusted for found in measured) else "too far off"
-        ratios = " and ".join(percent(found.resim_ratio) for found in measured)
-        yield Figure("simulated again it takes", ratios, what=f"of the measured window; {near} for what-ifs")
+        near = "close enough" if all(causes.trusted for causes in measured) else "too far off"
+        ratios = " and ".join(percent(causes.resim_ratio) for causes in measured)
+        what = f"of the measured window; {near} for what-ifs"
+        figures.append(Figure("simulated again it takes", ratios, what=what))
     elif c.bubble_explains_bounds is not None:
         low, high = c.bubble_explains_bounds
         value = f"{high:.2f} x" if low == high else f"{low:.2f} to {high:.2f} x"
         what = "throughput, had only the schedule's own idle time changed"
-        yield Figure("the bubble alone explains", value, what=what)
+        figures.append(Figure("the bubble alone explains", value, what=what))
+    return Figures(figures)
+
+
+def _throughput(c: Comparison) -> Figure:
+    if c.throughput_ratio is None:
+        return Figure("throughput", "not stated", what="state it for both runs")
+    note = f"{c.b.name} over {c.a.name}, {c.unit}, {c.evidence}"
+    return Figure("throughput", f"{c.throughput_ratio:.2f} x", what=note)
+
+
+def _bubbles(windows: Sequence[ComparedWindow]) -> Iterator[Figure]:
+    """The bubble of each window by both of its names."""
+    if not windows:
+        return
+    evidence = " and ".join(unlike(window.timeline.evidence for window in windows))
+    shares = " to ".join(percent(window.account.idle_share) for window in windows)
+    ratios = " to ".join(percent(window.account.bubble_ratio) for window in windows)
+    yield Figure("idle share", shares, evidence=evidence)
+    yield Figure("bubble ratio", ratios, evidence=evidence)
 
 
 def _side_by_side(c: Comparison) -> Table:
-    rows = [
-        (label, here, there, evidence)
-        for label, show, evidence in _lines(c)
-        if {here := show(c.a), there := show(c.b)} != {NONE}
-    ]
-    columns = [Column("", left=True), Column(c.a.name), Column(c.b.name), Column("", left=True)]
-    return Table("Side by side", columns, rows, untitled=True)
-
-
-def _lines(c: Comparison) -> Iterator[Line]:
-    """Label, cell of a run, and where the figures come from."""
+    """A row for each thing that is known of a run, and where the figures come from."""
+    a, b = c.a, c.b
     sizes = "measured" if c.compared.a.measured and c.compared.b.measured else "stated"
-    own = " / ".join(dict.fromkeys(run.evidence for run in (c.a, c.b) if run.evidence is not None))
-    yield "GPUs", lambda run: shown(run.gpus), sizes
-    yield "pipeline x data", _layout, sizes
-    yield "schedule", _schedule, sizes
-    yield "micro-batches per pipeline", lambda run: shown(run.microbatches), sizes
-    yield "bubble ratio, idle / busy", lambda run: _range(run.bubble_ratio_bounds), own
-    yield "idle share, idle / all", lambda run: _range(run.idle_share_bounds), own
-    yield "most that a rank can be busy", lambda run: _range(run.most_busy_bounds), own
-    for evidence in dict.fromkeys(run.busy_evidence for run in (c.a, c.b) if run.busy_evidence is not None):
-        label = "utilisation" if evidence == "stated" else "busy share of the window"
-        yield label, _busy_of(evidence), evidence
-    timelines = (run.timeline for run in (c.compared.a, c.compared.b))
-    kinds = " / ".join(dict.fromkeys(timeline.evidence for timeline in timelines if timeline is not None))
-    yield "pipeline window", lambda run: shown(run.makespan_ms, Unit.TIME), kinds
-    yield "outside it, a step", lambda run: shown(run.outside_ms or None, Unit.TIME), "measured"
-    yield "activations in flight", lambda run: shown(run.peak_activations, Unit.NUMBER), "exact"
+    own = " / ".join(unlike((a.evidence, b.evidence)))
+    timelines = [run.timeline for run in (c.compared.a, c.compared.b) if run.timeline is not None]
+    windows = " / ".join(unlike(timeline.evidence for timeline in timelines))
+    rows = [
+        ("GPUs", shown(a.gpus), shown(b.gpus), sizes),
+        ("pipeline x data", _layout(a), _layout(b), sizes),
+        ("schedule", _schedule(a), _schedule(b), sizes),
+        ("micro-batches per pipeline", shown(a.microbatches), shown(b.microbatches), sizes),
+        ("bubble ratio, idle / busy", *map(range_of, (a.bubble_ratio_bounds, b.bubble_ratio_bounds)), own),
+        ("idle share, idle / all", *map(range_of, (a.idle_share_bounds, b.idle_share_bounds)), own),
+        ("most that a rank can be busy", *map(range_of, (a.most_busy_bounds, b.most_busy_bounds)), own),
+    ]
+    for evidence in unlike((a.busy_evidence, b.busy_evidence)):
+        name = "utilisation" if evidence == "stated" else "busy share of the window"
+        rows.append((name, _busy(a, evidence), _busy(b, evidence), evidence))
+    spans = [shown(run.makespan_ms, Unit.TIME) for run in (a, b)]
+    outside = [shown(run.outside_ms or None, Unit.TIME) for run in (a, b)]
+    held = [shown(run.peak_activations, Unit.NUMBER) for run in (a, b)]
+    rows += [
+        ("pipeline window", spans[0], spans[1], windows),
+        ("outside it, a step", outside[0], outside[1], "measured"),
+        ("activations in flight", held[0], held[1], "exact"),
+    ]
     if c.unit is not None and c.evidence is not None:
-        yield c.unit, _speed_in(c.unit), c.evidence
+        rows.append((c.unit, _speed(a, c.unit), _speed(b, c.unit), c.evidence))
+    known = [row for row in rows if {row[1], row[2]} != {NONE}]
+    columns = [Column("", left=True), Column(a.name), Column(b.name), Column("", left=True)]
+    return Table("Side by side", columns, known, untitled=True)
+
+
+def unlike(words: Iterable[str | None]) -> list[str]:
+    """Each word once, in the order in which they come; None is no word."""
+    return list(dict.fromkeys(word for word in words if word is not None))
 
 
 def _layout(run: Side) -> str:
@@ -171,7 +175,7 @@ def _schedule(run: Side) -> str:
     return str(run.schedule) if run.pipeline > 1 else "no pipeline"
 
 
-def _range(bounds: Bounds | None) -> str:
+def range_of(bounds: Bounds | None) -> str:
     """One share if its bounds are the same."""
     if bounds is None:
         return NONE
@@ -181,35 +185,34 @@ def _range(bounds: Bounds | None) -> str:
     return f"{percent(low) if low else '0'} to {percent(high)}"
 
 
-def _busy_of(evidence: str) -> Callable[[Side], str]:
-    def show(run: Side) -> str:
-        if run.busy is None or run.busy_evidence != evidence:
-            return NONE
-        return percent(run.busy) + (" (!)" if run.overstated else "")
-
-    return show
+def _busy(run: Side, evidence: str) -> str:
+    """The busy share if it is of this evidence: a stated and a measured one are not the same figure."""
+    if run.busy is None or run.busy_evidence != evidence:
+        return NONE
+    return f"{percent(run.busy)} (!)" if run.overstated else percent(run.busy)
 
 
-def _speed_in(unit: str) -> Callable[[Side], str]:
-    def show(run: Side) -> str:
-        figure = run.throughput.get(unit)
-        if figure is None:
-            return NONE
-        return f"{figure.value:,.0f}" if figure.value >= 1000 else f"{figure.value:.4g}"
-
-    return show
+def _speed(run: Side, unit: str) -> str:
+    figure = run.throughput.get(unit)
+    if figure is None:
+        return NONE
+    return shown(figure.value, Unit.NUMBER if figure.value < FEW else Unit.COUNT)
 
 
 def _factors(c: Comparison) -> Table:
     """The factors as stated or measured, and those of the schedules themselves."""
-    kinds = {"stated": "the stated utilisations", None: NONE}
     ratio = NONE if c.throughput_ratio is None else times(c.throughput_ratio)
-    rows: list[list[Cell]] = [[ratio, "=", *c.factors.values(), kinds.get(c.busy_evidence, c.busy_evidence or NONE)]]
-    if c.schedule_factors:
-        evidence = " / ".join(dict.fromkeys(run.evidence or NONE for run in (c.a, c.b)))
-        rows.append([ratio, "=", *c.schedule_factors.values(), f"the schedules' own ({evidence})"])
-    names = [Column(name.replace("_", " "), Unit.RATIO) for name in c.factors]
-    columns = [Column("ratio", left=True), Column("", left=True), *names, Column("busy shares")]
+    evidence = "the stated utilisations" if c.busy_evidence == "stated" else c.busy_evidence
+    columns = [Column("ratio", left=True), Column("", left=True)]
+    for name in c.factors:
+        columns.append(Column(name.replace("_", " "), Unit.RATIO))
+    columns.append(Column("busy shares"))
+    rows: list[list[Cell]] = []
+    if c.factors:
+        rows.append([ratio, "=", *c.factors.values(), evidence])
+    if c.factors and c.schedule_factors:
+        own = " / ".join(unlike((c.a.evidence, c.b.evidence)))
+        rows.append([ratio, "=", *c.schedule_factors.values(), f"the schedules' own ({own})"])
     return Table("Throughput ratio = a product of factors", columns, rows)
 
 
@@ -227,8 +230,11 @@ def _causes(c: Comparison) -> Table:
         Column(f"{c.b.name} ms", Unit.MILLISECONDS),
         Column("", Unit.SHARE),
     ]
-    rows = [(each.cause, each.a_ms, each.a_share, each.b_ms, each.b_share) for each in c.causes]
-    rows.append(("window", c.a.makespan_ms or 0.0, 1.0, c.b.makespan_ms or 0.0, 1.0))
+    rows: list[list[Cell]] = []
+    for cause in c.causes:
+        rows.append([cause.cause, cause.a_ms, cause.a_share, cause.b_ms, cause.b_share])
+    if rows:
+        rows.append(["window", c.a.makespan_ms, 1.0, c.b.makespan_ms, 1.0])
     return Table("Why each window takes as long as it does (by re-simulation)", columns, rows)
 
 
@@ -241,8 +247,8 @@ def ways_out_section(ways: Sequence[WayOut], name: str, against: str | None, *, 
         against: of the run that it is compared with; None if there is none.
         detail: whether all are shown.
     """
-    found = ways if detail else ways[:MOST_CHANGES]
-    letter = {text: chr(ord("a") + n) for n, text in enumerate(dict.fromkeys(t for way in found for t in way.assumes))}
+    first = first_changes(ways, detail=detail)
+    letter = letters(first)
     columns = [
         Column("change", left=True, long=True),
         Column("m", Unit.COUNT),
@@ -250,35 +256,23 @@ def ways_out_section(ways: Sequence[WayOut], name: str, against: str | None, *, 
         Column("held"),
         Column("memory", Unit.GAIN),
         Column(f"x {name}", Unit.GAIN),
-        *([] if against is None else [Column(f"x {against}", Unit.GAIN)]),
-        Column("if", left=True),
     ]
-    rows = [row for way in found for row in _way_out(way, letter, against, len(columns))]
-    notes = [
-        f"The global batch is that of {name} unless the last column says otherwise.",
-        LEGEND,
-        *(f"{sign}: {text}" for text, sign in letter.items()),
-    ]
-    if len(found) < len(ways):
-        notes.append(f"{counted(len(ways) - len(found), 'more change')} in --json")
-    return Table(f"Ways out of {name}: throughput with each change (simulated)", columns, rows, notes=notes)
-
-
-def _way_out(way: WayOut, letter: dict[str, str], against: str | None, columns: int) -> Iterator[list[Cell]]:
-    """A row for a change; those that go together are below each other."""
-    *before, last = way.change.split(" + ")
-    for part in before:
-        yield [f"{part} and", *[""] * (columns - 1)]
-    cells: list[Cell] = [last, way.microbatches, way.idle_share, f"{way.peak_activations:g}", way.activations_ratio]
-    cells.append(way.predicted_ratio)
     if against is not None:
-        cells.append(way.against_a_ratio)
-    yield [*cells, "".join(letter[text] for text in way.assumes)]
-
-
-def beyond_ways(ways: Sequence[WayOut]) -> list[tuple[str, float, Sequence[str]]]:
-    """Changes with their gains and demands."""
-    return [(way.change, way.predicted_ratio, way.demands) for way in ways]
+        columns.append(Column(f"x {against}", Unit.GAIN))
+    columns.append(Column("if", left=True))
+    rows: list[list[Cell]] = []
+    for way in first:
+        *before, last = way.change.split(" + ")
+        for part in before:  # changes that go together are below each other
+            rows.append([f"{part} and", *[""] * (len(columns) - 1)])
+        row: list[Cell] = [last, way.microbatches, way.idle_share, f"{way.peak_activations:g}", way.activations_ratio]
+        row.append(way.predicted_ratio)
+        if against is not None:
+            row.append(way.against_a_ratio)
+        rows.append([*row, granted(way, letter)])
+    batch = f"The global batch is that of {name} unless the last column says otherwise."
+    notes = [batch, *legend(letter), *more_changes(len(ways) - len(first))]
+    return Table(f"Ways out of {name}: throughput with each change (simulated)", columns, rows, notes=notes)
 
 
 def missing_lines(missing: Sequence[Missing]) -> list[str]:

@@ -6,60 +6,56 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from ..core.units import percent
+from .diagnose import gate_section
 from .figures import Cell
 from .fit import fits_section
-from .sections import Column, Report, Section, Sentences, Table
-from .why import NONE, sections_of, times
+from .sections import Column, Report, Sentences, Table
+from .why import NONE, range_of, sections_of, times
 
 if TYPE_CHECKING:
-    from ..diagnosis.comparison import Series, Side
+    from ..diagnosis.comparison import Series
     from ..diagnosis.why import Bounds
 
 
-def report(found: Series, *, detail: bool = False) -> Report:
+def report(series: Series, *, detail: bool = False) -> Report:
     """The sections of a series."""
-    last = found.runs[-1]
+    last = series.runs[-1]
+    sections = [
+        _against_the_first(series),
+        Sentences("Throughput against memory of a device (stated)", list(_frontier(series))),
+        Sentences(f"{last.a.name} -> {last.b.name}", last.verdict),
+        *sections_of(last, detail=detail),
+        fits_section(series.fits or ()),
+        gate_section(series.gate),
+    ]
     unit = last.unit or "schedules only"
-    sections: list[Section] = [_against_the_first(found)]
-    if found.frontier is not None:
-        sections.append(Sentences("Throughput against memory of a device (stated)", list(_frontier(found))))
-    sections.append(Sentences(f"{last.a.name} -> {last.b.name}", last.verdict))
-    sections += sections_of(last, detail=detail)
-    if found.fits:
-        sections.append(fits_section(found.fits))
-    if found.gate is not None:
-        sections.append(Sentences("Gate", found.gate.reasons or ["passed"]))
-    return Report(f"Against {found.base} ({unit}): throughput = by the bubble x left over", (), sections)
+    return Report(f"Against {series.base} ({unit}): throughput = by the bubble x left over", (), sections)
 
 
-def _against_the_first(found: Series) -> Table:
-    first = found.runs[0].a
-    rows: list[list[Cell]] = [[first.name, first.gpus, "1.00", "1.00", "1.00", _idle(first), first.evidence]]
-    for each in found.runs:
-        ratio = NONE if each.throughput_ratio is None else times(each.throughput_ratio)
-        explains, left = _bounds(each.bubble_explains_bounds), _bounds(each.left_over_bounds)
-        rows.append([each.b.name, each.b.gpus, ratio, explains, left, _idle(each.b), each.b.evidence])
-    titles = ("run", "GPUs", "throughput", "by the bubble", "left over", "idle share", "evidence")
-    columns = [Column(title, left=title == "run") for title in titles]
+def _against_the_first(series: Series) -> Table:
+    first = series.runs[0].a
+    idle = range_of(first.idle_share_bounds)
+    rows: list[list[Cell]] = [[first.name, first.gpus, "1.00", "1.00", "1.00", idle, first.evidence]]
+    for run in series.runs:
+        ratio = NONE if run.throughput_ratio is None else times(run.throughput_ratio)
+        parts = [_between(run.bubble_explains_bounds), _between(run.left_over_bounds)]
+        rows.append([run.b.name, run.b.gpus, ratio, *parts, range_of(run.b.idle_share_bounds), run.b.evidence])
+    columns = [Column("run", left=True)]
+    for title in ("GPUs", "throughput", "by the bubble", "left over", "idle share", "evidence"):
+        columns.append(Column(title))
     return Table("Each run against the first", columns, rows, untitled=True)
 
 
-def _idle(run: Side) -> str:
-    if run.idle_share_bounds is None:
-        return NONE
-    low, high = run.idle_share_bounds
-    return percent(high) if low == high else f"{percent(low)} to {percent(high)}"
-
-
-def _bounds(bounds: Bounds | None) -> str:
+def _between(bounds: Bounds | None) -> str:
+    """One ratio if its bounds are the same."""
     if bounds is None:
         return NONE
     low, high = bounds
     return f"{low:.3f}" if low == high else f"{low:.2f} to {high:.2f}"
 
 
-def _frontier(found: Series) -> Iterator[str]:
-    best = found.frontier
+def _frontier(series: Series) -> Iterator[str]:
+    best = series.frontier
     if best is None:
         return
     yield f"By memory and throughput, none of these is beaten in both: {', '.join(best.pareto)}."

@@ -1,0 +1,336 @@
+"""What ``plan`` says with a model: the ranking, whether to add devices, where step and memory go, what to launch."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from ..core.units import counted, duration, percent
+from ..diagnosis.remedies import simulated_sliders
+from .figures import Cell, Unit
+from .launch import files, launch, numbers
+from .sections import Column, Figure, Figures, Part, Parts, Paste, Picture, Report, Section, Sentences, Table
+
+if TYPE_CHECKING:
+    from ..planning.layout_plan import BatchGrowth, Candidate, LayoutPlan, PlannedWindow
+
+MOST_RANKS = 16  # of the memory of each in a terminal
+SMALL_BYTES = 5e7  # of memory: less is not worth a word in a terminal
+WORTH = 0.01  # share of a step from which a part is worth a remedy
+PARTS = {
+    "ideal": "model FLOPs at peak",
+    "kernels": "kernels below peak",
+    "recompute": "recomputation",
+    "tensor": "tensor collectives",
+    "context": "context ring",
+    "expert": "expert all-to-all",
+    "bubble": "bubble of even stages",
+    "imbalance": "uneven stages",
+    "transfer": "hops",
+    "data": "data-parallel traffic",
+    "optimizer": "optimizer",
+    "fixed": "fixed",
+}
+REMEDY = {
+    "kernels": "a larger micro-batch or less tensor parallelism makes products larger",
+    "recompute": "what memory allows to keep is not computed again",
+    "bubble": "more micro-batches, more chunks, or a schedule that splits the backward",
+    "imbalance": "move layers away from the fullest stage",
+    "transfer": "fewer chunks, or neighbours in one host",
+}
+# Why a legal layout is not ranked, by the names that results have for it; every other cause is a rule that it breaks.
+CAUSES = {"memory": "need more memory", "behind": "slower by the closed form", "twin": "the same as another"}
+# What cells usually say, by the title of their column: a column with nothing else in it is left out.
+USUAL = {"CP": "1", "EP": "1", "ETP": "TP", "chunks": "1", "first most last": "even", "recompute": "none"}
+FRAMEWORKS = "megatron|torchtitan|torch|deepspeed|nemo|nanotron"
+
+
+def report(plan: LayoutPlan, *, detail: bool = False) -> Report:
+    """The sections of a plan."""
+    sections: list[Section] = [
+        Sentences("", list(_calibrated(plan)), plain=True, margin=0),
+        _scaling(plan),
+        _ranking(plan),
+        Sentences("", [ruled_out(plan)], plain=True, margin=0),
+        _parts(plan),
+    ]
+    sections += _memory(plan) if detail else [_memory_in_brief(plan)]
+    if plan.growth is not None:
+        sections.append(_growth(plan.growth))
+    if plan.emit is not None:
+        sections.append(Paste(f"{plan.framework}:", plan.emit))
+    else:
+        sections.append(Sentences("", _use_it(plan), plain=True, margin=0))
+    if not detail:
+        return Report(plan.title, plan.verdict, sections)
+
+    window = plan.window
+    schedule = window.timeline.program.schedule
+    sections = [_figures(plan, window), _picture(plan, window), *sections, _rejected(plan)]
+    sections += [Paste(title, text, file) for title, file, text in plan.pastes] or [launch(schedule)]
+    sections += [*files(schedule), numbers(plan)]
+    fits = "Simulated with the estimated durations of each stage and the mean hop; the rest of the step is as it was."
+    return Report(
+        title=f"{plan.model} on {plan.gpus} x {plan.gpu}: plan",
+        verdict=plan.verdict,
+        sections=sections,
+        next=plan.next,
+        sliders=simulated_sliders(window.timeline, window.costs, fits),
+    )
+
+
+def pictures(plan: LayoutPlan) -> list[Picture]:
+    """The pipeline window of the layout to launch, which is simulated op by op for pages and figures alone."""
+    return [_picture(plan, plan.window)]
+
+
+def _calibrated(plan: LayoutPlan) -> Iterator[str]:
+    """Each factor with its uncertainty, and of which ones nothing was learned."""
+    calibration = plan.calibration
+    if calibration is None:
+        return
+    factors = [f"{name} {factor.value:.2f} ± {factor.error:.2f}" for name, factor in calibration.factors.items()]
+    rows = f"{calibration.rows} rows of " if calibration.rows else ""
+    yield f"calibrated on {rows}{calibration.source}: {', '.join(factors)}"
+    silent = [name for name, factor in calibration.factors.items() if not factor.told]
+    if silent:
+        yield f"that says next to nothing of {', '.join(silent)}: as uncertain as before"
+
+
+def _figures(plan: LayoutPlan, window: PlannedWindow) -> Figures:
+    """The figures at the head of a page."""
+    outside = duration(1e6 * plan.best.step_ms - window.account.window)
+    calibrated = "calibrated" if plan.calibration else "not calibrated: --calibrate with measured steps"
+    share, evidence = plan.promised
+    return Figures(
+        [
+            Figure("step", plan.best.step_ms, Unit.TIME, f"estimated; {outside} of it outside the pipeline"),
+            Figure("idle share", window.account.idle_share, Unit.SHARE, evidence="estimated"),
+            Figure("bubble ratio", window.account.bubble_ratio, Unit.SHARE, evidence="estimated"),
+            Figure(
+                "what the schedule itself promises",
+                f"{percent(share)} idle share",
+                what=f"even stages, free transfers; {evidence}",
+            ),
+            Figure(
+                "error of the estimate",
+                f"±{percent(plan.error_band_share)}",
+                what=f"one standard deviation; {calibrated}",
+            ),
+        ]
+    )
+
+
+def _picture(plan: LayoutPlan, window: PlannedWindow) -> Picture:
+    return Picture(
+        title="Layout 1, its pipeline (durations estimated)",
+        name="Layout 1, its pipeline (durations estimated)",
+        timeline=window.timeline,
+        account=window.account,
+        ranks=window.per_rank,
+        caption=f"{plan.model} on {plan.gpus} x {plan.gpu}: the pipeline of layout 1 (estimated)",
+    )
+
+
+def _ranking(plan: LayoutPlan) -> Table:
+    """The layouts, the best first: that is the one to launch."""
+    columns = [
+        Column("#", left=True),
+        *LAYOUT,
+        Column("first most last"),
+        Column("recompute", long=True),
+        Column("idle", Unit.SHARE),
+        Column("MFU", Unit.SHARE),
+        Column("peak"),
+        Column("step", Unit.TIME),
+        Column("tok/s/GPU", Unit.COUNT),
+    ]
+    rows: list[list[Cell]] = []
+    for row in plan.ranking:
+        mark = ">" if row.number == 1 else " "
+        fullest = row.peak_bytes_by_rank.index(max(row.peak_bytes_by_rank))
+        split = "even"
+        if len(set(row.layers)) > 1:
+            split = f"{row.layers[0]} {max(row.layers)} {row.layers[-1]}"
+        cells: list[Cell] = [f"{mark} {row.number}", *_layout(row), split, _recomputed(row)]
+        cells += [row.idle_share, row.mfu_share, f"{row.peak_bytes / 1e9:.1f} GB (r{fullest})"]
+        rows.append([*cells, row.step_ms, row.tokens_per_second_per_gpu])
+    table = Table(
+        title="Layouts, the best first",
+        columns=columns,
+        rows=rows,
+        hint=f"Estimated; those within ±{percent(plan.error_band_share)} of the first cannot be told from it.",
+        name=f"{plan.gpus} GPUs",
+        margin=0,
+    )
+    return _unusual(table)
+
+
+def _scaling(plan: LayoutPlan) -> Table:
+    """The best layout at each number of devices."""
+    columns = [
+        Column("GPUs", left=True),
+        *LAYOUT,
+        Column("recompute", long=True),
+        Column("step", Unit.TIME),
+        Column("tokens/s", Unit.COUNT),
+        Column("speed-up", Unit.GAIN),
+        Column("efficiency"),
+        Column("idle", Unit.SHARE),
+        Column("batch for 10 %"),
+        Column("per billion tokens", Unit.COUNT),
+    ]
+    rows: list[list[Cell]] = []
+    for row in plan.scaling or ():
+        best = row.best
+        if best is None:
+            rows.append([str(row.gpus), *[None] * (len(columns) - 3), "does not fit", None])
+            continue
+        cells: list[Cell] = [str(row.gpus), *_layout(best), _recomputed(best), best.step_ms, row.tokens_per_second]
+        cells += [row.speedup, f"{100 * row.efficiency:.0f} %", best.idle_share]
+        rows.append([*cells, str(row.global_batch_for_10_percent_idle), row.cost_per_billion_tokens])
+    table = Table(
+        title="Should I add GPUs?",
+        columns=columns,
+        rows=rows,
+        hint="The best layout at each number of GPUs, at the same global batch.",
+        name="Should I add GPUs? The best layout at each number, the same global batch",
+        margin=0,
+    )
+    return _unusual(table)
+
+
+# Sizes of a layout, as ``_layout`` fills them.
+LAYOUT = [Column(title) for title in ("TP", "PP", "DP", "CP", "EP", "ETP", "chunks", "mbs", "m")]
+LAYOUT.append(Column("schedule", long=True))
+
+
+def _layout(row: Candidate) -> list[str]:
+    """Sizes of a layout as text; what shares an expert is as large as TP unless it has a number of its own."""
+    own = "TP" if row.expert_tensor == row.tensor else str(row.expert_tensor)
+    degrees = [row.tensor, row.pipeline, row.data, row.context, row.expert]
+    return [*map(str, degrees), own, *map(str, (row.chunks, row.micro_batch, row.microbatches)), row.schedule]
+
+
+def _recomputed(row: Candidate) -> str:
+    return row.recompute if row.recompute_layers is None else counted(row.recompute_layers, "layer")
+
+
+def _unusual(table: Table) -> Table:
+    """A table without columns in which every row says what is usual."""
+    kept = []
+    for number, column in enumerate(table.columns):
+        cells = {row[number] for row in table.rows}
+        if cells - {USUAL.get(column.title, ""), None}:
+            kept.append(number)
+    columns = [table.columns[number] for number in kept]
+    return replace(table, columns=columns, rows=[[row[number] for number in kept] for row in table.rows])
+
+
+def ruled_out(plan: LayoutPlan) -> str:
+    """What became of every legal layout, in counts that sum to all of them, and what was not legal for which cause."""
+    counts: Counter[str] = Counter()
+    for group in plan.rejected:
+        if group.gpus == plan.gpus:
+            counts[group.cause] += group.count
+    out, illegal = "", []
+    for cause, count in counts.most_common():
+        if cause in CAUSES:
+            out += f", {count:,} {CAUSES[cause]}"
+        else:
+            illegal.append(f"{count:,} for {cause}")
+    gpus = str(plan.gpus)
+    screened = f"{plan.legal[gpus]:,} legal layouts screened, {plan.simulated[gpus]} simulated"
+    text = f"{screened}: {plan.ranked[gpus]} ranked{out}."
+    return f"{text} Not legal: {', '.join(illegal)} (reasons: --json)." if illegal else text
+
+
+def _parts(plan: LayoutPlan) -> Parts:
+    best = plan.best
+    parts = []
+    for name, words in PARTS.items():
+        cost, share = best.parts[f"{name}_ms"], best.parts_share[name]
+        remedy = REMEDY.get(name, "") if share > WORTH else ""
+        parts.append(Part(words, cost, share, "estimated", "", remedy))
+    hint = "Parts of the step of the first, estimated by the cost model; the lines sum to the step."
+    return Parts("Where the step of the first goes", parts, "step", best.step_ms, hint=hint, bars=True)
+
+
+def _memory_in_brief(plan: LayoutPlan) -> Sentences:
+    """What the fullest rank holds, and the peak of each, in two lines."""
+    best = plan.best
+    held = [f"{name} {size / 1e9:.1f}" for name, size in best.memory_bytes.items() if size > SMALL_BYTES]
+    peaks = [f"{size / 1e9:.1f}" for size in best.peak_bytes_by_rank[:MOST_RANKS]]
+    if len(best.peak_bytes_by_rank) > MOST_RANKS:
+        peaks.append("..")
+    lines = [
+        f"fullest rank, GB of {plan.device_bytes / 1e9:.0f}: {', '.join(held)}",
+        f"peak of each rank, GB: {' '.join(peaks)}",
+    ]
+    return Sentences("Memory of the first", lines, plain=True)
+
+
+def _memory(plan: LayoutPlan) -> list[Section]:
+    """The peak of each rank, and what the fullest holds."""
+    best = plan.best
+    peaks = best.peak_bytes_by_rank
+    shares = [size / plan.device_bytes for size in peaks]
+    by_rank = Table(
+        title="Memory, rank by rank",
+        columns=[Column("rank", left=True), Column("peak, GB", Unit.GIGABYTES), Column("of the device", Unit.SHARE)],
+        rows=[(str(rank), size, shares[rank]) for rank, size in enumerate(peaks)],
+        hint=f"Estimated, of {plan.device_bytes / 1e9:.0f} GB that a {plan.gpu} has.",
+        bars=shares,
+    )
+    whole = best.peak_bytes or 1
+    by_kind = Table(
+        title="Memory, rank by rank",
+        columns=[Column("", left=True), Column("GB", Unit.GIGABYTES), Column("of its peak", Unit.SHARE)],
+        rows=[(name, size, size / whole) for name, size in best.memory_bytes.items()],
+        bars=[size / whole for size in best.memory_bytes.values()],
+        name=f"What rank {peaks.index(max(peaks))}, the fullest, holds",
+    )
+    return [by_rank, by_kind]
+
+
+def _growth(growth: BatchGrowth) -> Section:
+    """The step at each size of a batch that grows, and what growing costs; sizes that cannot be run are a note."""
+    columns = [
+        Column("batch", left=True),
+        Column("samples", Unit.COUNT),
+        Column("m"),
+        Column("idle", Unit.SHARE),
+        Column("step", Unit.TIME),
+        Column("tok/s/GPU", Unit.COUNT),
+    ]
+    rows: list[list[Cell]] = []
+    for row in growth.sizes:
+        if row.step_ms is not None:
+            cells: list[Cell] = [str(row.global_batch), row.samples, row.microbatches, row.idle_share]
+            rows.append([*cells, row.step_ms, row.tokens_per_second_per_gpu])
+    notes = []
+    if growth.lost_share is not None:
+        whole = duration(1e6 * growth.duration_ms)
+        notes.append(f"growing takes {whole}, {percent(growth.lost_share)} more than at the whole batch")
+    if growth.note:
+        notes.append(growth.note)
+    title = "The first while its batch grows"
+    return Table(title, columns, rows, notes=notes) if rows else Sentences(title, notes)
+
+
+def _use_it(plan: LayoutPlan) -> list[str]:
+    best = plan.best
+    sizes = f"-p {best.pipeline} -m {best.microbatches}"
+    if best.chunks > 1:
+        sizes += f" -v {best.chunks}"
+    return [f"Use it: --emit {FRAMEWORKS}", f"Next:   debubble show {best.schedule} {sizes}"]
+
+
+def _rejected(plan: LayoutPlan) -> Table:
+    columns = [Column("cause", left=True), Column("layouts", Unit.COUNT), Column("reason", left=True, long=True)]
+    groups = [group for group in plan.rejected if group.gpus == plan.gpus]
+    groups.sort(key=lambda group: -group.count)
+    rows = [(group.cause, group.count, group.reason) for group in groups]
+    return Table("What was ruled out", columns, rows, hint=ruled_out(plan))
