@@ -98,6 +98,11 @@ class Config:
         precision: of the matrix products.
         sequence_parallel: whether norms and dropout are split over the tensor group; likewise the switches ``overlap``,
             ``overlap_gather``, ``tensor_overlap`` of ``Layout``.
+        fused_attention: how a layer runs and what is kept of it, each as ``Layout`` has it: likewise the switches
+            ``fused_kernels``, ``fused_loss``, ``keep_gathered``, ``gather_by_tensor``, ``blocking_sends``,
+            ``scattered_sends``, ``blocking_launches``, ``graphs``, ``flex_dispatch``, ``expert_overlap``,
+            ``weights_are_master`` and ``offload_optimizer``; the counts ``offload_layers`` and ``pieces``; and
+            ``recompute_modules``, ``gradient_precision``, ``optimizer_precision``, ``gradient_copies``, ``bucket``.
         forward: F of one micro-batch on one rank, nanoseconds; likewise ``backward``, ``input``, ``weight``.
         transfer: one hop between ranks, nanoseconds.
         stage_scale: a factor for each stage.
@@ -166,6 +171,27 @@ class Config:
     overlap: bool | None = None
     overlap_gather: bool | None = None
     tensor_overlap: bool | None = None
+
+    recompute_modules: tuple[str, ...] | None = None
+    gradient_precision: str | None = None
+    optimizer_precision: str | None = None
+    gradient_copies: float | None = None
+    bucket: float | None = None
+    offload_layers: int | None = None
+    pieces: int | None = None
+    offload_optimizer: bool | None = None
+    weights_are_master: bool | None = None
+    fused_attention: bool | None = None
+    fused_kernels: bool | None = None
+    fused_loss: bool | None = None
+    keep_gathered: bool | None = None
+    gather_by_tensor: bool | None = None
+    blocking_sends: bool | None = None
+    scattered_sends: bool | None = None
+    blocking_launches: bool | None = None
+    graphs: bool | None = None
+    flex_dispatch: bool | None = None
+    expert_overlap: bool | None = None
 
     forward: float | None = None
     backward: float | None = None
@@ -368,6 +394,11 @@ SAYABLE = tuple(name for name in _ALL if name not in _ABOUT)
 NUMBERS = tuple(one.name for one in fields(Config) if one.type == "int | None" and one.name != "peak_memory")
 OF_THE_MODEL = ("layers", "heads", "kv_heads", "experts", "hidden", "ffn", "vocab", "next_layers", "sequence")
 SWITCHES = tuple(one.name for one in fields(Config) if one.type == "bool | None")
+# How a layer runs and what is kept of it: fields of a layout too, under the same names.
+RECIPE = (
+    *("precision", "recompute", "recompute_modules", "gradient_precision", "optimizer_precision", "gradient_copies"),
+    *("bucket", "offload_layers", "pieces", *SWITCHES),
+)
 FIGURES = (
     "utilisation",
     "tokens_per_second",

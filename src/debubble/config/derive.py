@@ -7,13 +7,12 @@ from math import prod
 
 from ..core.errors import Fault, InputError
 from ..schedules.catalog import called
-from .config import Config, StillOpen, open_in
+from .config import RECIPE, Config, StillOpen, open_in
 from .layout import Layout
 
 # Of a layout, what is never taken to be 1.
 _MUST = ("tensor", "pipeline", "data", "context", "chunks", "micro_batch", "microbatches", "schedule")
-_MAY = ("sequence", "expert", "recompute", "zero", "precision")
-_SWITCHES = ("sequence_parallel", "overlap", "overlap_gather", "tensor_overlap")
+_MAY = ("sequence", "expert", "zero", *RECIPE)
 
 
 def settled(config: Config) -> Config:
@@ -100,11 +99,11 @@ def layout_of(config: Config, base: Layout | None = None) -> Layout:
     base = base or Layout()
     config = config.derived("data", lambda c: c.replicas).derived("microbatches", lambda c: c.flush)
     config.need(*_MUST)
-    if opened := open_in(config, (*_MAY, *_SWITCHES, "split", "expert_tensor", "recompute_layers")):
+    if opened := open_in(config, (*_MAY, "split", "expert_tensor", "recompute_layers")):
         raise StillOpen(*opened)
     known = config.known()
     shards = known.get("expert_tensor")
-    own = {name: known[name] for name in (*_MUST, *_MAY, *_SWITCHES) if name in known}
+    own = {name: known[name] for name in (*_MUST, *_MAY) if name in known}
     own["recompute_layers"] = known.get("recompute_layers") if known.get("recompute_method") == "block" else None
     own["expert_tensor"] = 0 if shards in (None, config.tensor) else shards
     own["layers"] = known.get("split", ())

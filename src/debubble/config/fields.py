@@ -10,7 +10,8 @@ from math import inf
 
 from ..core.errors import Fault, InputError
 from ..core.units import count_bytes, nanoseconds
-from .config import FIGURES, Value
+from .config import FIGURES, SWITCHES, Value
+from .layout import GRADIENT_BYTES, MODULES, MOMENT_BYTES, PRECISIONS, RECOMPUTE
 
 LONGEST_TIME = 86_400e9  # nanoseconds: a day; sums of all that is simulated stay within 64 bits
 MOST_BYTES = 10**15  # of memory on a device
@@ -22,7 +23,7 @@ class Kind:
     """What a field takes.
 
     Args:
-        form: ``count``, ``number``, ``numbers``, ``counts``, ``duration``, ``size``, ``word`` or ``switch``.
+        form: ``count``, ``number``, ``numbers``, ``counts``, ``duration``, ``size``, ``word``, ``words`` or ``switch``.
         example: as a user writes it.
         least: smallest that is legal.
         above: what it must exceed, where the smallest is not legal itself.
@@ -80,7 +81,16 @@ KINDS: dict[str, Kind] = {
     "weight": Kind("duration", "10ms"),
     "transfer": Kind("duration", "1ms"),
     "stage_scale": Kind("numbers", (1.0, 1.0, 1.0, 1.6), least=0, below=1e9),
-    "recompute": Kind("word", "full", words=("none", "selective", "full")),
+    "recompute": Kind("word", "full", words=RECOMPUTE),
+    "recompute_modules": Kind("words", ("layernorm", "moe_act"), words=MODULES),
+    "precision": Kind("word", "bf16", words=PRECISIONS),
+    "gradient_precision": Kind("word", "bf16", words=tuple(GRADIENT_BYTES)),
+    "optimizer_precision": Kind("word", "bf16", words=tuple(MOMENT_BYTES)),
+    "gradient_copies": Kind("number", 4.0, least=0, most=16),
+    "bucket": Kind("number", 25e6, least=0, most=MOST),
+    "offload_layers": Kind("count", 1, least=0, most=MOST),
+    "pieces": _count(1),
+    **{name: Kind("switch", True) for name in SWITCHES},
     "utilisation": _share(0.61),
     "tokens_per_second": _speed(82000),
     "samples_per_second": _speed(20),
@@ -91,7 +101,10 @@ KINDS: dict[str, Kind] = {
     "peak_memory": Kind("size", "48GB"),
 }
 SAID_OF_A_JOB = tuple(name for name in KINDS if name not in FIGURES)
-_TYPES = {"count": "int", "counts": "int", "number": "float", "numbers": "float", "word": "str", "switch": "bool"}
+_TYPES = {
+    **{"count": "int", "counts": "int", "number": "float", "numbers": "float"},
+    **{"word": "str", "words": "str", "switch": "bool"},
+}
 
 
 def value_of(field: str, value: object, name: str) -> Value:
@@ -127,7 +140,7 @@ def _plain(value: object) -> Value:
 
 def _broken(kind: Kind, value: object) -> str:
     """What a value breaks, as a clause; empty where it breaks nothing."""
-    if kind.form in ("counts", "numbers"):
+    if kind.form in ("counts", "numbers", "words"):
         if not isinstance(value, list | tuple):
             return f"expected array, got {_named(value)}"
         return next((rule for part in value if (rule := _broken_alone(kind, part))), "")

@@ -36,9 +36,13 @@ class Unresolved:
 
 Pairs = Sequence[Said]
 
-WORDS = ("split", "layout", "pattern", "rampup", "schedule", "recompute", "recompute_method", "precision", "engine")
+WORDS = (
+    *("split", "layout", "pattern", "rampup", "schedule", "recompute", "recompute_method", "recompute_modules"),
+    *("precision", "gradient_precision", "optimizer_precision", "engine"),
+)
+AMOUNTS = ("gradient_copies", "bucket")
 # Our own words for fields, and those that people use for every framework.
-OURS = {name: name for name in (*NUMBERS, *SWITCHES, *WORDS)}
+OURS = {name: name for name in (*NUMBERS, *SWITCHES, *WORDS, *AMOUNTS)}
 OURS |= {"ranks": "pipeline", "stage_layers": "split", "batch": "local_batch", "num_layers": "layers"}
 OURS |= {"model_layers": "layers", "vpp": "chunks", "pp": "pipeline", "tp": "tensor", "dp": "data", "cp": "context"}
 OURS |= {"ep": "expert", "etp": "expert_tensor", "mbs": "micro_batch", "gbs": "global_batch"}
@@ -189,6 +193,11 @@ def _read(field: str, key: str, value: object) -> Value:
         return _numbers(key, value)
     if field == "recompute":
         return _recompute(value)
+    if field == "recompute_modules":
+        words = value if isinstance(value, list) else re.split(r"[,\s]+", str(value).strip("[]() "))
+        return tuple(map(str, words))
+    if field in AMOUNTS:
+        return _amount(key, value)
     if field == "layout" and isinstance(value, list):
         return _letters(key, value)
     if isinstance(value, list | bool):
@@ -218,6 +227,14 @@ def _number(field: str, key: str, value: object) -> int:
     if isinstance(value, bool) or not re.fullmatch(r"-?\d{1,15}(\.0)?", text):
         raise InputError(Fault(f"{key} = {text[:60]}", "it is a whole number", f"write it as in {key} 4"))
     return int(text.removesuffix(".0"))
+
+
+def _amount(key: str, value: object) -> float:
+    """A number that need not be whole, as 2.5e7."""
+    try:
+        return float(str(value))
+    except ValueError:
+        raise InputError(Fault(f"{key} = {str(value)[:60]}", "it is a number", f"write it as in {key} 4")) from None
 
 
 def _numbers(key: str, value: object) -> tuple[int, ...]:
