@@ -92,6 +92,7 @@ from .planning.batch_plan import BatchPlan as BatchPlan
 from .planning.batch_plan import GrowthPlan as GrowthPlan
 from .planning.batch_plan import GrowthSize as GrowthSize
 from .planning.batch_plan import PlacementOrder as PlacementOrder
+from .planning.calibration_file import FactorValue as FactorValue
 from .planning.check_result import ConfigurationCheck as ConfigurationCheck
 from .planning.check_result import ConfigurationFault as ConfigurationFault
 from .planning.check_result import Judgement as Judgement
@@ -99,7 +100,6 @@ from .planning.check_result import LayoutString as LayoutString
 from .planning.check_result import NearestLegal as NearestLegal
 from .planning.check_result import OpenKey as OpenKey
 from .planning.check_result import SeveralChecks as SeveralChecks
-from .planning.factor_values import FactorValue as FactorValue
 from .planning.layer_profile import LayerProfile as LayerProfile
 from .planning.layer_profile import PassTimes as PassTimes
 from .planning.layout_plan import BatchGrowth as BatchGrowth

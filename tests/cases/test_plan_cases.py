@@ -5,7 +5,7 @@ import json
 import pytest
 
 from debubble.cli.main import main
-from debubble.planning.placement import placed
+from debubble.planning.arithmetic import placed
 
 AXES = {"dp": "data", "pp": "pipeline", "tp": "tensor"}
 

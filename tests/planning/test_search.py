@@ -18,7 +18,7 @@ from debubble.planning.calibrate import calibrate
 from debubble.planning.calibration_file import read_calibration, written
 from debubble.planning.idle import enough, idle_share
 from debubble.planning.judge import judge
-from debubble.planning.rejected import LEGAL
+from debubble.planning.launch import LEGAL
 from debubble.planning.robust import CHANCE, by_rank, chance_of_stalling, expected, if_stalled
 from debubble.planning.runs import Planned, read_runs
 from debubble.planning.search import search

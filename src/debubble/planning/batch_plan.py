@@ -7,10 +7,9 @@ from dataclasses import dataclass, field
 from typing import ClassVar
 
 from ..core.results import SPARSE, Result
-from .arithmetic import Bubbled, Growth
+from .arithmetic import Bubbled, Growth, Placed
+from .launch import Rejected
 from .layout_row import LayoutRow, RejectedRow, sizes_of_layout
-from .placement import Placed
-from .rejected import Rejected
 
 ENOUGH = 0.1  # idle share that counts as small
 MOST_SENTENCES = 5

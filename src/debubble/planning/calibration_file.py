@@ -1,19 +1,45 @@
-"""Calibration files: fitted factors as TOML, to be used again."""
+"""Factors of a calibration outside of the planner: as results hold them, and as TOML to be used again."""
 
 from __future__ import annotations
 
 import json
 import tomllib
-from dataclasses import replace
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 from ..core.errors import Fault, InputError
 from ..estimate.constants import GENERIC, Calibration, Factor
+from .calibrate import silent_factors
 
 LARGEST = 4_000_000  # bytes
 LONGEST = 200  # characters of a source that are shown
 MOST = 1e6  # no factor, nor any other number here, is that large; nor any factor one over it
+
+
+@dataclass(frozen=True, slots=True)
+class FactorValue:
+    """A factor on what the cost model estimates.
+
+    Args:
+        value: measured over estimated.
+        error: one standard deviation of it.
+        told: whether what was measured says anything of it.
+    """
+
+    value: float
+    error: float
+    told: bool
+
+
+def factor_values(calibration: Calibration) -> Mapping[str, FactorValue]:
+    """Every factor by name."""
+    silent = silent_factors(calibration)
+    return {
+        name: FactorValue(float(factor.value), float(factor.error), name not in silent)
+        for name, factor in calibration.factors().items()
+    }
 
 
 def read_calibration(path: Path) -> Calibration:

@@ -1,8 +1,10 @@
-"""Launch: which shapes a schedule takes, which of them a framework runs, and what it must know of a model."""
+"""Launch: which shapes a schedule takes, which of them a framework runs, and layouts that are ruled out."""
 
 from __future__ import annotations
 
+from dataclasses import dataclass, field
 from functools import lru_cache
+from typing import Any
 
 from ..config.config import Config
 from ..core.errors import InputError
@@ -11,6 +13,26 @@ from ..estimate.model import Model
 from ..frameworks.catalog import FRAMEWORKS
 from ..schedules.catalog import CATALOG, build
 from ..schedules.closed_form import Even, takes
+
+LEGAL = ("memory", "behind", "twin")  # causes that rule legal layouts out; others say what is not legal
+
+
+@dataclass(frozen=True, slots=True)
+class Rejected:
+    """A layout, or many alike, that cannot be launched.
+
+    Args:
+        cause: in a word: devices, batch, layers, heads, experts, sequence, schedule, framework; or, of legal layouts,
+            memory, behind (slower by the closed form), twin.
+        reason: as a clause.
+        sizes: what they have in common.
+        count: how many there are.
+    """
+
+    cause: str
+    reason: str
+    sizes: dict[str, Any] = field(default_factory=dict)
+    count: int = 1
 
 
 def sizes_of(model: Model, sequence: int) -> Config:

@@ -9,7 +9,7 @@ from typing import ClassVar
 from ..core.results import SPARSE, Result
 from ..estimate.constants import GENERIC, Calibration
 from .calibrate_layer import LayerRun, ends_pass, layer_pass
-from .factor_values import FactorValue, factor_values
+from .calibration_file import FactorValue, factor_values
 
 PER_MS = 1e3  # milliseconds in a second
 

@@ -22,7 +22,7 @@ from ..estimate.model import Model
 from ..frameworks.catalog import FRAMEWORKS
 from ..frameworks.framework import Framework
 from .arithmetic import Growth
-from .factor_values import FactorValue, factor_values
+from .calibration_file import FactorValue, factor_values
 from .idle import exact, idle_share
 from .judge import simulated
 from .launch import sizes_of

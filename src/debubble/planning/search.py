@@ -16,7 +16,7 @@ from ..estimate.model import Model
 from ..frameworks.catalog import framework_of
 from ..frameworks.framework import Framework
 from .judge import judge_all
-from .rejected import Rejected
+from .launch import Rejected
 from .robust import by_rank, weighed
 from .screen import Screened, screen
 from .space import Space, space

@@ -19,8 +19,7 @@ from ..estimate.model import Model
 from ..frameworks.catalog import framework_of
 from ..frameworks.framework import Framework
 from ..schedules.catalog import CATALOG
-from .launch import chunks_of, sizes_of, unlaunchable, unsuited
-from .rejected import Rejected
+from .launch import Rejected, chunks_of, sizes_of, unlaunchable, unsuited
 from .splits import candidate_splits
 
 USUAL = ("1f1b", "interleaved", "zb-h1", "zb-v")

@@ -5,10 +5,9 @@ from __future__ import annotations
 from ..config.config import Config
 from ..config.question import Question
 from ..core.errors import Fault, InputError
-from ..planning.arithmetic import Bubbled, Growth, batch_table, growth_table
+from ..planning.arithmetic import Bubbled, Growth, Placed, batch_table, growth_table, orders
 from ..planning.batch_plan import BatchPlan, GrowthPlan, batch_plan, growth_plan
-from ..planning.placement import Placed, orders
-from ..planning.rejected import Rejected
+from ..planning.launch import Rejected
 from .plan_options import PlanOptions
 
 OF_MODELS = (
