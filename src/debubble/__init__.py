@@ -58,4 +58,4 @@ _MAKERS.update(
     }
 )
 _RENDERERS.update({name: f"debubble.report.render:{name}" for name in ("text", "markdown", "html", "notebook")})
-_RENDERERS.update({"json": "debubble.report.json:json", "file": "debubble.verbs.files:write"})
+_RENDERERS.update({"json": "debubble.report.json:json", "file": "debubble.verbs.draw:write"})

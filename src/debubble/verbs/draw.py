@@ -1,19 +1,25 @@
-"""``draw``: timelines as text for a terminal, and as a figure in a file. In Python alone: verbs draw what they find."""
+"""Pictures as text and as files: what ``draw`` makes of timelines, and what verbs write of their results."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from os import PathLike
 from pathlib import Path
 
 from ..core.atomic import replacing
 from ..core.errors import Fault, InputError
+from ..core.results import Result
 from ..core.timeline import Timeline
+from ..diagnosis.comparison import Comparison
 from ..drawing.plot import plot
 from ..drawing.svg import figure
 from ..drawing.terminal import timeline_text
 from ..export import perfetto
+from ..readers import torch_csv
+from ..report.render import html, pictures_of
 
-KINDS = ("svg", "png", "pdf", "json", "gz")  # the last two: a trace that ui.perfetto.dev opens
+FIGURES = ("svg", "png", "pdf")
+TRACES = ("json", "gz")  # that ui.perfetto.dev opens
 
 
 def draw(
@@ -43,20 +49,64 @@ def draw(
         InputError: no such kind of file, no matplotlib for PNG or PDF, or a path that cannot be written.
     """
     if file is not None:
-        _write(timelines, Path(file))
-    return "\n\n".join(timeline_text(each, width, utf8=utf8, colour=colour) for each in timelines)
+        _write_timelines(timelines, Path(file))
+    return "\n\n".join(timeline_text(timeline, width, utf8=utf8, colour=colour) for timeline in timelines)
 
 
-def _write(timelines: tuple[Timeline, ...], path: Path) -> None:
+def _write_timelines(timelines: Sequence[Timeline], path: Path) -> None:
     kind = path.suffix.lstrip(".")
-    if kind not in KINDS:
-        raise InputError(Fault(f"file = {path}", "its suffix tells no kind of figure", f"give .{', .'.join(KINDS)}"))
-    if kind in ("json", "gz"):
-        if len(timelines) != 1:
-            raise InputError(Fault(f"file = {path}", "a trace holds one timeline", "draw one, or give .svg"))
+    if kind in FIGURES:
+        titled = [(f"{timeline.program.schedule.name}, {timeline.evidence}", timeline) for timeline in timelines]
+        _save(_figure(kind, titled), path)
+    elif kind not in TRACES:
+        rule = "its suffix tells no kind of figure"
+        raise InputError(Fault(f"file = {path}", rule, f"give .{', .'.join((*FIGURES, *TRACES))}"))
+    elif len(timelines) != 1:
+        raise InputError(Fault(f"file = {path}", "a trace holds one timeline", "draw one, or give .svg"))
+    else:
         perfetto.write(timelines[0], path)
+
+
+def write(result: Result, *, kind: str, path: str | PathLike[str]) -> None:
+    """Write one file of a result; the package names this function in ``core.results.RENDERERS``.
+
+    Args:
+        result: what a verb returned.
+        kind: ``html``, ``svg``, ``png``, ``pdf``, ``perfetto`` or ``torch-csv``.
+        path: where to.
+
+    Raises:
+        InputError: no such kind, nothing to draw, no matplotlib for PNG or PDF, a path that cannot be written.
+    """
+    if kind == "html":
+        _save(html(result).encode(), Path(path))
         return
-    titled = [(f"{each.program.schedule.name}, {each.evidence}", each) for each in timelines]
-    data = figure(titled).encode() if kind == "svg" else plot(titled, kind)
+    pictures = pictures_of(result)
+    if not pictures:
+        rule = "there is no timeline to draw"
+        if isinstance(result, Comparison):
+            rule = "neither run has a timeline to draw"
+        raise InputError(Fault(f"--{kind}", rule, "state pipeline and microbatches, or give a recording"))
+    # A figure shows all timelines; a trace and an order are of one, the first: it is what was asked for.
+    if kind == "perfetto":
+        perfetto.write(pictures[0].timeline, Path(path))
+    elif kind == "torch-csv":
+        torch_csv.write(pictures[0].timeline.program.schedule, Path(path))
+    elif kind in FIGURES:
+        titled = [(picture.caption or picture.title or picture.name, picture.timeline) for picture in pictures]
+        _save(_figure(kind, titled), Path(path))
+    else:
+        remedy = f"give html, {', '.join(FIGURES)}, perfetto, torch-csv"
+        raise InputError(Fault(f"kind = {kind}", "it is no kind of file", remedy))
+
+
+def _figure(kind: str, timelines: Sequence[tuple[str, Timeline]]) -> bytes:
+    """All timelines one below the other on one time axis."""
+    if kind == "svg":
+        return figure(timelines).encode()
+    return plot(timelines, kind)
+
+
+def _save(data: bytes, path: Path) -> None:
     with replacing(path) as stream:
         stream.write(data)

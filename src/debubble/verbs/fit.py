@@ -10,7 +10,7 @@ from ..diagnosis.fit import Fit, Sizes, fit_of
 from ..readers.places import place
 from ..readers.steplog import read_steps
 from .arguments import Factors, Size, factors, size
-from .log_head import config_of_log
+from .sources import config_of_log
 
 
 def fit(

@@ -14,7 +14,7 @@ from ..config.config import Config
 from ..config.layout import Layout
 from ..core.errors import Fault, InputError
 from .arguments import counts, size, together
-from .launched_job import jobs_of_file
+from .sources import jobs_of_file
 
 Tried = tuple[int, ...] | None
 SEQUENCE = 4096  # tokens in a sample if nobody says

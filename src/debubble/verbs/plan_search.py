@@ -26,7 +26,7 @@ from ..planning.search import Found, search
 from ..planning.space import USUAL
 from ..schedules.catalog import CATALOG, called, unknown
 from .arguments import together
-from .calibration_argument import calibration_of
+from .calibration import calibration_of
 from .plan_batch import sizes_of_growth
 from .plan_options import PlanOptions
 from .telling import tell

@@ -1,4 +1,4 @@
-"""Sources: what a path holds, read as jobs, as a measurement, or as a log of steps."""
+"""What a path holds, told by its content: a measurement, jobs of a TOML or a launch script, or a log of steps."""
 
 from __future__ import annotations
 
@@ -7,15 +7,27 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from ..config.config import Config
+from ..config.derive import settled
 from ..core.errors import Fault, InputError
 from ..core.observation import Observation
-from ..diagnosis.fit import Fit
-from ..diagnosis.log_run import LoggedRun
+from ..diagnosis.fit import Fit, Sizes, fit_of
+from ..diagnosis.log_run import LoggedRun, logged_run
+from ..frameworks.catalog import FRAMEWORKS, configurations_of
+from ..frameworks.files import dump_pairs
+from ..frameworks.keys import read_config
+from ..frameworks.megatron import MEGATRON
+from ..readers.job_toml import is_job, read_jobs
 from ..readers.places import place
 from ..readers.source import Ask, is_log, read
-from .launched_job import LAUNCHERS, jobs_of_file
-from .logs import job_of_log
+from ..readers.steplog import read_steps
+from ..readers.stream import first_bytes
+from ..reconstruct.positions import Said
 from .read import AnyPath, paths_of
+
+# Suffixes of launch configurations: no trace, log or table of ops ends so.
+LAUNCHERS = frozenset({".sh", ".bash", ".slurm", ".sbatch", ".py", ".yaml", ".yml"})
+# Bytes of a log in which its arguments are: warnings of launchers and of every rank may come first.
+HEAD = 4_000_000
 
 Source = Observation | AnyPath
 
@@ -47,8 +59,11 @@ def read_runs(sources: Sequence[Source], ask: Ask, micro_batch: int | None = Non
     runs: list[Run] = []
     faults: list[Fault] = []
     for source in sources:
+        if isinstance(source, Observation):
+            runs.append(Run(source))
+            continue
         try:
-            runs += [Run(source)] if isinstance(source, Observation) else _read(source, ask, micro_batch)
+            runs += _runs_of(source, ask, micro_batch)
         except InputError as error:
             faults += error.faults
     if faults:
@@ -56,10 +71,70 @@ def read_runs(sources: Sequence[Source], ask: Ask, micro_batch: int | None = Non
     return runs
 
 
-def _read(source: AnyPath, ask: Ask, micro_batch: int | None) -> list[Run]:
+def _runs_of(source: AnyPath, ask: Ask, micro_batch: int | None) -> list[Run]:
     (path,) = (place(each) for each in paths_of(source))
+    # The suffix goes first: the words of a launch script would pass for a log, and its YAML for a table.
     if path.suffix.lower() in {".toml", *LAUNCHERS}:
         return [Run(job) for job in jobs_of_file(Path(path))]
     if path.is_file() and is_log(path, ask):
-        return [Run(*job_of_log(path, ask.said, micro_batch))]
+        return [_run_of_log(path, ask.said, micro_batch)]
     return [Run(read([path], ask))]
+
+
+def jobs_of_file(path: Path) -> tuple[Config, ...]:
+    """The runs of a job TOML, or those that a launch configuration describes; its content decides.
+
+    Raises:
+        InputError: what cannot be read, of no known framework, or contradicts itself; all of it.
+    """
+    # A function of a Python file is named after a colon, as in ``recipe.py:pretrain``.
+    plain = path if path.exists() else path.with_name(path.name.rsplit(":", 1)[0])
+    if not plain.is_file():
+        raise InputError(Fault(str(path), "no such file", "give a job TOML, a launch script, a recording or traces"))
+    if plain.suffix.lower() not in LAUNCHERS and is_job(plain):
+        return read_jobs(plain)
+    jobs = []
+    for config in configurations_of(path):
+        framework = FRAMEWORKS[config.framework or ""]  # which it was recognised by
+        jobs.append(settled(framework.filled(config)))
+    return tuple(jobs)
+
+
+def _run_of_log(path: Path, said: Said, micro_batch: int | None) -> Run:
+    """A job whose step and batch are those of most steps in a log; with sizes, also the fit of all its settings.
+
+    Args:
+        path: of the log, or of a table of step times.
+        said: ranks of a pipeline, replicas and chunks, if the log does not begin with its arguments.
+        micro_batch: samples in one; None if unknown.
+
+    Raises:
+        InputError: no step time is in it, or the sizes do not fit its batches.
+    """
+    log = read_steps(path)
+    sizes = config_of_log(path).filled(pipeline=said.ranks, data=said.data, micro_batch=micro_batch, chunks=said.chunks)
+    run = logged_run(log, sizes)
+    job = run.job
+    if job.pipeline is None or job.microbatches is None:
+        return Run(run)  # without them no step time can be parted into slots and bubble
+    return Run(run, fit_of(log, Sizes(job.pipeline, job.data, job.micro_batch)))
+
+
+def config_of_log(path: Path) -> Config:
+    """What a log says of its own launch: the arguments that Megatron-LM prints before its first step.
+
+    Returns:
+        All of it absent if the log does not begin with arguments.
+
+    Raises:
+        InputError: the file cannot be read, or arguments are not what their key takes; all of them.
+    """
+    try:
+        text = first_bytes(place(path), HEAD).decode("utf-8", errors="replace")
+    except OSError as error:
+        raise InputError(Fault(str(path), f"it cannot be read: {error.strerror or error}", "give a log")) from error
+    pairs = dump_pairs(text, path.name)
+    if not pairs:
+        return Config(name=path.name)
+    # A dump is whole: an argument that it does not hold is absent, not left to a default.
+    return MEGATRON.filled(read_config(MEGATRON, pairs, path.name, whole=True))
