@@ -20,12 +20,15 @@ class Window(Pictured):
         replica: data-parallel replica, from 0.
         timeline: of all its ranks, evidence ``measured``.
         step_ns: the whole step around it, nanoseconds, with what lies outside the pipeline; None where unknown.
+        waits: how long each rank stood in receives, in sends and in waits that covered both, int64[3, ranks],
+            nanoseconds; None if the engine was not asked.
     """
 
     step: int
     replica: int
     timeline: Timeline
     step_ns: int | None = None
+    waits: NDArray[np.int64] | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,6 +88,64 @@ class HeldMemory:
     held_bytes: NDArray[np.int64]
 
 
+@dataclass(frozen=True, slots=True)
+class HostLoad:
+    """How much of a host's cores the processes of the run used while steps ran.
+
+    Args:
+        host: its name.
+        processes: of the run on it.
+        cores: that they may run on.
+        cpu_share: their processor time over cores x wall time.
+        queued_share: of a process's time, in which it could have run and had no core; the mean of them.
+    """
+
+    host: str
+    processes: int
+    cores: int
+    cpu_share: float
+    queued_share: float
+
+    @property
+    def wanted_share(self) -> float:
+        """Cores that the processes would have used, over those there are: above 1 the processor is what is measured."""
+        return self.cpu_share + self.queued_share * self.processes / self.cores
+
+
+@dataclass(frozen=True, slots=True)
+class OutsideParts:
+    """What a step holds beside its pipeline, nanoseconds, means over steps and ranks; None if the engine does not show it.
+
+    Args:
+        load: loading data.
+        reduction: of gradients over replicas.
+        optimizer: its step.
+    """
+
+    load: float | None = None
+    reduction: float | None = None
+    optimizer: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class OtherSteps:
+    """Steps of a run that are not among its windows: evaluation, another number of micro-batches, another model.
+
+    Args:
+        phase: ``train`` or ``evaluation``.
+        schedule: its name, if the engine says one.
+        microbatches: in a step.
+        steps: how many.
+        makespan_ns: pipeline window, the median, nanoseconds.
+    """
+
+    phase: str
+    schedule: str
+    microbatches: int
+    steps: int
+    makespan_ns: int
+
+
 @dataclass(frozen=True, slots=True, eq=False)
 class Observation(Pictured):
     """A run as it was measured.
@@ -106,6 +167,10 @@ class Observation(Pictured):
         missing: global ranks that messages name and that were not measured.
         clocks: of each device whose messages tell it, the lowest first.
         memory: what devices held, where the trace has it.
+        engine: that ran it, by the name of a table of engines; None if unknown.
+        hosts: how hard their cores worked, where that was measured.
+        outside: what steps hold beside the pipeline; None if not measured.
+        others: steps that are not among the windows.
     """
 
     source: str
@@ -124,3 +189,7 @@ class Observation(Pictured):
     missing: tuple[int, ...] = ()
     clocks: tuple[DeviceClock, ...] = ()
     memory: tuple[HeldMemory, ...] = ()
+    engine: str | None = None
+    hosts: tuple[HostLoad, ...] = ()
+    outside: OutsideParts | None = None
+    others: tuple[OtherSteps, ...] = ()

@@ -1,187 +1,112 @@
-"""Recordings: what ``debubble run`` measured, one small file a rank, read back as an observation.
+"""Recordings: what ``run`` and ``record`` measured, one file a process, read back as an observation.
 
-A recording is a folder with one ``rank-00000.msgpack`` a process. A file is one MessagePack map (a ``Track``) whose
-columns are packed little-endian numbers. Each file holds its rank's whole order of ops, so that the schedule can be
-put together again and proved legal from nothing but the files. A file is rewritten after each step, to a temporary
-name and then renamed: whatever kills a run, the files say what was measured until then.
+A recording is a folder with ``rank-00000.msgpack`` and so on (their form: ``recording_file``), or several such folders
+of one run, a host each. Every file holds its process's own order of ops, so that schedules can be put together again
+and proved legal from nothing but the files. A file that is missing or damaged costs its replica, and is named; steps of
+other orders (evaluation, another number of micro-batches, another model) are counted apart.
 """
 
 from __future__ import annotations
 
-import os
-from collections.abc import Sequence
+from collections import defaultdict
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field, replace
 from pathlib import Path
+from statistics import median
 
 import msgspec
-import numpy as np
-from numpy.typing import NDArray
 
-from ..core.errors import Fault, InputError, Refusal
-from ..core.lower import lower
-from ..core.observation import Observation, Window
-from ..core.op import KINDS
-from ..core.program import Program
-from ..core.schedule import Schedule
-from ..core.timeline import Timeline
+from ..core.errors import Fault, InputError
+from ..core.observation import Observation, OtherSteps, Window
+from ..reconstruct.cause_and_effect import aligned
+from ..reconstruct.device_ops import Clock
+from ..reconstruct.positions import Said
 from .places import place
+from .recording_evidence import host_loads, outside_parts
+from .recording_file import FORMAT, MAGIC, TRAIN, VERSION, Part, Process, Step, frames
+from .recording_former import former_frames
+from .recording_windows import Replica, StepKind, kinds_of, replicas_of, windows_of
 
-FORMAT = "debubble recording"
-VERSION = 1
-MOST_BYTES = 1 << 30  # of all files together
-
-_INT32, _INT64, _FLOAT64 = np.dtype("<i4"), np.dtype("<i8"), np.dtype("<f8")
+MOST_BYTES = 1 << 31  # of all files together
+_MOST_NAMED = 8
 
 
-class Track(msgspec.Struct, frozen=True, kw_only=True):
-    """What one process measured: a header, the order of its ops, and a line of times for each step.
+@dataclass(frozen=True, slots=True, eq=False)
+class Track:
+    """What one process wrote.
 
-    Attributes:
-        run: the same text in all files of one run.
-        rank: in the pipeline, from 0; ``replica`` and ``replicas`` likewise count data-parallel replicas.
-        schedule: its name.
-        placement: rank of each stage, int32[stages].
-        kind: of each op of this rank in order, uint8[ops]; ``stage`` and ``unit`` int32[ops].
-        joined: bool[ops] where slots hold two ops, else None.
-        samples: of all replicas in one step; ``tokens`` likewise.
-        paced: whether ops were stretched to given durations.
-        predicted_ns: makespan simulated before the run, nanoseconds; None where there was none.
-        hop_ns: delay put on each arrival, nanoseconds.
-        clock: names the clock that the times are of; the same for all processes of one host.
-        pid: number of the process.
-        anchor: a moment that all ranks passed together (a barrier), nanoseconds of this clock.
-        anchor_spread: how long that barrier took, nanoseconds: the uncertainty where clocks differ.
-        steps: number of each step, int32[steps].
-        start: of each op, int64[steps, ops], nanoseconds; ``end`` likewise.
-        waited: how long the rank stood in the receive before each op, int64[steps, ops], nanoseconds.
-        begun: when the step began, with what lies outside the pipeline, int64[steps]; ``finished`` when it ended.
-        loss: mean over the replica's samples, float64[steps]; NaN where the rank does not know it.
+    Args:
+        file: the first of its files.
+        process: whose it is.
+        parts: orders of ops, by number.
+        steps: in the order in which they were written.
+        damage: why what lies behind could not be read; empty if all could.
     """
 
-    format: str = FORMAT
-    version: int = VERSION
-    run: str
-    rank: int
-    ranks: int
-    replica: int
-    replicas: int
-    schedule: str
-    microbatches: int
-    placement: bytes
-    kind: bytes
-    stage: bytes
-    unit: bytes
-    joined: bytes | None
-    samples: int | None
-    tokens: int | None
-    paced: bool
-    predicted_ns: int | None
-    hop_ns: int
-    clock: str
-    pid: int
-    anchor: int
-    anchor_spread: int
-    steps: bytes
-    start: bytes
-    end: bytes
-    waited: bytes
-    begun: bytes
-    finished: bytes
-    loss: bytes
-
-    def lines(self) -> dict[int, int]:
-        """The line of each step that this rank has, by the step's number."""
-        return {int(step): line for line, step in enumerate(np.frombuffer(self.steps, _INT32))}
-
-    def times(self, column: str) -> NDArray[np.int64]:
-        """One of ``start``, ``end``, ``waited`` as int64[steps, ops]."""
-        return np.frombuffer(getattr(self, column), _INT64).reshape(len(self.steps) // 4, len(self.kind))
+    file: Path
+    process: Process
+    parts: dict[int, Part] = field(default_factory=dict)
+    steps: list[Step] = field(default_factory=list)
+    damage: str = ""
 
 
-class _Head(msgspec.Struct):
-    """The two keys that every version has."""
-
-    format: str = ""
-    version: int = 0
+def track_path(folder: Path, rank: int, name: str = "") -> Path:
+    """The file of one rank of the job; ``name`` tells it from others of the same rank."""
+    return folder / f"rank-{rank:05}{'.' if name else ''}{name}.msgpack"
 
 
-def pack(values: Sequence[int] | Sequence[float] | NDArray[np.generic], kind: str) -> bytes:
-    """A column as packed little-endian bytes; ``kind`` is a NumPy letter and size, as in ``i8``."""
-    return np.ascontiguousarray(values, np.dtype(kind).newbyteorder("<")).tobytes()
-
-
-def track_path(folder: Path, process: int) -> Path:
-    """The file of one process, numbered over all replicas."""
-    return folder / f"rank-{process:05}.msgpack"
-
-
-def write_track(folder: Path, track: Track) -> Path:
-    """Write one rank's file, so that a reader finds either the old one or the new one, whole.
-
-    Raises:
-        OSError: the folder cannot be written.
-    """
-    path = track_path(folder, track.replica * track.ranks + track.rank)
-    unfinished = path.with_suffix(".unfinished")  # one name a rank: a killed writer leaves one file, the next takes it
-    unfinished.write_bytes(msgspec.msgpack.encode(track))
-    os.replace(unfinished, path)
-    return path
-
-
-def clear(folder: Path) -> None:
-    """Delete the files of an earlier run from a folder, if there are any."""
-    for file in _files(folder):
-        file.unlink(missing_ok=True)
+def track_files(folder: Path) -> list[Path]:
+    """All files of processes in a folder."""
+    return sorted(folder.glob("rank-*.msgpack"))
 
 
 def is_recording(path: str | Path) -> bool:
-    """Whether a folder holds at least one rank's file."""
-    return bool(_files(place(path)))
+    """Whether a folder holds at least one process's file."""
+    return bool(track_files(place(path)))
 
 
-def read_recording(path: str | Path) -> Observation:
+def read_recording(path: str | Path | Sequence[Path], said: Said | None = None) -> Observation:
     """All windows of a recording: each step that every rank has, for each replica.
 
+    Args:
+        path: the folder, or the folders of several hosts.
+        said: how many replicas there are, where the files do not tell.
+
     Raises:
-        InputError: no recording, a file that is cut, of another version, of another run, or at odds with the rest.
+        InputError: no recording, only files that are cut or of another version, files of several runs, or no whole
+            replica.
     """
-    folder = place(path)
-    tracks = read_tracks(folder)
-    first = tracks[0]
-    lines = [track.lines() for track in tracks]
-    steps = sorted(set.intersection(*map(set, lines)))
-    if not steps:
-        raise _fault(folder, "no step is there that all ranks have measured", "run again with more steps")
-    program = _program(folder, tracks)
-    shift, uncertainty, remarks = _clocks(tracks)
-    return Observation(
-        source=str(path),
-        windows=tuple(
-            _window(program, step, [(track, at[step]) for track, at in _pipeline(tracks, lines, replica)], shift)
-            for step in steps
-            for replica in range(first.replicas)
-        ),
-        remarks=(*_left_out(lines, steps), *remarks),
-        gpus=len(tracks),
-        samples=first.samples,
-        tokens=first.tokens,
-        paced=first.paced,
-        predicted_ns=first.predicted_ns,
-        hop_ns=first.hop_ns,
-        clock_uncertainty_ns=uncertainty,
-    )
+    folders = [place(path)] if isinstance(path, str | Path) else list(path)
+    tracks, remarks = read_tracks(folders)
+    source = ", ".join(map(str, folders))
+    found: list[Observation] = []
+    faults: list[Fault] = []
+    for restart in sorted({track.process.restart for track in tracks}):
+        some = [track for track in tracks if track.process.restart == restart]
+        try:
+            found.append(_observed(source, some, said or Said()))
+        except InputError as error:
+            faults += error.faults
+    if not found:
+        raise InputError(*faults)
+    whole = found[0] if len(found) == 1 else _joined(found)
+    lost = [f"a start of the job is left out: {fault.rule}" for fault in faults]
+    return replace(whole, remarks=(*remarks, *lost, *whole.remarks))
 
 
-def read_tracks(folder: Path) -> list[Track]:
-    """The files of a recording by process: replica after replica, rank after rank.
+def read_tracks(folders: Path | Sequence[Path]) -> tuple[list[Track], list[str]]:
+    """The files of a recording by restart and rank, and what was left out of it.
 
     Raises:
         InputError: as for ``read_recording``; all bad files at once.
     """
-    files = _files(folder)
+    several = [folders] if isinstance(folders, Path) else list(folders)
+    files = [file for folder in several for file in track_files(folder)]
+    source = ", ".join(map(str, several))
     if not files:
-        raise _fault(folder, "no recording is here", "give a folder that `debubble run --out` wrote")
+        raise _fault(source, "no recording is here", "give a folder that `debubble run` or `record` wrote")
     if (size := sum(file.stat().st_size for file in files)) > MOST_BYTES:
-        raise _fault(folder, f"{size:,} bytes are more than a recording has ({MOST_BYTES:,})", "record fewer steps")
+        raise _fault(source, f"{size:,} bytes are more than are read at once ({MOST_BYTES:,})", "record fewer steps")
     tracks: list[Track] = []
     faults: list[Fault] = []
     for file in files:
@@ -189,174 +114,229 @@ def read_tracks(folder: Path) -> list[Track]:
             tracks.append(_read_track(file))
         except InputError as error:
             faults += error.faults
-    if faults:
+    if not tracks:
         raise InputError(*faults)
-    _check_together(folder, tracks)
-    return sorted(tracks, key=lambda track: (track.replica, track.rank))
-
-
-def _files(folder: Path) -> list[Path]:
-    return sorted(folder.glob("rank-*.msgpack"))
-
-
-def _fault(path: Path, rule: str, remedy: str) -> InputError:
-    return InputError(Fault(str(path), rule, remedy))
+    run, remarks = _one_run(source, tracks)
+    mine = _segments_joined([track for track in tracks if track.process.run == run])
+    if faults and not _lacks_only_replicas(mine):
+        raise InputError(*faults)
+    remarks += [f"{fault.value}: {fault.rule}; its replica is left out" for fault in faults]
+    return mine, remarks
 
 
 def _read_track(file: Path) -> Track:
-    """Decode one file and check that its columns fit each other."""
+    """Decode one file; what is whole before a damaged place is kept."""
     again = "run again, or leave this recording out"
     try:
         data = file.read_bytes()
+        if not data.startswith(MAGIC):
+            _check_version(file, data)
+            return _sorted_out(file, former_frames(data))
+        found, damage = [], ""
+        try:
+            for each, _ in frames(data, len(MAGIC)):
+                found.append(each)
+        except ValueError as error:
+            damage = str(error)
+        return _sorted_out(file, found, damage)
+    except OSError as error:
+        raise _fault(file, f"it cannot be read ({error.strerror})", "look at its permissions") from None
+    except (msgspec.DecodeError, ValueError) as error:
+        cut = "cut or damaged" if isinstance(error, msgspec.DecodeError) else "damaged"
+        words = f" ({error})" if cut == "cut or damaged" else f": {error}"
+        raise _fault(file, f"the file is {cut}{words}", again) from None
+
+
+class _Head(msgspec.Struct):
+    """The two keys that version 1 and everything else begin with."""
+
+    format: str = ""
+    version: int = 0
+
+
+def _check_version(file: Path, data: bytes) -> None:
+    if data.startswith(FORMAT.encode()):  # what comes after version 2 begins as it does
+        line = data[:64].partition(b"\n")[0].decode(errors="replace")
+        version = line.removeprefix(FORMAT).strip()
+        if MAGIC.startswith(data[: len(MAGIC)]):
+            raise msgspec.DecodeError("it ends in its first line")
+    else:
         head = msgspec.msgpack.decode(data, type=_Head)
         if head.format != FORMAT:
             raise _fault(file, "this is not a debubble recording", "give a folder that `debubble run --out` wrote")
-        if head.version != VERSION:
-            remedy = f"this debubble reads version {VERSION}: record again, or install the one that wrote it"
-            raise _fault(file, f"the recording is of version {head.version}", remedy)
-        track = msgspec.msgpack.decode(data, type=Track)
-    except msgspec.DecodeError as error:
-        raise _fault(file, f"the file is cut or damaged ({error})", again) from None
-    except OSError as error:
-        raise _fault(file, f"it cannot be read ({error.strerror})", "look at its permissions") from None
-    if wrong := _wrong_column(track):
-        raise _fault(file, f"the file is damaged: {wrong}", again)
-    return track
+        if head.version == 1:
+            return
+        version = str(head.version)
+    remedy = f"this debubble reads version 1 and {VERSION}: record again, or install the one that wrote it"
+    raise _fault(file, f"the recording is of version {version}", remedy)
 
 
-def _wrong_column(track: Track) -> str | None:
-    """What does not fit inside one file, or None."""
-    ops, steps = len(track.kind), len(track.steps) // 4
-    lengths = {"steps": 4 * steps, "stage": 4 * ops, "unit": 4 * ops, "begun": 8 * steps, "finished": 8 * steps}
-    lengths |= {"loss": 8 * steps, "start": 8 * steps * ops, "end": 8 * steps * ops, "waited": 8 * steps * ops}
-    for column, length in lengths.items():
-        if len(getattr(track, column)) != length:
-            return f"{column} has {len(getattr(track, column))} bytes, not {length}"
-    if track.joined is not None and len(track.joined) != ops:
-        return f"joined has {len(track.joined)} bytes, not {ops}"
-    if not (0 <= track.rank < track.ranks and 0 <= track.replica < track.replicas):
-        return f"rank {track.rank} of {track.ranks}, replica {track.replica} of {track.replicas}"
-    if len(track.placement) % 4 or max(track.kind, default=0) >= KINDS:
-        return "placement or kind holds what cannot be"
-    start, end = track.times("start"), track.times("end")
-    joined = np.frombuffer(track.joined or bytes(ops), np.uint8) != 0
-    if joined[:1].any() or (joined[1:] & joined[:-1]).any():
-        return "joined holds what cannot be"
-    free = np.where(joined[1:], start[:, :-1], end[:, :-1])
-    if (start > end).any() or (start[:, 1:] < free).any() or (start < 0).any():
-        return "ops end before they start, or overlap on one rank"
-    return None
+def _sorted_out(file: Path, found: Iterable[object], damage: str = "") -> Track:
+    """The frames of one file as a track."""
+    process: Process | None = None
+    parts: dict[int, Part] = {}
+    steps: list[Step] = []
+    for each in found:
+        if isinstance(each, Process):
+            process = each
+        elif isinstance(each, Part):
+            parts[each.number] = each
+        elif isinstance(each, Step) and each.part in parts:
+            steps.append(each)
+    if process is None:
+        raise msgspec.DecodeError(damage or "it says not whose it is")
+    if not 0 <= process.rank < process.world:
+        raise ValueError(f"rank {process.rank} of {process.world}")
+    return Track(file, process, parts, steps, damage)
 
 
-def _check_together(folder: Path, tracks: Sequence[Track]) -> None:
-    """All files are of one run, and none is missing."""
-    first = tracks[0]
-    together = ("run", "ranks", "replicas", "schedule", "microbatches", "placement")
-    for name in together:
-        if any(getattr(track, name) != getattr(first, name) for track in tracks):
-            raise _fault(folder, f"files of two runs lie here (they differ in {name})", "move one of them elsewhere")
-    here = {(track.replica, track.rank) for track in tracks}
-    everyone = [(replica, rank) for replica in range(first.replicas) for rank in range(first.ranks)]
-    missing = [
-        track_path(folder, replica * first.ranks + rank).name
-        for replica, rank in everyone
-        if (replica, rank) not in here
-    ]
-    if missing or len(here) != len(tracks):
-        shown = ", ".join(missing[:8]) + (" .." if len(missing) > 8 else "")
-        rule = f"{len(everyone)} ranks took part and {shown or 'one of them twice'} is missing"
-        raise _fault(folder, rule, "copy all files of the run here")
-
-
-def _program(folder: Path, tracks: Sequence[Track]) -> Program:
-    """The schedule that all replicas ran, put together from the orders of their ranks, and lowered."""
-    first = tracks[0]
-    pipeline = tracks[: first.ranks]
-    for track in tracks[first.ranks :]:
-        mate = pipeline[track.rank]
-        if (track.kind, track.stage, track.unit, track.joined) != (mate.kind, mate.stage, mate.unit, mate.joined):
-            raise _fault(folder, f"rank {track.rank} has another order in replica {track.replica}", "record again")
-    joined = None
-    if any(track.joined is not None for track in pipeline):
-        joined = np.frombuffer(b"".join(t.joined or bytes(len(t.kind)) for t in pipeline), np.uint8).astype(np.bool_)
-    try:
-        return lower(
-            Schedule(
-                name=first.schedule,
-                source="recorded",
-                microbatches=_microbatches(folder, pipeline),
-                placement=_placement(folder, first)[None],
-                offsets=np.cumsum([0, *(len(track.kind) for track in pipeline)], dtype=np.int64),
-                kind=np.frombuffer(b"".join(track.kind for track in pipeline), np.uint8).copy(),
-                stage=np.frombuffer(b"".join(track.stage for track in pipeline), _INT32).copy(),
-                unit=np.frombuffer(b"".join(track.unit for track in pipeline), _INT32).copy(),
-                joined=joined,
-            )
-        )
-    except Refusal as error:
-        rule = "the recorded order is not a legal schedule (" + " ".join(str(error).split()) + ")"
-        raise _fault(folder, rule, "record again") from None
-
-
-def _microbatches(folder: Path, pipeline: Sequence[Track]) -> int:
-    """The claimed number, once it is one that the ops bear out: tables are made from it."""
-    claimed, ops = pipeline[0].microbatches, sum(len(track.kind) for track in pipeline)
-    stages = len(pipeline[0].placement) // 4
-    if claimed < 1 or claimed * stages > ops:  # each stage has a forward of each micro-batch
-        raise _fault(folder, f"{claimed} micro-batches of {stages} stages cannot be in {ops} ops", "record again")
-    return claimed
-
-
-def _placement(folder: Path, track: Track) -> NDArray[np.int32]:
-    placement = np.frombuffer(track.placement, _INT32).copy()
-    if not placement.size or placement.min() < 0 or placement.max() >= track.ranks:
-        raise _fault(folder, f"stages live on ranks that {track.ranks} ranks do not have", "record again")
-    return placement
-
-
-def _clocks(tracks: Sequence[Track]) -> tuple[dict[str, int], int, tuple[str, ...]]:
-    """What to add to each clock so that all passed the anchor at once, how far that may be off, and a remark.
-
-    On one host all processes read the same monotonic clock and nothing is added.
-    """
-    anchors: dict[str, int] = {}
+def _segments_joined(tracks: Sequence[Track]) -> list[Track]:
+    """One track for each process and restart; a long recording is cut into files of which the oldest may be gone."""
+    by_process: dict[tuple[int, int], list[Track]] = defaultdict(list)
     for track in tracks:
-        anchors.setdefault(track.clock, track.anchor)
-    if len(anchors) == 1:
-        return dict.fromkeys(anchors, 0), 0, ()
-    uncertainty = max(track.anchor_spread for track in tracks)
-    latest = max(anchors.values())
-    remark = f"clocks of {len(anchors)} hosts were aligned at a barrier, to within {uncertainty / 1e6:.2f} ms"
-    return {clock: latest - anchor for clock, anchor in anchors.items()}, uncertainty, (remark,)
+        by_process[track.process.restart, track.process.rank].append(track)
+    joined = []
+    for key in sorted(by_process):
+        first, *more = sorted(by_process[key], key=lambda track: track.process.segment)
+        parts, steps = dict(first.parts), list(first.steps)
+        for track in more:
+            moved = {number: number + len(parts) for number in track.parts}
+            parts |= {moved[number]: part for number, part in track.parts.items()}
+            steps += [msgspec.structs.replace(step, part=moved[step.part]) for step in track.steps]
+        damage = next((track.damage for track in (first, *more) if track.damage), "")
+        joined.append(Track(first.file, first.process, parts, steps, damage))
+    return joined
 
 
-def _pipeline(
-    tracks: Sequence[Track], lines: Sequence[dict[int, int]], replica: int
-) -> list[tuple[Track, dict[int, int]]]:
-    """The ranks of one replica with the lines of their steps."""
-    return [(track, at) for track, at in zip(tracks, lines, strict=True) if track.replica == replica]
+def _one_run(source: str, tracks: Sequence[Track]) -> tuple[str, list[str]]:
+    """The run that counts among those whose files lie here: the only one, or the newest that is whole.
+
+    A new run writes beside the one before and replaces it once its first step is on disk: killed in between, it
+    leaves files of both, and the one that has steps of all its ranks is the recording.
+    """
+    runs: dict[str, list[Track]] = defaultdict(list)
+    for track in tracks:
+        runs[track.process.run].append(track)
+    if len(runs) == 1:
+        return tracks[0].process.run, []
+    whole = [run for run, some in runs.items() if _is_whole(some)]
+    if not whole:
+        raise _fault(source, "files of two runs lie here (they differ in run)", "move one of them elsewhere")
+    newest = max(whole, key=lambda run: max(track.process.wall_ns for track in runs[run]))
+    left = sum(len(some) for run, some in runs.items() if run != newest)
+    return newest, [f"{left} files of another run lie beside it and are left out"]
 
 
-def _window(program: Program, step: int, pipeline: Sequence[tuple[Track, int]], shift: dict[str, int]) -> Window:
-    """One step of one replica, from the line that each of its ranks has of it."""
-    start, end = (
-        np.concatenate([track.times(column)[line] + shift[track.clock] for track, line in pipeline])
-        for column in ("start", "end")
+def _is_whole(tracks: Sequence[Track]) -> bool:
+    """Whether all ranks of a run are here, with a step each."""
+    ranks = {track.process.rank for track in tracks if track.steps}
+    return len(ranks) == tracks[0].process.world
+
+
+def _lacks_only_replicas(tracks: Sequence[Track]) -> bool:
+    """Whether some replica is whole without the files that could not be read."""
+    some = [track for track in tracks if track.process.restart == tracks[0].process.restart]
+    return any(replica.whole for kind in kinds_of(some) for replica in replicas_of(kind, Said())[0])
+
+
+def _observed(source: str, tracks: Sequence[Track], said: Said) -> Observation:
+    """One start of a job as an observation.
+
+    Raises:
+        InputError: no replica is whole, or no step of it is.
+    """
+    kinds = kinds_of(tracks)
+    if not kinds:
+        raise _fault(source, "no step is there", "run again with more steps, or wait for one")
+    main = max(kinds, key=lambda kind: (kind.phase == TRAIN, kind.time_ns))
+    replicas, remarks = replicas_of(main, said)
+    remarks = [*_about_files(tracks, main, replicas), *remarks]
+    whole = [replica for replica in replicas if replica.whole]
+    if not whole:
+        raise _fault(source, _missing(tracks, main) or "no replica is whole", "copy all files of the run here")
+    process, hosts = tracks[0].process, host_loads([(track.process, track.steps) for track in tracks])
+    others = tuple(_others(source, kinds, main, said))
+    made = windows_of(source, main, whole)
+    for track in tracks:
+        track.steps.clear()  # a job of 10,000 ranks is a gigabyte of them, and windows hold what counts
+    windows, uncertainty = made.windows, made.uncertainty_ns
+    if made.clocks > 1 and process.anchor_ns is None:
+        final = aligned(windows, Clock.SHARED, {})
+        windows, uncertainty = final.windows, final.uncertainty_ns
+        remarks += [f"clocks of {made.clocks} hosts were put on one by their time of day", *final.remarks]
+    return Observation(
+        source=source,
+        windows=tuple(sorted(windows, key=lambda window: (window.step, window.replica))),
+        remarks=(*remarks, *made.remarks),
+        gpus=process.world,
+        samples=process.samples,
+        tokens=process.tokens,
+        paced=process.paced,
+        predicted_ns=process.predicted_ns,
+        hop_ns=process.hop_ns,
+        clock_uncertainty_ns=uncertainty,
+        links=made.receives.links(),
+        engine=main.engine or None,
+        hosts=hosts,
+        outside=outside_parts(made.outside),
+        others=others,
     )
-    begun, finished = (
-        [int(np.frombuffer(getattr(track, column), _INT64)[line]) + shift[track.clock] for track, line in pipeline]
-        for column in ("begun", "finished")
-    )
-    timeline = Timeline(program, start, end, "measured")
-    return Window(step, pipeline[0][0].replica, timeline, max(finished) - min(begun))
 
 
-def _left_out(lines: Sequence[dict[int, int]], steps: Sequence[int]) -> tuple[str, ...]:
-    """A sentence where some ranks have steps that others lack."""
-    every = sorted(set().union(*lines))
-    gone = [str(step) for step in every if step not in steps]
-    if not gone:
-        return ()
-    short = [str(process) for process, at in enumerate(lines) if len(at) < len(every)]
-    which = f"steps {', '.join(gone)} are" if len(gone) > 1 else f"step {gone[0]} is"
-    return (f"{which} left out: not measured by process {', '.join(short[:8])}{' ..' if len(short) > 8 else ''}",)
+def _joined(found: Sequence[Observation]) -> Observation:
+    """Several starts of one job: steps go on counting, and the last start says the rest."""
+    windows: list[Window] = []
+    for each in found:
+        last = max((window.step for window in windows), default=-1)
+        by = last + 1 - min(window.step for window in each.windows) if windows else 0
+        windows += [replace(window, step=window.step + by) for window in each.windows]
+    remark = f"the job was started {len(found)} times: steps of all starts, counted on"
+    remarks = [remark, *dict.fromkeys(remark for each in found for remark in each.remarks)]
+    uncertainty = max(each.clock_uncertainty_ns for each in found)
+    return replace(found[-1], windows=tuple(windows), remarks=tuple(remarks), clock_uncertainty_ns=uncertainty)
+
+
+def _others(source: str, kinds: Sequence[StepKind], main: StepKind, said: Said) -> Iterable[OtherSteps]:
+    """What else ran: evaluation, other numbers of micro-batches, other models."""
+    for other in kinds:
+        if other is main:
+            continue
+        whole = [replica for replica in replicas_of(other, said)[0] if replica.whole]
+        try:
+            windows = windows_of(source, other, whole).windows if whole else []
+        except InputError:  # an order that is no legal schedule: it is counted, and has no window
+            windows = []
+        length = median(window.timeline.makespan for window in windows) if windows else 0
+        yield OtherSteps(other.phase, other.schedule, other.microbatches, other.steps, round(length))
+
+
+def _about_files(tracks: Sequence[Track], main: StepKind, replicas: Sequence[Replica]) -> list[str]:
+    """What is missing, damaged or was not recorded, a sentence each."""
+    said = []
+    for track in tracks:
+        if track.damage:
+            said.append(f"{track.file}: {track.damage}; what lies before it is used")
+    if tracks[0].process.sample is not None:
+        said.append(f"replicas {', '.join(map(str, tracks[0].process.sample))} were recorded, a sample")
+    elif missing := _missing(tracks, main):
+        broken = [str(replica.number) for replica in replicas if not replica.whole]
+        cost = f"; replica {', '.join(broken[:_MOST_NAMED])} is left out" if broken else ""
+        said.append(f"{missing}{cost}")
+    return said
+
+
+def _missing(tracks: Sequence[Track], main: StepKind) -> str:
+    """Which ranks have no file; empty if all have one."""
+    here = {track.process.rank for track in tracks}
+    world = tracks[0].process.world
+    if len(here) >= world:
+        return ""
+    lost = [rank for rank in range(world) if rank not in here]
+    of_main = {rank for ranks in main.ranks for rank in ranks}
+    named = [track_path(Path(), rank).name for rank in lost if rank in of_main or len(of_main) < world]
+    shown = ", ".join(named[:_MOST_NAMED]) + (" .." if len(named) > _MOST_NAMED else "")
+    return f"{world} ranks took part and {shown} is missing"
+
+
+def _fault(path: Path | str, rule: str, remedy: str) -> InputError:
+    return InputError(Fault(str(path), rule, remedy))
