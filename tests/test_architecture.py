@@ -30,7 +30,8 @@ MAY = {
         *("core", "schedules", "config", "frameworks", "readers", "reconstruct", "export", "estimate", "planning"),
         *("diagnosis", "drawing", "report", "runner"),
     },
-    "runner": {"core", "schedules", "config", "readers"},
+    "runner": {"core", "schedules", "config", "readers", "recorder"},
+    "recorder": {"core", "readers"},
 }
 BLOCKS = (ast.For, ast.AsyncFor, ast.While, ast.If, ast.With, ast.AsyncWith, ast.Try, ast.TryStar, ast.Match)
 SCOPES = (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef, ast.Lambda)

@@ -81,8 +81,13 @@ def test_a_perfetto_file_is_written_and_said(cli, tmp_path):
         (lambda raw: b"", "cut or damaged"),
     ],
 )
-def test_a_broken_recording_is_one_line_that_names_the_file(cli, broken, how, said):
+def test_a_broken_file_costs_its_replica_and_the_last_one_is_one_line_that_names_it(cli, broken, how, said):
     folder = broken(how)
+    found = cli("diagnose", folder, "--json")
+    assert (found.status, found.json["replicas"]) == (0, 1)
+    assert any("rank-00002.msgpack" in line and said in line for line in found.json["remarks"])
+    for rank in (4, 5, 6, 7):
+        (folder / f"rank-{rank:05}.msgpack").unlink()
     for ran in (cli("diagnose", folder), cli("why", RECORDING, folder)):
         assert (ran.status, ran.out) == (2, "")
         (line,) = ran.err.splitlines()

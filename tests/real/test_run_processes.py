@@ -60,7 +60,7 @@ def killed(tmp_path_factory):
     deadline = time.monotonic() + 120
     while steps_of(folder) < 3 and time.monotonic() < deadline and run.poll() is None:
         time.sleep(0.2)
-    tracks = read_tracks(folder)
+    tracks = [track.process for track in read_tracks(folder)[0]]
     os.kill(tracks[2].pid, signal.SIGKILL)
     asked = time.monotonic()
     _, err = run.communicate(timeout=60)

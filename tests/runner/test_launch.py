@@ -42,4 +42,4 @@ def test_a_long_message_is_cut_to_one_line():
 
 
 def test_nothing_measured_is_said(tmp_path):
-    assert launch._kept(tmp_path) == "the others were stopped, and no step had been measured by all of them"
+    assert launch._kept(tmp_path, None) == "the others were stopped, and no step had been measured by all of them"

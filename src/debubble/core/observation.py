@@ -114,7 +114,7 @@ class HostLoad:
 
 @dataclass(frozen=True, slots=True)
 class OutsideParts:
-    """What a step holds beside its pipeline, nanoseconds, means over steps and ranks; None if the engine does not show it.
+    """What a step holds beside its pipeline, nanoseconds, means over steps and ranks; None where it is not shown.
 
     Args:
         load: loading data.

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from pathlib import Path
 from statistics import median
 
@@ -23,31 +23,12 @@ from ..reconstruct.device_ops import Clock
 from ..reconstruct.positions import Said
 from .places import place
 from .recording_evidence import host_loads, outside_parts
-from .recording_file import FORMAT, MAGIC, TRAIN, VERSION, Part, Process, Step, frames
+from .recording_file import FORMAT, MAGIC, TRAIN, VERSION, Part, Process, Step, Track, frames
 from .recording_former import former_frames
 from .recording_windows import Replica, StepKind, kinds_of, replicas_of, windows_of
 
 MOST_BYTES = 1 << 31  # of all files together
 _MOST_NAMED = 8
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class Track:
-    """What one process wrote.
-
-    Args:
-        file: the first of its files.
-        process: whose it is.
-        parts: orders of ops, by number.
-        steps: in the order in which they were written.
-        damage: why what lies behind could not be read; empty if all could.
-    """
-
-    file: Path
-    process: Process
-    parts: dict[int, Part] = field(default_factory=dict)
-    steps: list[Step] = field(default_factory=list)
-    damage: str = ""
 
 
 def track_path(folder: Path, rank: int, name: str = "") -> Path:

@@ -54,12 +54,14 @@ class Receives:
         schedule = program.schedule
         need = needs_of(schedule)[0]
         op = np.flatnonzero(need != NOTHING)
+        self._needs[id(program)], self._links[id(program)] = need, []
+        if not op.size:
+            return
         rank = schedule.rank_of()
         pair = rank[need[op]].astype(np.int64) * schedule.ranks + rank[op]
         order = np.argsort(pair, kind="stable")
         pairs, first = np.unique(pair[order], return_index=True)
         rows = np.split(op[order], first[1:])
-        self._needs[id(program)] = need
         self._links[id(program)] = [
             (int(both) // schedule.ranks, int(both) % schedule.ranks, some)
             for both, some in zip(pairs.tolist(), rows, strict=True)

@@ -1,6 +1,6 @@
-"""The file of one process in a recording: its name, then one frame for the process, each order of ops and each step.
+r"""The file of one process in a recording: its name, then one frame for the process, each order of ops and each step.
 
-    debubble recording 2\\n
+    debubble recording 2\n
     length  CRC-32  {"type": "process", ..}      whose file this is: run, host, clock, launcher
     length  CRC-32  {"type": "part", ..}         an order of ops: kind, stage and micro-batch of each, who ran it
     length  CRC-32  {"type": "step", ..}         times of the ops of a part, in one step
@@ -17,7 +17,8 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from pathlib import Path
 from zlib import crc32
 
 import msgspec
@@ -53,7 +54,7 @@ class Process(msgspec.Struct, frozen=True, kw_only=True, tag="process"):
         rank: of the job, from 0; ``world`` ranks in all.
         host: its name; ``clock`` names what its times are read from, the same for all processes of one host.
         wall_ns: time of day when the clock showed ``clock_ns``, nanoseconds; known only to a few milliseconds.
-        anchor_ns: a moment that all ranks passed together (a barrier), nanoseconds of the clock; None if there was none.
+        anchor_ns: a moment that all ranks passed together (a barrier), nanoseconds of the clock; None without one.
         anchor_spread_ns: how long that barrier took: the uncertainty where clocks differ.
         cores: that the process may run on; ``processes`` of the run on the same host.
         samples: of all replicas in one step; ``tokens`` likewise.
@@ -164,6 +165,25 @@ class Step(msgspec.Struct, frozen=True, kw_only=True, tag="step", omit_defaults=
     queued: int | None = None
     since: int | None = None
     loss: float | None = None
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Track:
+    """What one process wrote.
+
+    Args:
+        file: the first of its files.
+        process: whose it is.
+        parts: orders of ops, by number.
+        steps: in the order in which they were written.
+        damage: why what lies behind could not be read; empty if all could.
+    """
+
+    file: Path
+    process: Process
+    parts: dict[int, Part] = field(default_factory=dict)
+    steps: list[Step] = field(default_factory=list)
+    damage: str = ""
 
 
 class Former(msgspec.Struct, frozen=True, kw_only=True):

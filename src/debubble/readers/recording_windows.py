@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from itertools import pairwise
-from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
@@ -20,10 +19,7 @@ from ..core.schedule import Schedule
 from ..core.timeline import Timeline
 from ..reconstruct.positions import Said
 from .recording_evidence import Receives
-from .recording_file import NOT_SENT, Ints, Part, Step, Times, unpacked
-
-if TYPE_CHECKING:
-    from .recording import Track
+from .recording_file import NOT_SENT, Ints, Part, Step, Times, Track, unpacked
 
 _INT32 = np.dtype("<i4")
 _MOST_NAMED = 8
@@ -72,16 +68,22 @@ class Replica:
         return all(self.members)
 
 
-@dataclass(slots=True, eq=False)
 class Made:
-    """What became of the files: windows, and what was measured around them."""
+    """What becomes of the files of a kind of steps: windows, and what was measured around them.
 
-    windows: list[Window] = field(default_factory=list)
-    clocks: int = 1
-    uncertainty_ns: int = 0
-    remarks: list[str] = field(default_factory=list)
-    receives: Receives = field(default_factory=Receives)
-    outside: list[tuple[int | None, ...]] = field(default_factory=list)
+    Args:
+        source: of the recording, for errors.
+    """
+
+    def __init__(self, source: str) -> None:
+        self.source = source
+        self.windows: list[Window] = []
+        self.programs: dict[bytes, Program] = {}  # by the orders of all ranks
+        self.clocks, self.uncertainty_ns = 1, 0
+        self.remarks: list[str] = []
+        self.receives = Receives()
+        self.outside: list[tuple[int | None, ...]] = []
+        self.apart: list[int] = []  # of the ends of members of one stage, nanoseconds
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -110,7 +112,15 @@ def kinds_of(tracks: Sequence[Track]) -> list[StepKind]:
         for number, some in lengths.items():
             part = track.parts[number]
             stages, positions = len(part.placement) // 4, len(part.pipeline)
-            key = (part.engine, part.instance, part.phase, part.schedule, part.microbatches, stages, positions)
+            key: tuple[object, ...] = (
+                part.engine,
+                part.instance,
+                part.phase,
+                part.schedule,
+                part.microbatches,
+                stages,
+                positions,
+            )
             if key not in mine:
                 seats[key].append((track, part))
             mine[key] += len(some)
@@ -173,7 +183,7 @@ def windows_of(source: str, kind: StepKind, replicas: Sequence[Replica]) -> Made
     Raises:
         InputError: there is no such step, or an order is no legal schedule.
     """
-    made, parts = Made(), {id(track): part for track, part in kind.seats}
+    made, parts = Made(source), {id(track): part for track, part in kind.seats}
     steps: dict[int, dict[int, Step]] = {}
     tracks = [track for replica in replicas for members in replica.members for track in members]
     for track in tracks:
@@ -185,19 +195,17 @@ def windows_of(source: str, kind: StepKind, replicas: Sequence[Replica]) -> Made
         raise InputError(Fault(source, rule, "run again with more steps"))
     made.remarks += _left_out(tracks, [steps[id(track)] for track in tracks], common)
     shift = _clocks(tracks, made)
-    programs: dict[bytes, Program] = {}
-    apart: list[int] = []
     for replica in replicas:
         rows = []
         for members in replica.members:
             decoded = [_decoded(track, [steps[id(track)][number] for number in common], shift) for track in members]
-            rows.append([_together(source, replica.number, some, apart) for some in zip(*decoded, strict=True)])
+            rows.append([_together(made, replica.number, some) for some in zip(*decoded, strict=True)])
             mine = [steps[id(track)][number] for track in members for number in common]
             made.outside += [(step.load, step.reduction, step.optimizer) for step in mine]
-        _add_windows(source, made, replica, common, list(zip(*rows, strict=True)), programs)
-    if apart:
+        _add_windows(made, replica, common, list(zip(*rows, strict=True)))
+    if made.apart:
         made.remarks.append(
-            f"devices of one stage were merged; their ends lie {np.median(apart) / 1e6:.3f} ms apart (median)"
+            f"devices of one stage were merged; their ends lie {np.median(made.apart) / 1e6:.3f} ms apart (median)"
         )
     return made
 
@@ -256,7 +264,7 @@ def _decoded(track: Track, steps: Sequence[Step], shift: dict[str, int]) -> list
     return made
 
 
-def _together(source: str, replica: int, members: Sequence[_Row], apart: list[int]) -> _Row:
+def _together(made: Made, replica: int, members: Sequence[_Row]) -> _Row:
     """The processes of one position as one rank: each op from its earliest start to its latest end."""
     first = members[0]
     if len(members) == 1:
@@ -265,28 +273,23 @@ def _together(source: str, replica: int, members: Sequence[_Row], apart: list[in
         if (other.part.kind, other.part.stage, other.part.unit) != (first.part.kind, first.part.stage, first.part.unit):
             rank = first.part.pipeline.index(first.part.pipeline[0])
             rule = f"members of one stage ran different orders in replica {replica}, rank {rank}"
-            raise InputError(Fault(source, rule, "record again"))
+            raise InputError(Fault(made.source, rule, "record again"))
     start, end = (np.stack([getattr(row.times, name) for row in members]) for name in ("start", "end"))
     waits = np.stack([row.times.waits for row in members]).min(axis=0)
     posted = np.stack([row.times.posted for row in members]).max(axis=0)
-    apart.append(int(np.median(np.ptp(end, axis=0))) if end.size else 0)
+    made.apart.append(int(np.median(np.ptp(end, axis=0))) if end.size else 0)
     times = Times(start.min(axis=0), end.max(axis=0), waits, posted)
     return _Row(first.part, times, min(row.begun for row in members), max(row.finished for row in members))
 
 
-def _add_windows(
-    source: str,
-    made: Made,
-    replica: Replica,
-    numbers: Sequence[int],
-    steps: Sequence[Sequence[_Row]],
-    programs: dict[bytes, Program],
-) -> None:
-    """The windows of one replica; its receives are added up."""
-    for at, (number, rows) in enumerate(zip(numbers, steps, strict=True)):
-        program = _program(source, [row.part for row in rows], programs)
-        if len(programs) > 1 and not made.windows and at == 0:
-            raise InputError(Fault(source, _other_order(rows, programs, replica.number), "record again"))
+def _add_windows(made: Made, replica: Replica, numbers: Sequence[int], steps: Sequence[Sequence[_Row]]) -> None:
+    """The windows of one replica; its receives are added up. Steps of another order than the first are left out."""
+    strange: list[int] = []
+    for number, rows in zip(numbers, steps, strict=True):
+        program = _program(made, [row.part for row in rows])
+        if program is not next(iter(made.programs.values())):
+            strange.append(number)
+            continue
         start, end, posted = (
             np.concatenate([getattr(row.times, name) for row in rows]) for name in ("start", "end", "posted")
         )
@@ -295,11 +298,16 @@ def _add_windows(
         stood = _per_rank(waits, program.schedule.offsets)
         made.windows.append(Window(number, replica.number, Timeline(program, start, end, "measured"), length, stood))
         made.receives.add(program, start, waits[0] + waits[2], posted)
+    if len(strange) == len(numbers):
+        raise InputError(Fault(made.source, _other_order(steps[0], made, replica.number), "record again"))
+    if strange:
+        shown = ", ".join(map(str, strange[:_MOST_NAMED])) + (" .." if len(strange) > _MOST_NAMED else "")
+        made.remarks.append(f"replica {replica.number}: steps that ran another order are left out: {shown}")
 
 
-def _other_order(rows: Sequence[_Row], programs: dict[bytes, Program], replica: int) -> str:
+def _other_order(rows: Sequence[_Row], made: Made, replica: int) -> str:
     """Which rank runs another order than its mate in the replica before."""
-    mates = next(iter(programs.values())).schedule
+    mates = next(iter(made.programs.values())).schedule
     for rank, row in enumerate(rows):
         mine = slice(int(mates.offsets[rank]), int(mates.offsets[rank + 1]))
         if np.frombuffer(row.part.unit, _INT32).tolist() != mates.unit[mine].tolist() or (
@@ -322,12 +330,12 @@ def _per_rank(waits: Ints, offsets: NDArray[np.int64]) -> NDArray[np.int64]:
 # Orders.
 
 
-def _program(source: str, parts: Sequence[Part], programs: dict[bytes, Program]) -> Program:
+def _program(made: Made, parts: Sequence[Part]) -> Program:
     """The schedule that the ranks of a pipeline ran, put together from their orders, and lowered once."""
     key = b"|".join(b"".join((part.kind, part.stage, part.unit, part.joined or b"")) for part in parts)
-    if key not in programs:
-        programs[key] = _lowered(source, parts)
-    return programs[key]
+    if key not in made.programs:
+        made.programs[key] = _lowered(made.source, parts)
+    return made.programs[key]
 
 
 def _lowered(source: str, parts: Sequence[Part]) -> Program:

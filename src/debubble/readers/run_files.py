@@ -35,7 +35,12 @@ class RunFiles(Generic[F]):
 
 
 def run_files(
-    paths: Sequence[Path], recognised: Callable[[Path], F | None], name_of: Callable[[F], str], known: str
+    paths: Sequence[Path],
+    recognised: Callable[[Path], F | None],
+    name_of: Callable[[F], str],
+    known: str,
+    *,
+    in_folders: Callable[[F], bool] = lambda kind: False,  # noqa: ARG005 - few formats are
 ) -> RunFiles[F]:
     """Find the files of one run.
 
@@ -44,6 +49,7 @@ def run_files(
         recognised: the format of a file; None if nothing is known about it.
         name_of: what a format is called.
         known: the formats there are, for messages.
+        in_folders: whether files of a format say themselves which run they are of, so that each host may have a folder.
 
     Raises:
         InputError: nothing is there, nothing of it is known, or several formats or runs are mixed; all faults at once.
@@ -68,7 +74,8 @@ def run_files(
     if faults:
         raise InputError(*faults_alike(faults))
     kept, strays = _of_one_format(paths, found, name_of)
-    _check_one_run(paths, kept)
+    if not in_folders(kept[0][1]):
+        _check_one_run(paths, kept)
     endings = {path.suffix for path, _ in kept}
     lost = [(path, why) for path, why in strange if path.suffix in endings or "cannot be read" in why]
     return RunFiles(tuple(path for path, _ in kept), kept[0][1], (*left_out(lost), *left_out(strays)))

@@ -48,12 +48,14 @@ class Format:
         holds: whether a file's first bytes (unpacked) are of this kind.
         read: reads all files of one run.
         beside: name of a file that it reads as well if it lies beside them.
+        in_folders: whether the files say which run they are of, so that those of each host may lie in a folder.
     """
 
     name: str
     holds: Callable[[bytes], bool]
     read: Callable[[Sequence[Path], Ask], Reading | Observation]
     beside: str = ""
+    in_folders: bool = False
 
     def reads(self, path: str) -> bool:
         """Whether a file is the one that it reads beside its own."""
@@ -83,7 +85,13 @@ def gather(paths: Sequence[Path | str], ask: Ask | None = None) -> Reading | Obs
     """
     ask = ask or Ask()
     known = ", ".join(dict.fromkeys(_NAMES))
-    files = run_files([place(path) for path in paths], partial(recognised, ask=ask), lambda kind: kind.name, known)
+    files = run_files(
+        [place(path) for path in paths],
+        partial(recognised, ask=ask),
+        lambda kind: kind.name,
+        known,
+        in_folders=lambda kind: kind.in_folders,
+    )
     found = files.format.read(files.paths, ask)
     said = [remark for remark in files.remarks if not files.format.reads(remark.partition(":")[0])]
     if isinstance(found, Reading):
@@ -165,10 +173,10 @@ def _is_sqlite(head: bytes) -> bool:
     return head.startswith(b"SQLite format 3\0")
 
 
-def _read_recording(paths: Sequence[Path], ask: Ask) -> Observation:  # noqa: ARG001 - the table's shape
+def _read_recording(paths: Sequence[Path], ask: Ask) -> Observation:
     from .recording import read_recording
 
-    return read_recording(paths[0].parent)
+    return read_recording(list(dict.fromkeys(path.parent for path in paths)), ask.said)
 
 
 def _read_traces(paths: Sequence[Path], ask: Ask) -> Reading:
@@ -221,7 +229,7 @@ def _read_log(paths: Sequence[Path], ask: Ask) -> Reading:  # noqa: ARG001 - the
 
 
 FORMATS = (
-    Format("a recording", _is_track, _read_recording),
+    Format("a recording", _is_track, _read_recording, in_folders=True),
     Format("a distilled trace", _is_distilled, _read_distilled),
     Format("a Primus timeline", _is_primus, _read_primus, beside="config.json"),
     Format("a Kineto or Chrome trace", _is_chrome, _read_traces),

@@ -20,7 +20,8 @@ from typing import Any
 from uuid import uuid4
 
 from ..core.errors import InputError, Refusal
-from ..readers.recording import clear, read_recording
+from ..readers.recording import read_recording, read_tracks
+from ..recorder.writer import in_use
 from .task import Task
 
 _SHUTDOWN_S = 5
@@ -40,12 +41,15 @@ def start(task: Task, tell: Callable[..., None]) -> Any:
         InputError: the task, or its model, cannot be run; no process has started then.
         Refusal: a rank failed or was killed; names it, and says what was kept.
     """
+    folder = Path(task.out)
+    if taken := in_use(folder):
+        raise InputError(taken)
     warm_up()
     from .preflight import try_model
     from .worker import work
 
     try_model(task)
-    clear(Path(task.out))  # so that what is there after a failure is of this run
+    before = _run_in(folder)
 
     def name(process: int) -> str:
         replica, rank = divmod(process, task.schedule.ranks)
@@ -54,7 +58,7 @@ def start(task: Task, tell: Callable[..., None]) -> Any:
     try:
         return launch(work, task.processes, task, tell, name=name)
     except Refusal as error:
-        raise Refusal(f"{error}; {_kept(Path(task.out))}") from None
+        raise Refusal(f"{error}; {_kept(folder, before)}") from None
 
 
 def launch(
@@ -110,11 +114,21 @@ def warm_up() -> None:
     forkserver.ensure_running()
 
 
-def _kept(folder: Path) -> str:
-    """What the other ranks had measured when one was lost."""
+def _run_in(folder: Path) -> str | None:
+    """The run whose recording is in a folder."""
     try:
-        steps = sorted({window.step for window in read_recording(folder).windows})
+        return read_tracks(folder)[0][0].process.run
     except InputError:
+        return None
+
+
+def _kept(folder: Path, before: str | None) -> str:
+    """What the other ranks had measured when one was lost; an earlier recording that is still there is none of it."""
+    try:
+        steps = {window.step for window in read_recording(folder).windows} if _run_in(folder) != before else set()
+    except InputError:
+        steps = set()
+    if not steps:
         return "the others were stopped, and no step had been measured by all of them"
     count = "1 step" if len(steps) == 1 else f"{len(steps)} steps"
     return f"the others were stopped; what all had measured, {count}, is kept in {folder}"

@@ -20,7 +20,6 @@ from torch import Tensor
 
 from ..core.errors import Fault, InputError
 from ..core.lower import lower
-from ..readers.recording import clear
 from .arrivals import Stamps, make_file
 from .engine import Engine
 from .model import Parts, build
@@ -111,6 +110,7 @@ def train(task: Task, world: World, tell: Tell) -> Outcome | None:
             outcome = _worst(outcome, step, errors)
             if number:
                 tell(step)
+    trainer.close()
     return outcome
 
 
@@ -137,7 +137,7 @@ class Trainer:
         }
         parameters = [p for module in self._modules.values() for p in module.parameters()]
         self._optimizer = torch.optim.SGD(parameters, RATE) if parameters else None
-        folder = _prepare_folder(task, world)
+        folder = _prepare_folder(task)
         self._watch = _watch(task, world)
         self._engine = Engine(
             lower(task.schedule),
@@ -176,6 +176,10 @@ class Trainer:
         if self._optimizer:
             self._optimizer.zero_grad()
         return together, errors
+
+    def close(self) -> None:
+        """The last step is done."""
+        self._recorder.close()
 
     def _cast(self, part: Tensor) -> Tensor:
         return part.double() if self._task.double and part.is_floating_point() else part
@@ -234,12 +238,10 @@ def _parts(task: Task) -> Parts:
     return parts
 
 
-def _prepare_folder(task: Task, world: World) -> Path:
-    """Make the folder on every host; the files of a run that was recorded there before go."""
+def _prepare_folder(task: Task) -> Path:
+    """Make the folder on every host; what was recorded there before stays until this run has a step."""
     folder = Path(task.out)
     folder.mkdir(parents=True, exist_ok=True)
-    if world.first:
-        clear(folder)
     dist.barrier()
     return folder
 
