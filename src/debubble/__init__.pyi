@@ -30,8 +30,11 @@ from .core.memory import Release as Release
 from .core.memory import peak_activations as peak_activations
 from .core.observation import DeviceClock as DeviceClock
 from .core.observation import HeldMemory as HeldMemory
+from .core.observation import HostLoad as HostLoad
 from .core.observation import Link as Link
 from .core.observation import Observation as Observation
+from .core.observation import OtherSteps as OtherSteps
+from .core.observation import OutsideParts as OutsideParts
 from .core.observation import Window as Window
 from .core.op import Kind as Kind
 from .core.op import Op as Op
