@@ -284,6 +284,11 @@ _FIGURES = {
     "bf16_tflops": "peak of dense products in bfloat16, TFLOP/s",
     "fp8_tflops": "the same in 8 bits",
     "fp4_tflops": "the same in 4 bits",
+    "tf32_tflops": "the same in TensorFloat-32, which fp32 training may take",
+    "vector_tflops": "peak in fp32 outside the matrix units, TFLOP/s",
+    "units": "multiprocessors, or compute units",
+    "host_gb_s": "to the memory of the host, a device, one way, GB/s",
+    "memory_mib": "memory that its driver shows, MiB",
     "memory_gb": "memory, GB",
     "memory_tb_s": "bytes to and from memory, TB/s",
 }

@@ -165,7 +165,9 @@ def test_nobody_is_blamed_for_being_slow_where_both_replicas_agree(ran):
 def test_no_finding_is_smaller_than_the_clocks_can_tell(ran):
     for name in TRUTH:
         found = ran(name).json
-        assert all(each["cost_ms"] > found["clock_uncertainty_ms"] for each in found["findings"])
+        # What one rank's own clock measured (how many times as long its ops take) needs no second clock.
+        between = [each for each in found["findings"] if each["cause"] not in ("slow rank", "straggler")]
+        assert all(each["cost_ms"] > found["clock_uncertainty_ms"] for each in between)
         small = [each for each in found["causes"] if abs(each["cost_ms"]) <= found["clock_uncertainty_ms"]]
         assert not any(each["claimed"] for each in small)
 

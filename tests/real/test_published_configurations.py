@@ -27,6 +27,8 @@ def setup_of(row, nanotron: bool) -> Config:
     more = {"context": layout.context, "expert": layout.expert, "experts": experts, "chunks": chunks}
     more["expert_tensor"] = layout.expert_tensor or None
     more |= {name: getattr(layout, name) for name in SWITCHES}
+    if layout.tensor == 1:  # as every launch line is written: these two are of tensor groups
+        more |= {"sequence_parallel": False, "tensor_overlap": False}
     own = {"use_distributed_optimizer": layout.zero > 0}
     return Config(**said, **more, sequence=layout.sequence, global_batch=layout.global_batch, own=own)
 

@@ -426,7 +426,7 @@ def diagnosis_of(found: Examined, passes: Gate | None = None) -> Diagnosis:
     if found.remedies.first is not None:
         first = change_of(found.remedies.first)
     return Diagnosis(
-        source=PurePath(run.source).name or run.source,
+        source=_named(run.source),
         steps=summary.steps,
         replicas=summary.replicas,
         ranks=schedule.ranks,
@@ -494,6 +494,13 @@ def change_of(answer: WhatIf) -> Change:
         bound=answer.bound,
         evidence=answer.evidence,
     )
+
+
+def _named(source: str) -> str:
+    """What was read, without the folders of this machine; an address is nobody's folder and stays whole."""
+    if "://" in source:
+        return source
+    return PurePath(source).name or source
 
 
 def _ms(nanoseconds: float | None) -> float | None:
