@@ -6,8 +6,7 @@ import click
 import pytest
 
 from debubble.cli.command import Option
-from debubble.cli.former import FORMER
-from debubble.cli.main import VERBS, command_of
+from debubble.cli.main import FORMER, VERBS, command_of
 from figures import OPTION
 
 FILE = "pyproject.toml"

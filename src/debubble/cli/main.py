@@ -6,22 +6,26 @@ report lies), 130 Ctrl-C, 141 nobody reads on (as of a tool that SIGPIPE ends).
 
 from __future__ import annotations
 
+import os
+import platform
 import sys
+import tempfile
+import traceback
 from collections.abc import Sequence
 from contextlib import suppress
 from importlib import import_module
+from pathlib import Path
 
 import click
 
-from ..core.errors import InputError, Refusal, nearest
+from ..core.errors import Fault, InputError, Refusal, nearest
 from ..core.results import encoded
 from ..core.version import __version__
-from ..report.errors import Failure, failure_of, unreadable
+from ..report.errors import INTERNAL, INTERRUPTED, Failure, failure_of, unreadable
 from .console import printable, put
-from .crash import crashed
-from .former import present
 
-UNREAD = 141
+PACKAGE = Path(__file__).resolve().parents[1]
+UNREAD = 141  # 128 + SIGPIPE, as shells have it for a tool whose reader has gone
 
 VERBS = {
     "show": ("debubble.cli.show:show", "Draw a schedule, its two bubble numbers and where each rank's time goes."),
@@ -34,6 +38,12 @@ VERBS = {
     "fit": ("debubble.cli.fit:fit", "Fit step times of a log: slot, bubble, fixed time and a forecast."),
     "validate": ("debubble.cli.validate:validate", "Hold the planner against measured runs: errors, ranking, memory."),
     "why": ("debubble.cli.why:why", "Say why one run is slower than another, and what to change."),
+}
+
+# Verb and option that once asked for what is a verb now: the verb, whether it keeps the option, and what it is made of.
+FORMER = {
+    ("run", "--profile"): ("profile", False, "--profile times a layer and no pipeline"),
+    ("plan", "--weights"): ("split", True, "blocks and their weights are all that a split is made of"),
 }
 
 
@@ -58,7 +68,7 @@ class _Verbs(click.Group):
     def resolve_command(
         self, ctx: click.Context, args: list[str]
     ) -> tuple[str | None, click.Command | None, list[str]]:
-        return super().resolve_command(ctx, present(args, command_of))
+        return super().resolve_command(ctx, present_words(args))
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:  # noqa: ARG002
         with formatter.section("Verbs"):
@@ -83,6 +93,42 @@ def debubble(ctx: click.Context) -> None:
         click.echo(ctx.get_help())
 
 
+def present_words(words: Sequence[str]) -> list[str]:
+    """The words of a command line as they are written now: ``run --profile`` is ``profile``.
+
+    Args:
+        words: the verb and what follows it.
+
+    Raises:
+        InputError: options of the former verb that have no place in the present one, all of them.
+    """
+    for (verb, option), (now, keeps, why) in FORMER.items():
+        if words and words[0] == verb and any(word.partition("=")[0] == option for word in words):
+            _refuse_others(words[1:], command_of(verb), command_of(now), why)
+            return [now, *(word for word in words[1:] if keeps or word != option)]
+    return list(words)
+
+
+def _refuse_others(words: Sequence[str], former: click.Command, now: click.Command, why: str) -> None:
+    kept: set[str] = set()
+    for parameter in now.params:
+        kept.update(_names(parameter))
+    faults = []
+    for word in words:
+        name = word.partition("=")[0]
+        for parameter in former.params:
+            if name in _names(parameter) and name not in kept:
+                faults.append(Fault(max(parameter.opts, key=len), why, "leave it out"))
+    if faults:
+        raise InputError(*faults)
+
+
+def _names(parameter: click.Parameter) -> list[str]:
+    if not isinstance(parameter, click.Option):
+        return []
+    return [*parameter.opts, *getattr(parameter, "former", ())]
+
+
 def main(args: Sequence[str] | None = None) -> int:
     """Run one command line and return its exit status."""
     words = list(sys.argv[1:] if args is None else args)
@@ -92,7 +138,7 @@ def main(args: Sequence[str] | None = None) -> int:
         if stdout is not None:
             stdout.flush()
     except (click.Abort, KeyboardInterrupt):
-        return _failed(Failure("interrupt", 130), words)
+        return _failed(Failure("interrupt", INTERRUPTED), words)
     except BrokenPipeError:
         return UNREAD
     except click.ClickException as error:
@@ -106,7 +152,7 @@ def main(args: Sequence[str] | None = None) -> int:
         return UNREAD
     except Exception as error:  # a fault of ours: exit 70, never 1, which is a verdict
         return _failed(crashed(error, words), words)
-    return status if isinstance(status, int) else 0
+    return status if isinstance(status, int) else 0  # help and --version return nothing
 
 
 def _failed(failure: Failure, words: Sequence[str]) -> int:
@@ -117,6 +163,48 @@ def _failed(failure: Failure, words: Sequence[str]) -> int:
         with suppress(OSError):  # if stdout is what is wrong, stderr says so
             put(encoded(failure.document()))
     return failure.status
+
+
+def crashed(error: BaseException, words: Sequence[str]) -> Failure:
+    """The failure of an error that nobody expected, whose report lies in the temporary folder.
+
+    Args:
+        error: what nobody expected.
+        words: of the command line.
+    """
+    place = f"{type(error).__name__} in {_place(error)}"
+    report = _reported(error, words)
+    remedy = "please send the command line"
+    if report:
+        remedy = f"the report is {report}; please send it with what you gave"
+    fault = Fault(place, "a fault of debubble, and no answer", remedy)
+    return Failure("internal", INTERNAL, [fault], [str(fault)], report)
+
+
+def _place(error: BaseException) -> str:
+    """The last line of this package that the error passed."""
+    place = "debubble"
+    for frame in traceback.extract_tb(error.__traceback__):
+        if Path(frame.filename).is_relative_to(PACKAGE):
+            place = f"{Path(frame.filename).relative_to(PACKAGE)}:{frame.lineno}"
+    return place
+
+
+def _reported(error: BaseException, words: Sequence[str]) -> str:
+    """Write the traceback under a name that nothing has; its path, or nothing if it cannot be written."""
+    lines = [
+        f"debubble {__version__}, Python {platform.python_version()}, {platform.platform()}",
+        f"command: {' '.join(['debubble', *words])}",
+        "",
+        *traceback.format_exception(error),
+    ]
+    try:
+        handle, path = tempfile.mkstemp(prefix="debubble-", suffix=".txt")
+        with os.fdopen(handle, "w", encoding="utf-8", errors="backslashreplace") as stream:
+            stream.write("\n".join(line.rstrip("\n") for line in lines) + "\n")
+    except OSError:
+        return ""
+    return path
 
 
 if __name__ == "__main__":
