@@ -15,7 +15,7 @@ Size = str | int  # ``"64MB"``; a bare number is bytes
 Factors = str | Sequence[float]  # ``"1,1,1.6"``
 Counts = str | int | Sequence[int]  # ``"4,8,16"``
 
-LONGEST_LIST = 2000
+LONGEST_LIST = 2000  # values; a repeat such as 1*1000000000 is refused before it is written out
 PACES = {"F": "forward", "B": "backward", "I": "input", "W": "weight"}
 MILLISECOND = 1e6  # nanoseconds
 
@@ -26,9 +26,9 @@ def duration(value: Duration, name: str = "duration") -> float:
     Raises:
         InputError: not a finite duration of at least 0.
     """
-    if isinstance(value, str):
-        return nanoseconds(value, name)
-    return nanoseconds(repr(float(value)), name)
+    if not isinstance(value, str):
+        value = repr(float(value))  # so that a number is held to the same rules as text
+    return nanoseconds(value, name)
 
 
 def size(value: Size, name: str = "size") -> int:
@@ -37,7 +37,9 @@ def size(value: Size, name: str = "size") -> int:
     Raises:
         InputError: not a finite size of at least 0.
     """
-    return count_bytes(value if isinstance(value, str) else repr(value), name)
+    if not isinstance(value, str):
+        value = repr(value)
+    return count_bytes(value, name)
 
 
 def count(value: int | str, name: str = "count") -> int:
@@ -47,6 +49,7 @@ def count(value: int | str, name: str = "count") -> int:
         InputError: anything else.
     """
     text = str(value)
+    # isdecimal alone would take the digits of every script, and int() reads them.
     if not (text.isascii() and text.isdecimal()) or int(text) < 1:
         raise InputError(Fault(f"{name} = {text}", "a count is a whole number, not below 1", "give 1 or more"))
     return int(text)
@@ -71,9 +74,11 @@ def factors(value: Factors, name: str = "factors") -> tuple[float, ...]:
     Raises:
         InputError: anything else.
     """
-    text = value if isinstance(value, str) else ",".join(map(str, value))
+    text = _listed(value)
+    if not text:
+        return ()
     try:
-        found = tuple(float(part) for part in text.split(",")) if text else ()
+        found = tuple(map(float, text.split(",")))
     except ValueError:
         found = (math.nan,)
     if not all(0 <= factor < math.inf for factor in found):
@@ -88,6 +93,7 @@ def gigabytes_a_second(value: str | float, name: str = "link") -> float:
     Raises:
         InputError: not a number above 0.
     """
+    # No sign, no exponent and no bits: 400Gb/s is another number, and is refused.
     match = re.fullmatch(r"\s*(\d+\.?\d*|\.\d+)\s*(?:GB/s)?\s*", str(value))
     if match is None or not 0 < float(match[1]) < 1e9:
         raise InputError(Fault(f"{name} = {value}", "a link carries more than 0 GB/s", "write it as in 25 or 25GB/s"))
@@ -100,14 +106,17 @@ def pace(text: str, name: str = "pace") -> dict[str, str]:
     Raises:
         InputError: no such list, or a duration that cannot be read.
     """
-    pairs = [part.partition("=")[::2] for part in text.split(",")]
-    kinds = [kind.strip() for kind, _ in pairs]
-    if set(kinds) - set(PACES) or len(set(kinds)) < len(kinds) or "F" not in kinds:
+    paces: dict[str, str] = {}
+    parts = text.split(",")
+    for part in parts:
+        kind, _, value = part.partition("=")
+        paces[kind.strip()] = value
+    if set(paces) - set(PACES) or len(paces) < len(parts) or "F" not in paces:
         rule = "it gives F, and if wanted B, I and W, each once"
         raise InputError(Fault(f"{name} = {text}", rule, "write it as in F=20ms,B=40ms"))
-    for kind, value in pairs:
-        duration(value, f"{name} {kind.strip()}")
-    return {kind.strip(): value for kind, value in pairs}
+    for kind, value in paces.items():
+        duration(value, f"{name} {kind}")
+    return paces
 
 
 def weight_list(value: Factors, name: str = "weights") -> tuple[float, ...]:
@@ -116,14 +125,14 @@ def weight_list(value: Factors, name: str = "weights") -> tuple[float, ...]:
     Raises:
         InputError: anything else, or more than can be simulated.
     """
-    text = value if isinstance(value, str) else ",".join(map(str, value))
+    text = _listed(value)
     found: list[float] = []
     for part in text.replace(" ", "").split(","):
         number, _, times = part.partition("*")
         try:
             weight, many = float(number), int(times or 1)
         except ValueError:
-            weight, many = -1.0, 0
+            weight, many = -1.0, 0  # what no weight may be
         if not (0 < weight < 1e15 and 0 < many <= LONGEST_LIST and len(found) + many <= LONGEST_LIST):
             rule = f"weights are numbers above 0, at most {LONGEST_LIST} of them"
             raise InputError(Fault(f"{name} = {text[:60]}", rule, "write them as in 1.5,1*70,1.5"))
@@ -152,9 +161,11 @@ def share(value: str | float, name: str = "share") -> float:
     """
     number, sign, _ = str(value).strip().partition("%")
     try:
-        found = float(number) / (100 if sign else 1)
+        found = float(number)
     except ValueError:
-        found = -1.0
+        found = -1.0  # what no share may be
+    if sign:
+        found /= 100
     if not 0 <= found < 1:
         raise InputError(Fault(f"{name} = {value}", "a gate is a share below 100 %", "write it as in 3%"))
     return found
@@ -208,5 +219,9 @@ def together(*makers: Callable[[], Any]) -> list[Any]:
 def _parts(value: Counts) -> list[str]:
     if isinstance(value, int):
         return [str(value)]
-    text = value if isinstance(value, str) else ",".join(map(str, value))
-    return text.replace(" ", "").split(",")
+    return _listed(value).replace(" ", "").split(",")
+
+
+def _listed(values: str | Sequence[float]) -> str:
+    """Values as the command line has them, with commas between them."""
+    return values if isinstance(values, str) else ",".join(map(str, values))

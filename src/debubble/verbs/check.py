@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from os import PathLike, fspath
 
 from ..config.config import Unknown
@@ -24,7 +25,7 @@ from .configuration_argument import Asked, configurations, is_configuration, par
 from .rates_argument import WAYS, rates_of
 from .schedule_argument import Sizes, exchange_of, schedule_of
 
-BOTH_WAYS = ("async", "rendezvous")
+BOTH_WAYS = ("async", "rendezvous")  # the most and the least that a send does not wait for: others lie between
 # Options of check, of which the nearest is offered for a word that is none.
 OPTIONS = (
     *("--framework", "--json", "--ranks", "--microbatches", "--chunks", "--group", "--slices", "--sends"),
@@ -93,9 +94,8 @@ def check(
     Raises:
         InputError: what cannot be read, or is no option.
     """
-    given = [word if isinstance(word, Schedule) else fspath(word) for word in what]
-    orders = [word for word in given if isinstance(word, Schedule)]
-    places, words = parted([word for word in given if isinstance(word, str)])
+    orders = [word for word in what if isinstance(word, Schedule)]
+    places, words = parted([fspath(word) for word in what if not isinstance(word, Schedule)])
     spent = {
         "forward": forward,
         "backward": backward,
@@ -114,17 +114,18 @@ def check(
     refuse_strangers((*words, *places[1:]), OPTIONS)
     if not orders and not places:
         raise InputError(Fault("schedule", "it is required", "give a file, a name, or --framework and flags"))
-    claims, rates = together(
-        lambda: Claims(
-            makespan=None if makespan is None else duration(makespan, "makespan"),
-            placement=None if placement is None else placement_of(placement),
-            batch=local_batch,
-        ),
-        lambda: rates_of(spent, scales),
-    )
-    return _schedule(
-        orders[0] if orders else places[0], Sizes(ranks, microbatches, chunks, group, slices), sends, claims, rates
-    )
+    claims, rates = together(lambda: _claims(makespan, placement, local_batch), lambda: rates_of(spent, scales))
+    named = orders[0] if orders else places[0]
+    return _schedule(named, Sizes(ranks, microbatches, chunks, group, slices), sends, claims, rates)
+
+
+def _claims(makespan: Duration | None, placement: str | Sequence[int] | None, local_batch: int | None) -> Claims:
+    claims = Claims(batch=local_batch)
+    if makespan is not None:
+        claims = replace(claims, makespan=duration(makespan, "makespan"))
+    if placement is not None:
+        claims = replace(claims, placement=placement_of(placement))
+    return claims
 
 
 def _schedule(named: str | Schedule, sizes: Sizes, sends: Sequence[str], claims: Claims, rates: Rates) -> OrderCheck:
@@ -147,7 +148,7 @@ def _configurations(asked: Asked, gpu: str | None) -> ConfigurationCheck | Sever
 def _room(checked: Checked, model: str | None, gpu: str | None) -> tuple[str, ...]:
     """Whether a full recomputation is needed at all, if model and device are known."""
     if not checked.legal or checked.config.recompute != "full":
-        return ()
+        return ()  # nothing can be saved
     if model is None or gpu is None:
         return (
             "full recomputation runs a forward again in each backward; --model and --gpu tell if there is room without",
@@ -158,4 +159,4 @@ def _room(checked: Checked, model: str | None, gpu: str | None) -> tuple[str, ..
         missing = ", ".join(fault.value for fault in error.faults)
         return (f"whether there is room without full recomputation is not known without {missing}",)
     room = room_without_recompute(read_model(model), cluster_of(read_hardware(gpu), layout.gpus), layout)
-    return (room,) if room else ()
+    return tuple(filter(None, [room]))

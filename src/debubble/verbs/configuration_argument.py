@@ -42,11 +42,13 @@ def parted(words: Sequence[str]) -> tuple[tuple[str, ...], tuple[str, ...]]:
     """Files, layout strings and schedule names on one side, flags and overrides with their values on the other."""
     places: list[str] = []
     rest: list[str] = []
-    first = True  # words in front of the first flag are places
-    for n, word in enumerate(words):
-        value = n > 0 and words[n - 1].startswith("--")
+    first = True  # words before the first flag are places
+    before = ""
+    for word in words:
+        value = before.startswith("--")  # of that flag, even if a file has its name
+        before = word
         place = looks_like_layout(word) or Path(word).is_file() or Path(word.rsplit(":", 1)[0]).is_file()
-        first = first and not word.startswith(("-", "+", "~"))
+        first = first and not word.startswith(("-", "+", "~"))  # + and ~ are Hydra's overrides
         override = "=" in word and not place
         if not word.startswith("-") and not override and (first or (place and not value)):
             places.append(word)
@@ -71,19 +73,30 @@ def configurations(asked: Asked) -> list[Config]:
     framework = framework_of(asked.framework) if asked.framework else None
     read = {place: _blocks(place, framework) for place in asked.places}
     _refuse_a_mixture(asked, read)
-    said = tuple(pairs_of(asked.words, "command line"))
+    said = pairs_of(asked.words, "command line")
     given = (*_of_sizes(asked), *_of_model(asked.model))
-    _refuse_nothing(asked, (*given, *said, *(pair for blocks in read.values() for one in blocks for pair in one.pairs)))
-    several = next((blocks for blocks in read.values() if len(blocks) > 1), (Block("", ()),))
-    alone = [pair for blocks in read.values() if len(blocks) == 1 for pair in blocks[0].pairs]
-    where = asked.places[0] if asked.places else "configuration"
+    # Files with one configuration each are parts of one; of a file with several each is one, with those parts.
+    alone: list[Said] = []
+    several: Sequence[Block] = ()
+    for place, blocks in read.items():
+        if len(blocks) == 1:
+            alone += blocks[0].pairs
+        elif several:
+            rule = "another file holds several configurations too"
+            raise InputError(Fault(place, rule, "check one at a time"))
+        else:
+            several = blocks
+    if not (given or said or alone or several):
+        raise _nothing(asked)
+    where = next(iter(asked.places), "configuration")
     whole = any(not looks_like_layout(place) for place in asked.places)
     found = []
-    for block in several:
+    for block in several or (Block("", ()),):
         pairs = (*given, *alone, *block.pairs, *said)
         whose = framework or recognised(pairs, where)
         if asked.places and not fields_known(whose, (*alone, *block.pairs)):
             raise unknown_keys(where, whose)
+        # A file says all that it sets; flags alone may be a part, and what they leave out is open.
         config = read_config(whose, pairs, block.name or where, whole=whole)
         if config.layout is not None and config.pipeline is None:
             rule = "a layout does not say over how many ranks it lies"
@@ -116,14 +129,12 @@ def _refuse_a_mixture(asked: Asked, read: Blocks) -> None:
         raise InputError(Fault(named, "they are not one configuration", "check one at a time, or give --framework"))
 
 
-def _refuse_nothing(asked: Asked, pairs: Sequence[Said]) -> None:
-    if pairs:
-        return
+def _nothing(asked: Asked) -> InputError:
+    """Nothing was said that could be checked."""
     if asked.places:
-        rule = "no flag and no key was found in it"
-        raise InputError(Fault(asked.places[0], rule, "give the configuration itself"))
+        return InputError(Fault(asked.places[0], "no flag and no key was found in it", "give the configuration itself"))
     remedy = "give a file, flags as in --layers 64 --pipeline 8, or a layout"
-    raise InputError(Fault("configuration", "there is nothing to check", remedy))
+    return InputError(Fault("configuration", "there is nothing to check", remedy))
 
 
 def _blocks(place: str, framework: Framework | None) -> tuple[Block, ...]:

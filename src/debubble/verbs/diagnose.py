@@ -99,7 +99,9 @@ def diagnose(
         InputError: nothing is there, nothing of it is known, or no step is complete.
         Refusal: there is no pipeline in it.
     """
-    limit = None if gate is None else share(gate, "gate")
+    limit = None
+    if gate is not None:
+        limit = share(gate, "gate")  # before anything is read: traces may take minutes
     if expect is not None:
         expect = entry_of(expect).name
     launcher = launcher_of(framework)
@@ -109,20 +111,23 @@ def diagnose(
         return measured
     found = examine(measured, expect, launcher)
     if limit is None and expect is None and not strict:
-        return diagnosis_of(found)
-    reasons = [*_unexpected(found, expect), *(_missing(found) if strict else [])]
+        return diagnosis_of(found)  # nothing was asked that could fail
+    reasons = _unexpected(found, expect)
+    if strict:
+        reasons += _missing(found)
     return diagnosis_of(found, gate_of(reasons, limit, found.summary.idle_share))
 
 
 def _observed(paths: Sequence[Path | str], asked: Ask, folder: AnyPath | None) -> Observation | PartOfRun:
     """What was measured; what was distilled if that cannot be merged alone."""
-    gathered = gather(paths, asked)
+    gathered = gather(paths, asked)  # once, for both: traces of thousands of ranks are not read twice
     if folder is None:
         return merge(gathered, asked)
     distilled = _distil(gathered, fspath(folder))
     try:
         return merge(gathered, asked)
     except (InputError, Refusal) as error:
+        # One host of many holds ranks of which no window is whole: that is no fault of what it gave.
         return replace(distilled, reason=f"recorded; alone these ranks cannot be diagnosed: {error}")
 
 
@@ -147,4 +152,6 @@ def _missing(found: Examined) -> list[str]:
     run = found.run
     if run.missing:
         return [f"Ranks are missing: {', '.join(map(str, run.missing))}."]
-    return [f"Ranks are missing beside rank {', '.join(map(str, run.torn))}."] if run.torn else []
+    if run.torn:  # they talk to ranks of which there is no file
+        return [f"Ranks are missing beside rank {', '.join(map(str, run.torn))}."]
+    return []

@@ -43,19 +43,18 @@ def fit(
     Raises:
         InputError: no step time is in the file, or sizes are missing, contradict the file or do not divide its batches.
     """
-    path = place(file if isinstance(file, str) else Path(file))
+    path = place(file if isinstance(file, str) else Path(file))  # text may be an address, as s3://bucket/train.log
     head = config_of_log(path)
     sizes = _agreed(
         path,
         {"ranks": head.pipeline, "data": head.replicas, "micro_batch": head.micro_batch},
         {"ranks": ranks, "data": data, "micro_batch": micro_batch},
     )
-    return fit_of(
-        read_steps(path),
-        Sizes(**sizes, constant_batch=constant_batch),
-        forecast=factors(forecast, "--forecast"),
-        capacity=None if capacity is None else size(capacity, "--capacity"),
-    )
+    limit = None
+    if capacity is not None:
+        limit = size(capacity, "--capacity")
+    foretold = factors(forecast, "--forecast")
+    return fit_of(read_steps(path), Sizes(**sizes, constant_batch=constant_batch), forecast=foretold, capacity=limit)
 
 
 def _agreed(path: Path, own: dict[str, int | None], given: dict[str, int | None]) -> dict[str, int | None]:
@@ -64,11 +63,12 @@ def _agreed(path: Path, own: dict[str, int | None], given: dict[str, int | None]
     Raises:
         InputError: nothing says how many ranks there are, or an option contradicts the log.
     """
-    faults = [
-        Fault(f"--{name.replace('_', '-')} {given[name]}", f"{path} says {value} of itself", "leave it out")
-        for name, value in own.items()
-        if value and given[name] and value != given[name]
-    ]
+    faults = []
+    for name, value in own.items():
+        said = given[name]
+        if value and said and value != said:
+            option = f"--{name.replace('_', '-')} {said}"
+            faults.append(Fault(option, f"{path} says {value} of itself", "leave it out"))
     if not own["ranks"] and not given["ranks"]:
         rule = "nothing says how many ranks its pipeline has"
         faults.append(Fault(str(path), rule, "give --ranks, or a log from its first line on"))

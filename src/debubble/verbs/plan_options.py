@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import shlex
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from functools import partial
 from os import PathLike, fspath
@@ -17,7 +17,7 @@ from .arguments import counts, size, together
 from .sources import jobs_of_file
 
 Tried = tuple[int, ...] | None
-SEQUENCE = 4096  # tokens in a sample if nobody says
+SEQUENCE = 4096  # tokens in a sample if nobody says: what Llama 2 and most recipes since were trained with
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -65,9 +65,13 @@ class PlanOptions:
         Raises:
             InputError: all that are missing.
         """
-        missing = [name for name in names if getattr(self, name) is None]
-        if missing:
-            raise InputError(*(Fault(_option(name), "it is required", "see --help") for name in missing))
+        faults = [Fault(option_of(name), "it is required", "see --help") for name in names if not self.gives(name)]
+        if faults:
+            raise InputError(*faults)
+
+    def gives(self, name: str) -> bool:
+        """Whether an option was given; a list that is empty is not."""
+        return getattr(self, name) not in (None, ())
 
     def refuses(self, *names: str, why: str) -> None:
         """Refuse options that would be passed over.
@@ -75,9 +79,9 @@ class PlanOptions:
         Raises:
             InputError: all that were given.
         """
-        given = [name for name in names if getattr(self, name) not in (None, ())]
-        if given:
-            raise InputError(*(Fault(_option(name), why, "leave it out") for name in given))
+        faults = [Fault(option_of(name), why, "leave it out") for name in names if self.gives(name)]
+        if faults:
+            raise InputError(*faults)
 
     def with_job(self) -> PlanOptions:
         """With what a job file says where options are silent; of a series, the number of devices of each run.
@@ -88,22 +92,26 @@ class PlanOptions:
         if self.job is None:
             return self
         jobs = jobs_of_file(Path(self.job))
-        found: dict[str, Tried | int] = {}
-        if self.global_batch is None and not self.microbatches:
-            batches = sorted({batch for one in jobs if (batch := _batch(one))})
+        known: dict[str, Tried | int] = {}
+        if not self.gives("global_batch") and not self.gives("microbatches"):
+            batches = _batches(jobs)
             if len(batches) > 1:
                 rule = f"its runs have the global batches {', '.join(map(str, batches))}"
                 raise InputError(Fault(self.job, rule, "give one as in --global-batch 64"))
-            found["global_batch"] = tuple(batches) or None
-        if self.gpus is None:
-            found["gpus"] = tuple(dict.fromkeys(one.gpus for one in jobs if one.gpus)) or None
-        if self.sequence is None:
-            found["sequence"] = jobs[0].sequence
-        for name in ("micro_batch",) if self.model else ("micro_batch", "tensor", "context"):
+            if batches:
+                known["global_batch"] = batches
+        gpus = tuple(dict.fromkeys(job.gpus for job in jobs if job.gpus))
+        if gpus and not self.gives("gpus"):
+            known["gpus"] = gpus
+        if jobs[0].sequence is not None and not self.gives("sequence"):
+            known["sequence"] = jobs[0].sequence
+        # With a model the degrees are what is searched for; the micro-batch stays, as it sets what a kernel is fed.
+        kept = ["micro_batch"] if self.model else ["micro_batch", "tensor", "context"]
+        for name in kept:
             value = getattr(jobs[0], name)
-            if getattr(self, name) is None and value is not None:
-                found[name] = (value,)
-        return replace(self, **{name: value for name, value in found.items() if value is not None})  # type: ignore[arg-type]
+            if value is not None and not self.gives(name):
+                known[name] = (value,)
+        return replace(self, **known)  # type: ignore[arg-type]  # options by name
 
     def command(self, emit: str | None, schedules: tuple[str, ...]) -> str:
         """The same question as a command line, printing what to paste.
@@ -113,8 +121,11 @@ class PlanOptions:
             schedules: those that were asked for and that it runs.
         """
         asked = replace(self, schedule=",".join(schedules) or None, emit=emit, save_calibration=None)
-        words = [word for each in fields(asked) for word in _words(each.name, getattr(asked, each.name))]
-        return shlex.join(["debubble", "plan", *words])
+        words = ["debubble", "plan"]
+        for option in fields(asked):
+            if asked.gives(option.name):
+                words += _words(option.name, getattr(asked, option.name))
+        return shlex.join(words)
 
 
 LISTS = (
@@ -133,38 +144,50 @@ def read_options(given: Mapping[str, Any]) -> PlanOptions:
     Raises:
         InputError: what cannot be read, all at once.
     """
-    said = {name: value for name, value in given.items() if value is not None}
-    lists = [name for name in LISTS if name in said]
-    read = together(*(partial(counts, said[name], name) for name in lists))
-    made: dict[str, Any] = said | dict(zip(lists, read, strict=True))
-    made |= {name: fspath(said[name]) for name in PATHS if name in said}
-    if "nic" in said:
-        made["nic"] = float(size(said["nic"], "nic"))
-    if not isinstance(said.get("schedule", ""), str):
-        made["schedule"] = ",".join(said["schedule"])
-    measured = said["calibrate"]
-    made["calibrate"] = tuple(map(fspath, [measured] if isinstance(measured, str | PathLike) else measured))
+    made = {name: value for name, value in given.items() if value is not None}
+    lists = [name for name in LISTS if name in made]
+    read = together(*(partial(counts, made[name], name) for name in lists))
+    made.update(zip(lists, read, strict=True))
+    for name in PATHS:
+        if name in made:
+            made[name] = fspath(made[name])
+    if "nic" in made:
+        made["nic"] = float(size(made["nic"], "nic"))
+    if not isinstance(made.get("schedule", ""), str):
+        made["schedule"] = ",".join(made["schedule"])
+    measured = made["calibrate"]
+    if isinstance(measured, str | PathLike):
+        measured = [measured]
+    made["calibrate"] = tuple(map(fspath, measured))
     return PlanOptions(**made)
 
 
-def _words(name: str, value: object) -> Iterator[str]:
-    if value is None or value == ():
-        return
-    if name == "job":
-        yield str(value)
-    elif name == "calibrate" and isinstance(value, tuple):
-        yield from (word for path in value for word in ("--calibrate", path))
-    else:
-        text = ",".join(map(str, value)) if isinstance(value, tuple) else f"{value:g}" if name == "nic" else str(value)
-        yield from (_option(name), text)
-
-
-def _option(name: str) -> str:
+def option_of(name: str) -> str:
+    """The option that a keyword is on the command line."""
     return f"--{name.replace('_', '-')}"
 
 
-def _batch(job: Config) -> int | None:
-    """Samples of a step; a micro-batch counts as one sample if the file does not say."""
-    if job.global_batch is None and job.data and job.microbatches:
-        return job.data * job.microbatches * (job.micro_batch or 1)
-    return job.global_batch
+def _words(name: str, value: object) -> Iterator[str]:
+    """An option as words of a command line."""
+    if name == "job":
+        yield str(value)
+    elif name == "calibrate" and isinstance(value, tuple):
+        for path in value:
+            yield from ("--calibrate", path)
+    elif isinstance(value, tuple):
+        yield from (option_of(name), ",".join(map(str, value)))
+    elif isinstance(value, float):
+        yield from (option_of(name), repr(value).removesuffix(".0"))  # sizes are whole bytes
+    else:
+        yield from (option_of(name), str(value))
+
+
+def _batches(jobs: Sequence[Config]) -> tuple[int, ...]:
+    """Samples in a step of each job, once each; a micro-batch counts as one sample if the file does not say."""
+    batches = set()
+    for job in jobs:
+        if job.global_batch is not None:
+            batches.add(job.global_batch)
+        elif job.data and job.microbatches:
+            batches.add(job.data * job.microbatches * (job.micro_batch or 1))
+    return tuple(sorted(batches))

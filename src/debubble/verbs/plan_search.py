@@ -31,10 +31,10 @@ from .plan_batch import sizes_of_growth
 from .plan_options import PlanOptions
 from .telling import tell
 
-TOP = 10
-MOST_COUNTS = 16
-MOST_SIZES = 256  # of a batch that grows
-SLOWEST = 1e8  # bytes a second: a gigabit card
+TOP = 10  # layouts that are kept: as many as a terminal shows
+MOST_COUNTS = 16  # numbers of devices: each is a search of its own
+MOST_SIZES = 256  # of a batch that grows: each is simulated
+SLOWEST = 1e8  # bytes a second: a gigabit card; less is a number without its unit
 LISTS = ("tensor", "pipeline", "context", "expert", "expert_tensor", "chunks", "micro_batch")
 GROWN = ("gpus", "tensor", "context", "pipeline", "data", "chunks", "micro_batch", "global_batch", "schedule")
 
@@ -62,9 +62,9 @@ def plan_search(asked: PlanOptions) -> LayoutPlan:
         if len(clusters) > 1:
             tell(f"planning {gpus} GPUs ..")
         found[gpus] = search(model, cluster, _question(asked, gpus, framework), calibration)
-    if asked.rampup is not None:
-        found = {gpus: _those_that_grow_first(asked, one) for gpus, one in found.items()}
-    if not any(one.plans for one in found.values()):
+        if asked.rampup is not None:
+            found[gpus] = _those_that_grow_first(asked, found[gpus])
+    if not any(result.plans for result in found.values()):
         raise Refusal(_nothing(found, clusters, _cures(asked, framework)))
     searched = Search(
         model=model,
@@ -100,7 +100,8 @@ def _cluster(asked: PlanOptions, gpus: int) -> Cluster:
     if nic is not None and nic < SLOWEST:
         remedy = "give bytes a second with their unit, as in 50GB"
         raise InputError(Fault(f"nic = {nic:g}", "that is slower than any network card", remedy))
-    cluster = cluster_of(device, gpus, gpus_per_node=gpus // nodes if nodes else None, nic=nic)
+    per_node = None if nodes is None else gpus // nodes
+    cluster = cluster_of(device, gpus, gpus_per_node=per_node, nic=nic)
     return replace(cluster, price=asked.price or 0.0)
 
 
@@ -133,21 +134,27 @@ def _calibration(asked: PlanOptions, model: Model, cluster: Cluster) -> Calibrat
 
 def _trained_by(word: str) -> str:
     """The schedule that goes by a name, which must be one that trains."""
-    entry = called(word)
+    entry = called(word.strip())
     if entry is None or not entry.trains:
         raise InputError(unknown(word, (each for each in CATALOG.values() if each.trains)))
     return entry.name
 
 
+def _schedules(asked: PlanOptions) -> list[str]:
+    """The schedules that were asked for, as they were written."""
+    return asked.schedule.split(",") if asked.schedule else []
+
+
 def _question(asked: PlanOptions, gpus: int, framework: Framework | None) -> Question:
     """What the options fix, and the values that they list."""
-    words = asked.schedule.split(",") if asked.schedule else []
-    names = tuple(_trained_by(word.strip()) for word in words) or None
-    able = framework.schedules if framework else USUAL
-    strange = [name for name in names or () if framework and name not in able]
-    if framework and strange:
-        rule = f"{framework.title} runs {', '.join(able)}"
-        raise InputError(Fault(f"schedule = {','.join(strange)}", rule, "choose one of them, or --emit torch"))
+    names = tuple(map(_trained_by, _schedules(asked)))
+    able: tuple[str, ...] = USUAL
+    if framework is not None:
+        able = framework.schedules
+        strange = [name for name in names if name not in able]
+        if strange:
+            rule = f"{framework.title} runs {', '.join(able)}"
+            raise InputError(Fault(f"schedule = {','.join(strange)}", rule, "choose one of them, or --emit torch"))
     batches = asked.global_batch or ()
     if len(batches) > 1:
         raise InputError(Fault("global-batch", "with a model one value will do", "give one"))
@@ -158,7 +165,7 @@ def _question(asked: PlanOptions, gpus: int, framework: Framework | None) -> Que
         zero=asked.zero,
         framework=framework.name if framework else None,
     )
-    tries = {name: values for name in LISTS if (values := getattr(asked, name))}
+    tries = {name: getattr(asked, name) for name in LISTS if asked.gives(name)}
     return Question(fixed, tries, names or able, _shared(asked, framework))
 
 
@@ -168,7 +175,9 @@ def _shared(asked: PlanOptions, framework: Framework | None) -> Layout:
     if framework and base.zero > 1 and "zero" in framework.lacks:
         rule = f"{framework.title} shares out the optimizer's state alone"
         raise InputError(Fault(f"zero = {base.zero}", rule, "give --zero 1, or --emit torchtitan"))
-    habits = {"overlap_gather": base.zero >= 1} | dict(framework.habits if framework else {})
+    habits: dict[str, bool | float] = {"overlap_gather": base.zero >= 1}
+    if framework is not None:
+        habits |= framework.habits
     return replace(base, **habits)  # type: ignore[arg-type]  # names of fields that are on or off
 
 
@@ -184,8 +193,12 @@ def _those_that_grow_first(asked: PlanOptions, found: Found) -> Found:
 
 def _takes_growth(asked: PlanOptions, layout: Layout) -> bool:
     """Whether the schedule of a layout takes the micro-batches of every size of a batch that grows."""
-    whole = [row.bubbled.layout.microbatches for row in _sizes(asked, layout) if row.bubbled]
-    return not any(unsuited(layout.schedule, layout.pipeline, many, layout.chunks) for many in whole)
+    for row in _sizes(asked, layout):
+        if row.bubbled is None:  # no whole micro-batches: no schedule takes that size
+            continue
+        if unsuited(layout.schedule, layout.pipeline, row.bubbled.layout.microbatches, layout.chunks):
+            return False
+    return True
 
 
 def _grown(asked: PlanOptions, searched: Search) -> list[tuple[Growth, Plan | None]]:
@@ -197,38 +210,47 @@ def _grown(asked: PlanOptions, searched: Search) -> list[tuple[Growth, Plan | No
         raise InputError(Fault(value, f"each of the {len(rows)} sizes is simulated", f"give at most {MOST_SIZES}"))
     layouts = [replace(best, microbatches=row.bubbled.layout.microbatches) for row in rows if row.bubbled]
     plans = iter(judge_all(searched.model, searched.clusters[best.gpus], layouts, searched.calibration))
-    return [(row, next(plans) if row.bubbled else None) for row in rows]
+    grown: list[tuple[Growth, Plan | None]] = []
+    for row in rows:
+        plan = None
+        if row.bubbled is not None:
+            plan = next(plans)
+        grown.append((row, plan))
+    return grown
 
 
 def _next(asked: PlanOptions, searched: Search) -> str:
     """The same search for the framework that launches the fastest, printing what to paste."""
     found = searched.launched
-    named = tuple(asked.schedule.split(",")) if asked.schedule else ()
+    named = tuple(_schedules(asked))
     if found is None:
         return asked.command(None, named)
-    return asked.command(found[1].name, tuple(name for name in named if name in found[1].schedules))
+    framework = found[1]
+    return asked.command(framework.name, tuple(name for name in named if name in framework.schedules))
 
 
 def _cures(asked: PlanOptions, framework: Framework | None) -> str:
     """What would make room, of what was not asked for already."""
+    # DeepSpeed's pipeline engine refuses ZeRO 2 and 3 (runtime/pipe/engine.py).
     shares_weights = framework is None or not (
         "zero" in framework.lacks or framework.zeros or framework.name == "deepspeed"
     )
-    shared = "--zero 3, " if asked.base.zero < 3 and shares_weights else ""
-    return f"give more devices, {shared}or a shorter --sequence"
+    if asked.base.zero < 3 and shares_weights:
+        return "give more devices, --zero 3, or a shorter --sequence"
+    return "give more devices, or a shorter --sequence"
 
 
 def _nothing(found: Mapping[int, Found], clusters: Mapping[int, Cluster], cures: str) -> str:
     """Why there is no layout at all."""
     lines = []
-    for gpus, one in found.items():
+    for gpus, result in found.items():
         device = clusters[gpus].device
-        if one.legal:
+        if result.legal:
             lines.append(
-                f"{gpus} x {device.name}: none of {one.legal:,} legal layouts fits: the smallest needs "
-                f"{one.closest / 1e9:.0f} GB of {device.usable / 1e9:.0f} on its fullest rank; {cures}"
+                f"{gpus} x {device.name}: none of {result.legal:,} legal layouts fits: the smallest needs "
+                f"{result.closest / 1e9:.0f} GB of {device.usable / 1e9:.0f} on its fullest rank; {cures}"
             )
         else:
-            reasons = "; ".join(refused.reason for refused in one.rejected[:3])
+            reasons = "; ".join(refused.reason for refused in result.rejected[:3])
             lines.append(f"{gpus} x {device.name}: no layout is legal: {reasons}")
     return "\n".join(lines)

@@ -57,12 +57,21 @@ def ask_of(
     ray: bool,
 ) -> Ask:
     """What the user says beside the paths, as readers take it."""
-    said = Said(ranks, data, chunks, as_steps(steps) if isinstance(steps, str) else steps)
-    named = parse_mapping(columns) if isinstance(columns, str) else columns
-    return Ask(said, None if named is None else dict(named), on_ray if ray else in_processes)
+    if isinstance(steps, str):
+        steps = as_steps(steps)
+    if isinstance(columns, str):
+        columns = parse_mapping(columns)
+    named = None if columns is None else dict(columns)
+    return Ask(Said(ranks, data, chunks, steps), named, on_ray if ray else in_processes)
 
 
 def paths_of(run: AnyPath | Sequence[AnyPath]) -> list[Path | str]:
     """One path or several, as a list; addresses such as ``s3://`` stay as they are."""
-    several: Sequence[AnyPath] = [run] if isinstance(run, str | PathLike) else run
-    return [each if isinstance(each, Path) else fspath(each) for each in several]
+    if isinstance(run, Path):
+        return [run]
+    if isinstance(run, str | PathLike):
+        return [fspath(run)]
+    paths: list[Path | str] = []
+    for path in run:
+        paths += paths_of(path)
+    return paths

@@ -104,7 +104,7 @@ def run(
         InputError: what is missing or wrong, all at once.
         Refusal: torch cannot run the schedule, or a rank failed.
     """
-    if find_spec("torch") is None:
+    if find_spec("torch") is None:  # finding it is quick, importing it takes seconds
         raise InputError(Fault("torch", "run needs it and it is not installed", "pip install 'debubble[torch]'"))
     sizes = Sizes(ranks, microbatches, chunks, group, slices)
     held = None if cap is None else str(cap)
@@ -130,13 +130,20 @@ def run(
         device=device,
         timeout_s=waits / SECOND,
     )
-    paced = simulated(order, rates) if pace else None
-    return _trained(_on_device(_task(order, paced, round(delay), wish), device), paced or simulated(order, Rates()))
+    # Without a pace nobody knows how long its ops will take: what is expected is the share, at the usual durations.
+    expected = simulated(order, rates if pace else Rates())
+    paced = expected if pace else None
+    return _trained(_on_device(_task(order, paced, round(delay), wish), device), expected)
 
 
 def _rates(pace: Pace | None) -> Rates:
-    given = as_pace(pace) if isinstance(pace, str) else pace or {}
-    return Rates(**{PACES[kind]: duration(value, f"pace {kind}") for kind, value in given.items()})  # type: ignore[arg-type]
+    given: Mapping[str, Duration] = {}
+    if isinstance(pace, str):
+        given = as_pace(pace)
+    elif pace is not None:
+        given = pace
+    spent = {PACES[kind]: duration(value, f"pace {kind}") for kind, value in given.items()}
+    return Rates(**spent)  # type: ignore[arg-type]  # durations by the names of its fields
 
 
 def _can_write(out: str) -> None:
@@ -146,7 +153,7 @@ def _can_write(out: str) -> None:
         InputError: it cannot.
     """
     there = next(path for path in (Path(out), *Path(out).parents) if path.exists())
-    try:
+    try:  # only trying tells: permissions, read-only and full file systems, quotas
         TemporaryDirectory(dir=there).cleanup()
     except OSError as error:
         rule = f"no recording can be written there: {error.strerror}"
@@ -190,15 +197,16 @@ def _on_device(task: Task, wanted: str) -> Task:
 def _trained(task: Task, expected: Show) -> Executed | None:
     """Run the task, and diagnose its recording; None in a process that does not speak for all."""
     share = f"{100 * expected.idle_share:.0f} % {expected.evidence}"
-    say = partial(_say_step, expected=share, listener=heard_by())  # the process that speaks may be another one
     if _joins():
+        say = partial(_say_step, expected=share, listener=heard_by())
         from ..runner.worker import work
 
         outcome = work(task, say)
     else:
         if is_recording(task.out):
             tell(f"replaces the recording in {task.out}")
-        outcome = start(task, say)
+        # The process that speaks for all is one of those that are started.
+        outcome = start(task, partial(_say_step, expected=share, listener=heard_by(elsewhere=True)))
     return None if outcome is None else executed(task, outcome)
 
 

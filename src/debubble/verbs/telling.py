@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
+from pickle import PicklingError, dumps
 
 Listener = Callable[[str], None]
 
@@ -18,9 +19,20 @@ def tell(sentence: str) -> None:
         listener(sentence)
 
 
-def heard_by() -> Listener | None:
-    """Who listens, to be handed to another process; None for nobody."""
-    return _LISTENER.get()
+def heard_by(*, elsewhere: bool = False) -> Listener | None:
+    """Who listens; None for nobody.
+
+    Args:
+        elsewhere: whether it is to be handed to another process, which only what can be pickled survives: a function of
+            a module, but no closure and no object that holds a stream or a lock.
+    """
+    listener = _LISTENER.get()
+    if elsewhere and listener is not None:
+        try:
+            dumps(listener)
+        except (AttributeError, TypeError, PicklingError):
+            return None
+    return listener
 
 
 @contextmanager

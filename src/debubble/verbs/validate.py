@@ -16,6 +16,7 @@ from ..planning.validate import ScoredRun, Validation
 from ..planning.validate import validate as score_tables
 from .arguments import together
 
+# Columns as a table of runs has them, so that what is written can be read again; ours are last.
 _HEAD = (
     *("set", "source", "model", "gpu", "gpus", "framework", "precision", "tensor", "pipeline", "data", "context"),
     *("expert", "chunks", "schedule", "micro_batch", "microbatches", "sequence", "recompute", "zero", "status"),
@@ -67,7 +68,9 @@ def rows_as_csv(runs: Sequence[ScoredRun]) -> str:
     writer.writerow(_HEAD)
     for scored_run in runs:
         run, layout = scored_run.run, scored_run.run.layout
-        error = 100 * (scored_run.step_seconds / run.seconds - 1) if run.seconds else None
+        error = ""
+        if run.seconds:  # a run that did not fit has no step to be off
+            error = f"{100 * (scored_run.step_seconds / run.seconds - 1):.2f}"
         cells = {
             **{name: getattr(layout, name) for name in _HEAD if hasattr(layout, name)},
             "set": scored_run.set,
@@ -78,7 +81,7 @@ def rows_as_csv(runs: Sequence[ScoredRun]) -> str:
             "status": run.status,
             "step_seconds": _figure(run.seconds),
             "predicted_step_seconds": _figure(scored_run.step_seconds),
-            "error_percent": "" if error is None else f"{error:.2f}",
+            "error_percent": error,
             "peak_gib": _figure(run.memory / GIB),
             "predicted_peak_gib": _figure(scored_run.peak_bytes / GIB),
             "time_doubt": run.time_doubt,

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import overload
 
+from ..config.config import Config
 from ..core.errors import Fault, InputError
 from ..core.observation import Observation
 from ..core.units import percent
@@ -83,23 +84,33 @@ def why(
     Raises:
         InputError: a run that cannot be, or too little to say anything: every key that is missing.
     """
-    limit = None if gate is None else share(gate, "gate")
+    limit = None
+    if gate is not None:
+        limit = share(gate, "gate")  # before anything is read: traces may take minutes
     asked = ask_of(ranks=ranks, data=data, chunks=chunks, steps=steps, columns=columns, ray=ray)
     read = read_runs(runs, asked, micro_batch)
     last = read[-1].what
-    launched = last.job if isinstance(last, LoggedRun) else last
-    launcher = launcher_of(framework, None if isinstance(launched, Observation) else launched)
+    launcher = launcher_of(framework, _launched(last))
     if len(read) == 1:
         if limit is not None:
             rule = "one run alone is neither slower nor faster"
             raise InputError(Fault("--gate", rule, "give a second run, or debubble diagnose --gate"))
         return alone(compared_run(last), read[0].fit, launcher)
     compared = series([run.what for run in read], launcher)
-    passes = None if limit is None else _gate(compared, limit)
+    passes = None
+    if limit is not None:
+        passes = _gate(compared, limit)
     fits = [run.fit for run in read if run.fit is not None]
     if len(compared) == 1:
         return comparison_of(compared[0], fits, passes)
     return series_of(compared, fits, passes)
+
+
+def _launched(run: Config | Observation | LoggedRun) -> Config | None:
+    """The configuration of a run, if there is one: a trace has none."""
+    if isinstance(run, LoggedRun):
+        return run.job
+    return run if isinstance(run, Config) else None
 
 
 def _gate(compared: Sequence[Compared], limit: float) -> Gate:
@@ -112,10 +123,9 @@ def _gate(compared: Sequence[Compared], limit: float) -> Gate:
     if blind:
         rule = "there is no throughput to hold against it"
         raise InputError(Fault(f"gate, {', '.join(blind)}", rule, "state measured.tokens_per_second of both runs"))
-    slower = {each.b.name: 1 - each.ratio.value for each in compared if each.ratio is not None}
-    reasons = [
-        f"{name} is slower by {percent(lost)}, more than {percent(limit)}."
-        for name, lost in slower.items()
-        if lost > limit
-    ]
+    reasons = []
+    for each in compared:
+        if each.ratio is not None and 1 - each.ratio.value > limit:
+            lost = percent(1 - each.ratio.value)
+            reasons.append(f"{each.b.name} is slower by {lost}, more than {percent(limit)}.")
     return Gate(limit_share=limit, idle_share=None, passed=not reasons, reasons=tuple(reasons))
