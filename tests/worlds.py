@@ -84,8 +84,8 @@ class World:
         return rank * self.data + replica
 
     def shown(self, device: int, moment: float) -> float:
-        """A moment of the true clock as a host's clock shows it, microseconds."""
-        return 1e6 * (moment * (1 + 1e-6 * self.drift.get(device, 0.0)) + self.offset.get(device, 0.0) + 40.0)
+        """A moment of the true clock as a host's clock shows it, microseconds; below 0 if it is far behind."""
+        return 1e6 * (moment * (1 + 1e-6 * self.drift.get(device, 0.0)) + self.offset.get(device, 0.0) + 5.0)
 
 
 class Truth(NamedTuple):

@@ -168,3 +168,17 @@ def test_one_window_alone_names_a_heavy_stage_if_its_own_ops_are_steady_enough(n
     rng = np.random.default_rng(3)
     found = diagnose(observed(World("1f1b", Shape(4, 8), 1, 1, noise, heavy=(1, 1.2)), rng))
     assert ("imbalance" in {each.cause for each in found.findings}) == named
+
+
+def test_a_bad_step_of_one_replica_does_not_hide_the_slow_rank_of_the_other():
+    """In one of three steps the other replica is slower still at the same place."""
+    rng = np.random.default_rng(0)
+    world = World("zb-h1", Shape(2, 8), 2, 4, 0.0, slow=(1, 0, 1.41), straggler=(2, 0, 0, 1.64))
+    run = observed(world, rng)
+    first, *others = run.windows
+    found = diagnose(Observation("run", tuple(others))).findings
+    assert (first.step, first.replica) == (0, 0)
+    assert {(e.cause, e.replica, e.rank, e.step) for e in found if e.size_ratio is not None} == {
+        ("slow rank", 1, 0, None),
+        ("straggler", 0, 0, 2),
+    }

@@ -181,3 +181,26 @@ def test_an_absurd_micro_batch_is_left_out_before_anything_is_as_large(tmp_path)
     (tmp_path / "t.csv").write_text("rank,op,microbatch,start_ms,end_ms\n" + rows + "0,F,1000000000,50,51\n")
     with pytest.raises((InputError, Refusal)):
         read([tmp_path / "t.csv"])
+
+
+@pytest.mark.parametrize("by", [-5e6, -5.05e6, -8e6, -3600e6 * 5])
+def test_a_clock_that_is_behind_by_seconds_shows_times_below_zero_and_is_a_clock(sound, tmp_path, by):
+    """It is 0 before, within or after the run; what was launched still runs after its launch."""
+    found = read([spoiled(sound, tmp_path, each_event(ts=lambda ts: ts + by))])
+    true = read([sound])
+    assert len(found.windows) == len(true.windows)
+    assert not any("negative" in remark for remark in found.remarks)
+    ahead = {clock.device: clock.offset_ns for clock in found.clocks}[2]
+    assert ahead == pytest.approx({clock.device: clock.offset_ns for clock in true.clocks}[2] + 1000 * by, abs=50_000)
+    for mine, theirs in zip(found.windows, true.windows, strict=True):
+        assert mine.timeline.makespan == pytest.approx(theirs.timeline.makespan, abs=50_000)
+
+
+def test_one_time_below_zero_among_others_above_is_set_aside(sound, tmp_path):
+    def one_below(raw):
+        document = json.loads(raw)
+        document["traceEvents"][len(document["traceEvents"]) // 2]["ts"] = -9e12
+        return json.dumps(document).encode()
+
+    run = read([spoiled(sound, tmp_path, one_below)])
+    assert any("rank2.json: 1 events with a negative time were set aside" in remark for remark in run.remarks)

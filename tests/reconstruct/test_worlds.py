@@ -7,6 +7,7 @@ from statistics import mean, median
 import pytest
 
 from debubble.core.account import account
+from debubble.diagnosis.diagnose import diagnose
 from debubble.diagnosis.order import recognise
 from debubble.diagnosis.windows import summarise
 from debubble.readers.source import read
@@ -27,6 +28,8 @@ def agrees(world: World, folder: Path) -> None:
     assert run.matched_share == 1
     assert set(run.missing) == set(world.missing)
     assert bool(run.torn) == (bool(world.missing) and replicas == lost)
+    if not run.torn:
+        _faults_agree(world, run, sorted(replicas))
 
 
 def _windows_agree(world, run, truth, replicas, steps):
@@ -47,6 +50,26 @@ def _windows_agree(world, run, truth, replicas, steps):
         measured = account(window.timeline)
         assert measured.idle_share == pytest.approx(share, abs=0.002)
         assert measured.window / 1e9 == pytest.approx(length, rel=0.01)
+
+
+def _faults_agree(world, run, replicas):
+    """Each fault that shows in a replica that is whole is named with its place and its size, and no other is."""
+    number = {replica: i for i, replica in enumerate(replicas)}
+    slow = world.slow if world.slow is not None and world.slow[0] in number else None
+    late = world.straggler if world.straggler is not None and world.straggler[1] in number else None
+    heavy = max(range(len(world.scale)), key=world.scale.__getitem__) if set(world.scale) - {1.0} else None
+    found = {"slow rank": [], "straggler": [], "imbalance": []}
+    for each in diagnose(run).findings:
+        if each.cause in found:
+            found[each.cause].append(each)
+    assert [len(some) for some in found.values()] == [slow is not None, late is not None, heavy is not None]
+    for each in found["slow rank"]:
+        assert (each.replica, each.rank, each.size_ratio) == (number[slow[0]], slow[1], pytest.approx(slow[2], rel=0.03))
+    for each in found["straggler"]:
+        assert (each.step, each.replica, each.rank) == (late[0], number[late[1]], late[2])
+        assert each.size_ratio == pytest.approx(late[3], rel=0.03)
+    for each in found["imbalance"]:
+        assert (each.stage, each.size_ratio) == (heavy, pytest.approx(world.scale[heavy], rel=0.03))
 
 
 def _clocks_agree(world, run, truth):

@@ -17,7 +17,7 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from statistics import fmean, median
 
 import numpy as np
@@ -119,8 +119,18 @@ def work_of(summary: Summary) -> Work:
 
 def slow_ranks(work: Work) -> list[Slow]:
     """Every slow rank, the slowest first: those that are slow all the time, then those that are so in some steps."""
-    always = _against_replicas(work) if work.by_rank.shape[1] > 1 else []
-    return sorted([*always, *_against_steps(work)], key=lambda slow: -slow.factor)
+    fitful = _against_steps(work)
+    always = _against_replicas(_without(work, fitful)) if work.by_rank.shape[1] > 1 else []
+    return sorted([*always, *fitful], key=lambda slow: -slow.factor)
+
+
+def _without(work: Work, slow: list[Slow]) -> Work:
+    """The work without what a rank was slow in: a replica that has a bad step must not hide a slow rank of another."""
+    by_rank = work.by_rank.copy()
+    line = {step: row for row, step in enumerate(work.steps)}
+    for each in slow:
+        by_rank[[line[step] for step in each.steps], each.replica, each.rank] = np.nan
+    return replace(work, by_rank=by_rank)
 
 
 def heavy_stage(work: Work, slow: list[Slow]) -> Heavy | None:

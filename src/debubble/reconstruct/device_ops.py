@@ -186,7 +186,7 @@ class RankOps:
 
     def later(self, by: int) -> RankOps:
         """The same on a clock that is ahead by some nanoseconds."""
-        return self.retimed(lambda times: times + by)
+        return self.retimed(lambda times: times + by) if by else self
 
     def retimed(self, clock: Retime) -> RankOps:
         """The same with all times as another clock would show them."""

@@ -118,7 +118,8 @@ def read_trace(path: Path) -> TraceFile:
     if len(tables.columns["told"]["start"]):
         devices, clauses = told(tables, str(path))
         if devices:
-            return TraceFile(path, said.header, tuple(devices), True, (*remarks, *(f"{path}: {c}" for c in clauses)))
+            on_its_clock = tuple(device.later(tables.zero) for device in devices)
+            return TraceFile(path, said.header, on_its_clock, True, (*remarks, *(f"{path}: {c}" for c in clauses)))
     if merged := ranks_of(tables) if holds_several(tables) else {}:
         remarks.append(f"{path}: it holds {len(merged)} ranks; what launched the work of each device told them apart")
         parts = [_of_rank(path, with_rank(said.header, rank), part) for rank, part in merged.items()]
@@ -135,7 +136,7 @@ def _of_rank(path: Path, header: dict[str, Any], tables: Tables) -> TraceFile:
     device, clauses = device_of(tables, str(path))
     remarks = tuple(f"{path}: {clause}" for clause in clauses)
     if len(device):
-        return TraceFile(path, header, (device,), False, remarks)
+        return TraceFile(path, header, (device.later(tables.zero),), False, remarks)
     return TraceFile(path, header, (), False, remarks, device.untold)
 
 

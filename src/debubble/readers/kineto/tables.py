@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..chrome import FAR, Events, Words, arguments
-from .names import Role, role_of, way_of
+from .names import Role, role_of, step_of, way_of
 
 Ints = NDArray[np.int64]
 _Columns = dict[str, NDArray[Any]]
@@ -126,6 +126,7 @@ class Tables:
         processes: what it calls a process, by pid.
         lanes: pid and tid of each lane.
         set_aside: rows with times that cannot be true, by what is wrong with them.
+        zero: what the file's clock shows where ``columns`` have 0, nanoseconds: below 0 if it was set while it ran.
     """
 
     columns: dict[str, dict[str, NDArray[Any]]]
@@ -138,6 +139,7 @@ class Tables:
     processes: dict[int | str, str]
     lanes: list[tuple[int | str, int | str]]
     set_aside: dict[str, int]
+    zero: int = 0
 
 
 class _Column:
@@ -263,11 +265,15 @@ class Collector:
         """What was kept, without the rows whose times cannot be true."""
         columns = {table: {name: one.whole() for name, one in kept.items()} for table, kept in self._kept.items()}
         aside: dict[str, int] = {}
-        zero = _zero(columns)
-        keep = {name: _plausible(table, zero, aside) for name, table in columns.items()}
         names = [name for _, name in self._words.known]
+        zero = _zero(columns)
+        first = _first_below_zero(columns, self._roles, names)
+        keep = {name: _plausible(table, zero, first, aside) for name, table in columns.items()}
+        columns = {name: _only(table, keep[name]) for name, table in columns.items()}
+        if first:
+            _move(columns, -first)
         return Tables(
-            columns={name: _only(table, keep[name]) for name, table in columns.items()},
+            columns=columns,
             roles=self._roles,
             ways=self._ways,
             names=names,
@@ -277,6 +283,7 @@ class Collector:
             processes=self._processes,
             lanes=[(pid or 0, tid or 0) for pid, tid in self._words.lanes],
             set_aside=aside,
+            zero=first,
         )
 
 
@@ -318,14 +325,48 @@ def _zero(columns: dict[str, dict[str, NDArray[Any]]]) -> bool:
     starts = [table["start"] for table in columns.values() if len(table["start"])]
     sample = np.concatenate([start[:: max(len(start) // 1000, 1)] for start in starts]) if starts else np.empty(0)
     sample = sample[sample != 0]  # there may be thousands of zeros
-    return len(sample) > 0 and float(np.median(sample)) > HOUR
+    return len(sample) > 0 and abs(float(np.median(sample))) > HOUR
+
+
+def _first_below_zero(columns: dict[str, dict[str, NDArray[Any]]], roles: NDArray[np.uint8], names: list[str]) -> int:
+    """The first time of a file whose clock was set to 0 while it ran, or behind it; 0 for any other file.
+
+    A clock that is behind by seconds shows times below 0, and is a clock still as long as it runs forwards: kernels run
+    after their launch, and steps in the order of their numbers. A time far from all others is a fault, not the first.
+    """
+    starts = [table["start"] for table in columns.values() if len(table["start"])]
+    if not starts or min(int(start.min()) for start in starts) >= 0 or not _runs_forwards(columns, roles, names):
+        return 0
+    usual = np.concatenate(starts)
+    near = usual[np.abs(usual - np.median(usual)) <= 24 * HOUR]
+    return min(int(near.min(initial=0)), 0)
+
+
+def _runs_forwards(columns: dict[str, dict[str, NDArray[Any]]], roles: NDArray[np.uint8], names: list[str]) -> bool:
+    """Whether causes come before what they cause, by launches if there are any, else by steps; False if nothing tells."""
+    kernels, launches, marks = columns["kernels"], columns["launches"], columns["marks"]
+    ids, ran, launched = np.intersect1d(kernels["correlation"], launches["correlation"], return_indices=True)
+    known = ids != UNLINKED
+    if known.any():
+        return float(np.median(kernels["start"][ran[known]] - launches["start"][launched[known]])) > 0
+    rows = np.flatnonzero(roles[marks["word"]] == Role.STEP)
+    rows = rows[np.argsort(marks["start"][rows], kind="stable")]
+    number = [step_of(names[word]) for word in marks["word"][rows].tolist()]
+    return len(number) > 1 and number == sorted(number) and number[0] < number[-1]
+
+
+def _move(columns: dict[str, dict[str, NDArray[Any]]], by: int) -> None:
+    """Add to all times, in place."""
+    for table in columns.values():
+        for name in {"start", "end"} & table.keys():
+            table[name] += by
 
 
 def _only(table: dict[str, NDArray[Any]], keep: NDArray[np.bool_]) -> dict[str, NDArray[Any]]:
     return table if keep.all() else {name: column[keep] for name, column in table.items()}
 
 
-def _plausible(table: dict[str, NDArray[Any]], zero: bool, aside: dict[str, int]) -> NDArray[np.bool_]:
+def _plausible(table: dict[str, NDArray[Any]], zero: bool, first: int, aside: dict[str, int]) -> NDArray[np.bool_]:
     start = table["start"]
     good = np.ones(len(start), np.bool_)
 
@@ -336,7 +377,7 @@ def _plausible(table: dict[str, NDArray[Any]], zero: bool, aside: dict[str, int]
 
     if zero:
         leave(np.asarray(start == 0), "with the time 0")
-    leave(np.asarray(start < 0), "with a negative time")
+    leave(np.asarray(start < first), "with a negative time")
     leave(np.asarray(start >= FAR), "at a time that cannot be")
     if "end" in table and "phase" not in table:
         spent = table["end"] - start
