@@ -28,7 +28,8 @@ def agrees(world: World, folder: Path) -> None:
     assert run.matched_share == 1
     assert set(run.missing) == set(world.missing)
     assert bool(run.torn) == (bool(world.missing) and replicas == lost)
-    if not run.torn:
+    alone = world.slow is not None and len(replicas) == 1  # then a slow rank is the same as a heavy stage
+    if not run.torn and not alone:
         _faults_agree(world, run, sorted(replicas))
 
 
@@ -64,7 +65,11 @@ def _faults_agree(world, run, replicas):
             found[each.cause].append(each)
     assert [len(some) for some in found.values()] == [slow is not None, late is not None, heavy is not None]
     for each in found["slow rank"]:
-        assert (each.replica, each.rank, each.size_ratio) == (number[slow[0]], slow[1], pytest.approx(slow[2], rel=0.03))
+        assert (each.replica, each.rank, each.size_ratio) == (
+            number[slow[0]],
+            slow[1],
+            pytest.approx(slow[2], rel=0.03),
+        )
     for each in found["straggler"]:
         assert (each.step, each.replica, each.rank) == (late[0], number[late[1]], late[2])
         assert each.size_ratio == pytest.approx(late[3], rel=0.03)

@@ -343,7 +343,7 @@ def _first_below_zero(columns: dict[str, dict[str, NDArray[Any]]], roles: NDArra
 
 
 def _runs_forwards(columns: dict[str, dict[str, NDArray[Any]]], roles: NDArray[np.uint8], names: list[str]) -> bool:
-    """Whether causes come before what they cause, by launches if there are any, else by steps; False if nothing tells."""
+    """Whether causes come before what they cause, by launches or else by steps; False if nothing tells."""
     kernels, launches, marks = columns["kernels"], columns["launches"], columns["marks"]
     ids, ran, launched = np.intersect1d(kernels["correlation"], launches["correlation"], return_indices=True)
     known = ids != UNLINKED
