@@ -60,3 +60,22 @@ def test_a_gate_needs_a_second_run(cli, tmp_path):
     ran = cli("why", tmp_path / "one.toml", "--gate", "3%")
     assert ran.status == 2
     assert "give a second run" in ran.err
+
+
+LOG = "[rank0]:[titan] 2025-06-16 16:24:{:06.3f} - root - INFO - step: {}  loss:  8.1  tps: 13,785  mfu: 13.99%\n"
+
+
+def test_a_log_alone_says_what_is_sure_and_what_its_bubble_needs(cli, tmp_path):
+    """torchtitan prints neither its batch nor its pipeline: 0.3 s a step and its tokens per second are all there is."""
+    path = tmp_path / "titan.log"
+    path.write_text("".join(LOG.format(20 + 0.3 * n, n) for n in range(1, 31)))
+    found = cli("why", path, "--json").json
+    assert found["verdict"] == [
+        "A step takes 300 ms, over 29 steps (measured): 13,785 tokens per second of a GPU.",
+        "What its bubble costs cannot be said: how many ranks its pipeline has is not known.",
+    ]
+    assert found["run"]["schedule"] is None
+    pair = cli("why", path, path, "--json").json["verdict"]
+    assert pair[1] == (
+        "What the bubble explains of it cannot be said: the pipeline of titan.log and titan.log is not known."
+    )

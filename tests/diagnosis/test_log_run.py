@@ -2,10 +2,11 @@
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from debubble.diagnosis.log_run import change_points, history, lone_steps
+from debubble.readers.steplog import read_steps
 
 
 def numbered(seconds, first=1):
@@ -149,3 +150,65 @@ def test_any_mixture_keeps_work_over_time_and_names_each_shift_with_its_step(giv
         assert min(abs(start - (change + 1)) for start in starts) <= 3
     shares = sum(phase.share for phase in found.phases) + sum(each.share for each in found.left_out)
     assert shares == pytest.approx(1)
+
+
+@given(series(), st.floats(0.3, 0.9), st.floats(0.1, 0.9))
+def test_a_restart_anywhere_counts_the_later_run_and_loses_what_is_done_again(given_series, stop, back):
+    """A run ends at one step and goes on from an earlier one at twice the pace: only the second counts."""
+    seconds = given_series[0]
+    stop = int(stop * len(seconds))
+    again = int(back * stop)
+    later = np.random.default_rng(0).normal(1, 0.01, 60)
+    found = history(of(numbered(seconds[:stop]), numbered(later, again + 1)), of(seconds[:stop], later))
+    (restart,) = found.restarts
+    assert (restart.step, restart.steps) == (again + 1, stop - again)
+    assert restart.lost_ms == pytest.approx(1e3 * seconds[again:stop].sum())
+    assert found.seconds == pytest.approx(later.mean(), rel=0.01)
+
+
+# A step in the words of several frameworks: n its number, t its seconds, c seconds since the run began.
+WORDS = {
+    "Megatron-LM": "[2025-03-01 10:00:00.1] iteration {n:8d}/ 9999 | consumed samples: {s:12d} | elapsed time per "
+    "iteration (ms): {ms:.1f} | learning rate: 1.0E-05 | global batch size:   512 | lm loss: 1.27E+01 |",
+    "Megatron-Bridge": "Step Time : {t:.2f}s GPU utilization: 663.5MODEL_TFLOP/s/GPU\n [2025-12-22 15:18:33] iteration "
+    "{n:8d}/ 9999 | elapsed time per iteration (ms): {ms:.1f} | global batch size:   512 | lm loss: 8.1E+00 |",
+    "GPT-NeoX": "steps: {n} loss: 10.91 iter time (s): {t:.3f} samples/sec: 30.1\n samples/sec: 30.1 | iteration {n}/ "
+    "9999 | elapsed time per iteration (ms): {ms:.1f} | approx flops per GPU: 130.2TFLOPS | lm_loss: 1.09E+01 |",
+    "Primus": "[\x1b[32m20251202 06:56:28\x1b[0m][\x1b[36mrank-7/8\x1b[0m][INFO ] [trainer.py:2560] : iteration {n}/ "
+    "9999 | elapsed time per iteration (ms): {ms:.1f}/13240.9 | global batch size: 128 | lm loss: 4.14E-03 |",
+    "NeMo": "Training epoch {e}, iteration {k}/49 | lr: 1.4e-05 | global_batch_size: 128 | global_step: {n} | "
+    "reduced_train_loss: 6.265 | train_step_timing in s: {t:.4g} | consumed_samples: {s}",
+    "DeepSpeed": "[INFO] [logging.py:96:log_dist] [Rank 0] time (ms) | train_batch: {ms:.2f} | batch_input: 78.66",
+    "nanotron": "10/17/2025 16:31:56 [INFO|DP=0|PP=0|TP=0|ip-26]: iteration: {n} / 9999 | consumed_tokens: 85.8G | "
+    "elapsed_time_per_iteration_ms: {k3:.3g}K | tokens_per_sec: 22.8K | global_batch_size: 64 | lm_loss: 2.38 |",
+}
+LABELS = [
+    "",
+    "0: ",
+    "node01: ",
+    "[1,0]<stdout>:",
+    "pod-0 | ",
+    "(Worker pid=33, ip=10.0.0.1) ",
+    "[default0]:",
+    "job/w-0 ",
+]
+
+
+@pytest.mark.parametrize("words", list(WORDS))
+@settings(max_examples=15)
+@given(series(), st.sampled_from(LABELS), st.sampled_from(["\n", "\r\n"]))
+def test_any_mixture_keeps_work_over_time_in_the_words_of_any_framework(
+    words, tmp_path_factory, given_series, label, end
+):
+    seconds, usual, _, spikes = given_series
+    lines = []
+    for n, t in enumerate(seconds.tolist(), 1):
+        said = WORDS[words].format(n=n, t=t, ms=1e3 * t, k3=t, s=128 * n, e=(n - 1) // 50, k=(n - 1) % 50)
+        lines += [label + line for line in said.split("\n")]
+    path = tmp_path_factory.mktemp("logs") / "run.log"
+    path.write_bytes((end.join(lines) + end).encode())
+    log = read_steps(path)
+    found = history(log.step, log.seconds)
+    kept = np.delete(np.arange(1, len(seconds)), [spike - 1 for spike in spikes])
+    assert found.seconds == pytest.approx(usual[kept].mean(), rel=0.01)
+    assert not found.restarts

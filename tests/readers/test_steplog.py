@@ -320,3 +320,99 @@ def test_a_line_of_a_million_characters_is_read_in_time(wrote):
         + MEGATRON.format(n=1, s=1, ms=5, b=1)
     )
     assert read_steps(wrote(text)).seconds.tolist() == [0.005]
+
+
+# More that frameworks write, as in their documentation and in public reports; made up in their figures.
+NEMO_2 = (
+    "[2025-11-20T14:55:23+08:00] retraining/0 Training epoch {e}, iteration {n}/39 | lr: 1.4e-05 | global_batch_size: "
+    "128 | global_step: {g} | reduced_train_loss: 6.2 | train_step_timing in s: 12.22 | consumed_samples: {s}"
+)
+DEEPSPEED_STEP = "[2024-06-21 10:50:{t:06.3f}] [INFO] [logging.py:96:log_dist] [Rank 0] step={n}, skipped=0, lr=[5e-05]"
+DEEPSPEED_TIMER = (
+    "[2024-06-21 10:50:{t:06.3f}] [INFO] [timer.py:260:stop] epoch=0/micro_step={u}/global_step={n}, "
+    "RunningAvgSamplesPerSec=25.0, CurrSamplesPerSec=64.0, MemAllocated=4.32GB, MaxMemAllocated=38.49GB"
+)
+DEEPSPEED_OLD = (
+    "nid01: [2022-08-29 06:58:{t:06.3f}] [INFO] [timer.py:198:stop] 0/{n}, RunningAvgSamplesPerSec=232.7, "
+    "CurrSamplesPerSec=64.0, MemAllocated=0.36GB, MaxMemAllocated=15.06GB"
+)
+
+
+def test_an_epoch_that_counts_its_steps_again_is_no_restart(wrote):
+    """NeMo says the global step beside; a progress bar of Lightning only its epoch, and shows validation in between."""
+    rows = [NEMO_2.format(e=n // 40, n=n % 40, g=n, s=128 * n) for n in range(120)]
+    assert read_steps(wrote("\n".join(rows))).step.tolist() == list(range(120))
+    shown = []
+    for epoch in range(3):
+        shown += [f"Epoch {epoch}:  {n}%|#| {n}/60 [00:{n:02d}<00:30,  1.00it/s, v_num=0]" for n in range(1, 60)]
+        shown += [f"Validation DataLoader 0:  {n}%|#| {n}/9 [00:{5 * n:02d}<00:30,  0.2it/s]" for n in range(1, 10)]
+    log = read_steps(wrote("\r".join(shown)))
+    assert log.seconds.tolist() == pytest.approx([1.0] * len(log.seconds))
+    assert (np.diff(log.step) > 0).all()
+
+
+def test_evaluation_within_a_trainers_run_is_of_no_step(wrote):
+    """Steps of 2.5 s, and every 20 an evaluation of 60 s with a bar of its own: the clock of training goes on."""
+    shown, clock = ["Loading checkpoint shards: 50%|#| 2/4 [00:08<00:08,  4.11s/it]\n"], 0.0
+    for n in range(1, 81):
+        clock += 2.5
+        shown.append(f"  {n}%|#  | {n}/80 [{clock // 60:02.0f}:{clock % 60:02.0f}<03:20,  2.50s/it]")
+        if n % 20 == 0:
+            shown += [f" {n}%|#| {eval_}/9 [00:{6 * eval_:02d}<00:30,  6.00s/it]\x1b[A" for eval_ in range(1, 10)]
+            clock += 60
+    log = read_steps(wrote("\r".join(shown)))
+    assert log.seconds.tolist() == pytest.approx([2.5] * len(log.seconds), rel=0.05)
+    assert any("2 other progress bars" in remark for remark in log.remarks)
+
+
+def test_a_process_that_prints_two_kinds_of_lines_for_a_step_keeps_both(wrote):
+    """GPT-NeoX: DeepSpeed's lines have stamps before them, its own have none; both tell the step's time, one counts."""
+    rows = []
+    for n in range(1, 9):
+        rows.append("gpu250: " + DEEPSPEED_STEP.format(n=n, t=n * 3.2))
+        rows.append("gpu250: " + DEEPSPEED.format(n=n, s="3.200", rate="30.000"))
+        rows.append("gpu250: " + NEOX.format(n=n))
+    log = read_steps(wrote("\n".join(rows)))
+    assert log.step.tolist() == list(range(1, 9))
+    assert log.seconds.tolist() == pytest.approx([12.3414] * 8)  # of the line that also tells FLOP/s
+    assert log.tflops[0] == 130.2
+    assert not [remark for remark in log.remarks if "processes" in remark]
+
+
+def test_micro_steps_are_no_steps_and_lines_of_one_step_tell_its_figures_together(wrote):
+    lines = DEEPSPEED_STEP, DEEPSPEED_TIMER
+    rows = [line.format(n=5 * n, u=20 * n, t=5.0 * n) for n in range(1, 9) for line in lines]
+    log = read_steps(wrote("\n".join(rows)))
+    assert log.step.tolist() == list(range(10, 45, 5))
+    assert (log.seconds[0], log.batch[0], log.memory[0]) == pytest.approx((1.0, 64, 38.49e9))
+
+
+@pytest.mark.parametrize(
+    ("line", "seconds"),
+    [
+        (DEEPSPEED_OLD, 0.3),
+        ("iter {n}: loss 4.0863, time 561.94ms, mfu 38.45%", 0.56194),  # nanoGPT
+        ("Epoch 1 | iter {n} step {n} | loss train: 10.974, val: n/a | iter time: 312.50 ms (step) | 2 days", 0.3125),
+        ("2024-01-01 00:00:{t:06.3f}\\thost:0\\tolmo.train:967\\tINFO\\t[step={n}/739328]", 0.3),
+        ("2024-01-01 00:00:01 | INFO | train_inner | epoch 001: {n} / 99 loss=12, ups=0.5, num_updates={n}, lr=1", 2.0),
+    ],
+    ids=["DeepSpeed 0.6", "nanoGPT", "LitGPT", "OLMo", "fairseq"],
+)
+def test_more_frameworks_say_how_long_a_step_took(wrote, line, seconds):
+    text = "\n".join(line.format(n=n, t=n * 0.3) for n in range(2, 9))
+    assert is_log(text.encode())
+    log = read_steps(wrote(text))
+    assert log.seconds.tolist() == pytest.approx([seconds] * len(log.seconds))
+    assert log.step[-1] == 8
+
+
+def test_a_lines_own_stamp_counts_and_not_that_of_who_gathered_it(wrote):
+    """Lines that were gathered in one go have one stamp of that moment, and one of their own."""
+    rows = [f"2025-07-01T09:00:00.123Z stdout F {TITAN.format(n=n, r=0, t=20 + n * 0.3)}" for n in range(1, 6)]
+    assert read_steps(wrote("\n".join(rows))).seconds.tolist() == pytest.approx([0.3] * 4)
+
+
+def test_a_launchers_rank_is_not_the_rank_of_a_timer(wrote):
+    line = "[node-3]:[rank 24] [INFO] [Rank {r}] time (ms) | train_batch: {ms} | batch_input: 78.66"
+    rows = [line.format(r=r, ms=1000 * n) for n in (1, 2, 3) for r in range(4)]
+    assert read_steps(wrote("\n".join(rows))).seconds.tolist() == [1.0, 2.0, 3.0]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import ClassVar
@@ -13,9 +14,9 @@ from ..core.rank_time import MILLISECOND, RankTime, rank_times
 from ..core.results import HIDDEN, SPARSE, Result
 from ..core.simulate import simulate
 from ..core.timeline import Timeline
-from ..core.units import counted, percent
+from ..core.units import counted, duration, percent
 from .causes import CauseCost, cause_costs
-from .compared_run import ComparedRun, Figure
+from .compared_run import MFU, STEPS, ComparedRun, Figure
 from .diagnosis import Change, Gate, change_of, status_of
 from .edits import WhatIf
 from .fit import Fit
@@ -443,6 +444,9 @@ def _of_schedules(c: Compared) -> dict[str, float]:
 def side_of(run: ComparedRun) -> Side:
     """A run under the keys of its JSON; what is not known of it stays None."""
     job = run.job
+    schedule = job.schedule
+    if job.pipeline is None:  # without a pipeline the schedule that its framework would take says nothing
+        schedule = None
     speeds: dict[str, Figure] = {**run.predicted, **run.speeds}
     side = Side(
         name=run.name,
@@ -450,7 +454,7 @@ def side_of(run: ComparedRun) -> Side:
         pipeline=job.pipeline,
         data=job.data,
         microbatches=job.microbatches,
-        schedule=job.schedule,
+        schedule=schedule,
         overstated=run.overstated,
         window_share=run.window_share,
         peak_activations=run.peak_activations,
@@ -607,8 +611,11 @@ def alone(run: ComparedRun, fit: Fit | None = None, launcher: Launcher | None = 
 
 def _verdict(run: ComparedRun, remedies: Remedies) -> Iterator[str]:
     own = run.own
+    yield from _pace(run)
     if own is not None:
         yield from _against_its_bubble(run, own)
+    else:
+        yield "What its bubble costs cannot be said: how many ranks its pipeline has is not known."
     if run.causes is not None and run.measured:
         named = [(name, cost) for name, cost in run.causes if name not in ("ideal", "schedule")]
         parts = [f"{name} {percent(cost / run.causes.window)}" for name, cost in named if cost > 0]
@@ -620,6 +627,19 @@ def _verdict(run: ComparedRun, remedies: Remedies) -> Iterator[str]:
         reached = percent(run.job.mfu / own.busy[1])
         yield f"If only the bubble idled, a GPU would reach {reached} of its peak in a busy second."
     yield from next_sentences(remedies)
+
+
+def _pace(run: ComparedRun) -> Iterator[str]:
+    """How long a step of a log takes: all that is sure while nothing is known of its pipeline."""
+    if run.history is None:
+        return
+    step = f"A step takes {duration(1e9 * run.history.seconds)}, over {counted(run.history.steps, 'step')} (measured)"
+    for unit, rate in run.speeds.items():
+        if unit not in (STEPS, MFU):
+            digits = max(0, 3 - math.floor(math.log10(rate.value)))
+            yield f"{step}: {rate.value:,.{digits}f} {unit}."
+            return
+    yield f"{step}."
 
 
 def _against_its_bubble(run: ComparedRun, own: Own) -> Iterator[str]:

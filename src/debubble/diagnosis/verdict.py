@@ -301,6 +301,9 @@ def _stated(run: ComparedRun) -> str:
 
 def _bubble(c: Compared) -> Iterator[str]:
     if c.explains is None:
+        unknown = " and ".join(run.name for run in (c.a, c.b) if run.job.pipeline is None)
+        if unknown:
+            yield f"What the bubble explains of it cannot be said: the pipeline of {unknown} is not known."
         return
     low, high = c.explains
     if low != high:

@@ -24,14 +24,21 @@ _STAMP = re.compile(
     r"(?P<time>\d\d:\d\d:\d\d)(?P<part>[.,]\d+)?"
 )
 _NUMBER = r"[-+]?(?:\d{1,3}(?:,\d{3})+(?!\d)|\d+)?\.?\d*(?:[eE][-+]?\d+)?"
-_PAIR = re.compile(rf"""[:=]\s*['"]?((?=[-+.]?\d){_NUMBER})([A-Za-z%][A-Za-z_/%]*)?""")
+_PAIR = re.compile(rf"""[:=]\s*['"]?((?=[-+.]?\d){_NUMBER})(?:([A-Za-z%][A-Za-z_/%]*)|\s(ms|sec|seconds)\b)?""")
 _BEFORE_KEY = re.compile(r""".*(?:[|,;{}\[\]<>'"]|\)\s|\s\s|\s-\s|:\s)""", re.DOTALL)
 _LABEL = re.compile(r"\s*(?:(?:\[[^\]]*\](?:<std\w+>)?:?|\([^)]*\):?|[\w.-]+\s?\||[\w.-]+:(?=\s))\s*)*")
-_COUNTED = re.compile(r"\b(?:iteration|iter|step)s?\b[\s:=]*(?P<step>\d+)\s*/\s*\d+", re.IGNORECASE)
-# tqdm's bar, which NeMo, Lightning and Hugging Face's Trainer show: 3/100 [01:20<43:12, ..
-_BAR = re.compile(r"(?P<step>\d+)/\d+ \[(?P<elapsed>(?:\d+:)?\d+:\d\d)<")
+_COUNTED = re.compile(
+    r"\b(?:iteration|iter|step)s?\b(?:[\s:=]*(?P<step>\d+)\s*/\s*\d+|\s+(?P<plain>\d+)\s*[:|,])"
+    r"|\b\d+/(?P<deepspeed>\d+), RunningAvg",  # before 0.7 its timer said epoch/step
+    re.IGNORECASE,
+)
+_TIME = re.compile(r"\btime (?P<time>\d+(?:\.\d+)?)(?P<unit>ms|s)\b")  # nanoGPT and its many children
+_EPOCH = re.compile(r"\bepoch[\s:='\"]*(?P<epoch>\d+)(?![\d.])", re.IGNORECASE)
+# tqdm's bar, which NeMo, Lightning and Hugging Face's Trainer show: Epoch 0:  3%|##  | 3/100 [01:20<43:12, ..
+_BAR = re.compile(r"(?P<step>\d+)/(?P<of>\d+) \[(?P<elapsed>(?:\d+:)?\d+:\d\d)<")
+_OF_BAR = re.compile(r"[A-Za-z]+")  # its description, whatever epoch it counts
 _SPELLED = re.compile(r"elapsed_time['\"]?: ['\"](?:(\d+)d )?(?:(\d+)h )?(?:(\d+)m )?(\d+)s")
-_LINE_OF_INTEREST = re.compile(r"iter|step|\d\]? ?\[|seconds|elapsed", re.IGNORECASE)
+_LINE_OF_INTEREST = re.compile(r"iter|step|num_updates|\d\]? ?\[|seconds|elapsed", re.IGNORECASE)
 _UNIT_OF_KEY = re.compile(r"\s*\((ms|s|sec|seconds)\)$|\s+(?:in )?(ms|s)$")
 
 # Our name of each figure, by the words that frameworks have for it (lower case, blanks for _ and -).
@@ -39,7 +46,7 @@ STEP, SECONDS, BATCH, SAMPLES, MICROBATCHES = "step", "seconds", "batch", "sampl
 TFLOPS, MFU, MEMORY, TOKENS, TOKENS_PER_GPU = "tflops", "mfu", "memory", "tokens", "tokens_per_gpu"
 SAMPLE_RATE, STEP_RATE, RUNTIME = "sample_rate", "step_rate", "runtime"
 _WORDS = {
-    STEP: "iteration;iter;step;steps;global step;global step/max steps;completed step;train step;batch idx",
+    STEP: "iteration;iter;step;steps;global step;global step/max steps;completed step;train step;batch idx;num updates",
     SECONDS: (
         "elapsed time per iteration;elapsed time per step;iter time;iteration time;step time;time per iteration;"
         "time per step;train step timing;train iteration time;timing s/step;seconds;sec/step;s/step;time/step;"
@@ -61,10 +68,12 @@ _WORDS = {
         "perf/throughput"
     ),
     SAMPLE_RATE: "samples/sec;samples per second;currsamplespersec;samples/s",
-    STEP_RATE: "train steps per second;steps per second;train speed(iter/s);it/s;iterations per second",
+    STEP_RATE: "train steps per second;steps per second;train speed(iter/s);it/s;iterations per second;ups",
     RUNTIME: "train runtime",
 }
 _FIGURE = {word: figure for figure, words in _WORDS.items() for word in words.split(";")}
+_STAMPED_PART = 200  # characters of a line in which its stamps stand
+_GLOBAL_STEP = "global_step"
 _LONGEST_KEY = 100  # characters
 _OF_SOMETHING_ELSE = {"eval", "val", "valid", "validation", "test", "avg", "average", "mean", "running", "min", "max"}
 _FACTOR = {
@@ -82,12 +91,16 @@ class StepLine:
         stamp: when it was written, seconds since an arbitrary moment; None if it does not say.
         elapsed: since the run began, whole seconds, as a progress bar has it; None if it does not say.
         figures: by our names, in seconds, bytes and shares.
+        bar: which progress bar shows it: its words and its end; empty if none does.
+        epoch: in which it counts its steps; None if it does not say.
     """
 
     label: str
     stamp: float | None
     elapsed: float | None
     figures: dict[str, float]
+    bar: str = ""
+    epoch: int | None = None
 
 
 def plain(lines: Iterable[str]) -> Iterator[str]:
@@ -101,33 +114,51 @@ def step_line(line: str) -> StepLine | None:
     """What a line says of a step; None if it says nothing."""
     if not _LINE_OF_INTEREST.search(line):
         return None
-    stamp = _STAMP.search(line)
+    stamp = None
+    for stamp in _STAMP.finditer(line, 0, _STAMPED_PART):  # noqa: B007 - the last is the framework's own, not its host's
+        pass
     if stamp is not None:
-        line = line[: stamp.start()] + line[stamp.end() :]
+        line = _STAMP.sub("", line[:_STAMPED_PART]) + line[_STAMPED_PART:]
     label = _LABEL.match(line)
     told = label.end() if label is not None else 0
     figures = _figures(line, label[0] if label is not None else "")
-    elapsed = _spelled(line) if "elapsed_time" in line else None
-    if (bar := _BAR.search(line, told)) is not None:
+    elapsed, shown = None, ""
+    if "elapsed_time" in line:
+        elapsed = _spelled(line)
+    if (bar := _BAR.search(line)) is not None:
         figures.setdefault(STEP, float(bar["step"]))
         elapsed = _clock(bar["elapsed"])
+        shown = " ".join([*_OF_BAR.findall(line[told : bar.start()].partition("%")[0]), bar["of"]])
     if not figures:
         return None
-    return StepLine(" ".join(line[:told].split()), _moment(stamp), elapsed, figures)
+    epoch = _EPOCH.search(line)
+    return StepLine(
+        label=" ".join(line[:told].split()),
+        stamp=_moment(stamp),
+        elapsed=elapsed,
+        figures=figures,
+        bar=shown,
+        epoch=int(epoch["epoch"]) if epoch is not None else None,
+    )
 
 
 def _figures(line: str, label: str) -> dict[str, float]:
     """Every figure of a line whose key we know, by our names; of several with one name the first."""
     figures: dict[str, float] = {}
-    if (counted := _COUNTED.search(line)) is not None:
-        figures[STEP] = float(counted["step"])
+    counted = _COUNTED.search(line)
     since = len(label.rstrip()) - len(label.split()[-1]) if label.strip() else 0  # its last word may be the first key
     for pair in _PAIR.finditer(line, since):
         figure = _figure(line[since : pair.start()])
         since = pair.end()
         if figure is not None and figure[0] not in figures:
             value = float(pair[1].replace(",", ""))
-            figures[figure[0]] = value * figure[1] * _FACTOR.get(pair[2] or "", 1.0)
+            figures[figure[0]] = value * figure[1] * _FACTOR.get(pair[2] or pair[3] or "", 1.0)
+    if counted is None:
+        return figures
+    if STEP not in figures or _GLOBAL_STEP not in line:  # the count of an epoch begins again, the global one does not
+        figures[STEP] = float(counted["step"] or counted["plain"] or counted["deepspeed"])
+    if SECONDS not in figures and (time := _TIME.search(line, counted.end())) is not None:
+        figures[SECONDS] = float(time["time"]) * _FACTOR[time["unit"]]
     return figures
 
 
@@ -135,8 +166,8 @@ def _figures(line: str, label: str) -> dict[str, float]:
 def _figure(before: str) -> tuple[str, float] | None:
     """Our name of the key that ends a text, and the factor that its own unit asks for."""
     key = _BEFORE_KEY.sub("", before[-_LONGEST_KEY:].rstrip(" \t'\""))
-    parts = key.replace("_", " ").replace("-", " ").split()
-    words = " ".join(parts).lower().lstrip("/:")
+    parts = key.lstrip("/:").replace("_", " ").replace("-", " ").split()
+    words = " ".join(parts).lower()
     factor = 1.0
     if words not in _FIGURE and (unit := _UNIT_OF_KEY.search(words)) is not None:
         words = words[: unit.start()].strip()

@@ -83,8 +83,11 @@ class TimerLines:
 def _timings(line: str, name: str) -> list[Timing]:
     """All timings in one line."""
     if listed := _LINE_OF_TIMERS.search(line):
-        rank = _RANK_OF_LINE.search(line)
-        return [(n.strip(), rank[1] if rank else "", float(value)) for n, value in _ONE_TIMER.findall(listed[1])]
+        said = _RANK_OF_LINE.findall(line[: listed.start()])
+        own = ""
+        if said:  # the last is DeepSpeed's own; the first may be a launcher's label, which counts nodes or workers
+            own = said[-1]
+        return [(n.strip(), own, float(value)) for n, value in _ONE_TIMER.findall(listed[1])]
     if pair := _RANGE.match(line):
         return [(pair[1], "min", float(pair[2])), (pair[1], "max", float(pair[3]))]
     if rank := _RANK.match(line):

@@ -1,21 +1,10 @@
-"""Step times from a training log, whichever framework wrote it, or from a CSV of settings and seconds.
-
-A log says how long a step took in one of several ways; the first of these that it has is taken, and said:
-
-    a figure of the step itself          elapsed time per iteration, train_step_timing, step time ..
-    a timer of the whole step            DeepSpeed's train_batch
-    timestamps of lines that number steps
-    the parts of a step as timers        DeepSpeed's fwd + bwd + step
-    a progress bar's clock               whole seconds, so several steps together
-    the time of the whole run            Hugging Face's train_runtime
-"""
+"""Step times from a training log, whichever framework wrote it, or from a CSV of settings and seconds."""
 
 from __future__ import annotations
 
 import math
 import re
-from collections import Counter
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import replace
 from pathlib import Path
 
@@ -26,14 +15,14 @@ from ..core.errors import Fault, InputError
 from ..core.step_log import StepLog
 from . import log_lines as line_of
 from .log_lines import StepLine, plain, step_line
-from .log_timers import STEP_TIMER, TimerLines, is_of_timers
+from .log_steps import steps_of
+from .log_timers import TimerLines, is_of_timers
 from .places import place
 from .step_table import MOST_ROWS, header_of, read_table
 from .text_lines import lines
 
 _ARGUMENTS = re.compile(r"using world size: \d+|-{4,} arguments -{4,}")  # Megatron-LM, long before its first step
-_CLEAR_SPAN = 20.0  # seconds of a clock of whole seconds, from which a step time is known to 5 %
-_SAME_STEPS = 0.5  # share of the steps of two processes that must be the same for one of them to be set aside
+_STAMPED_STEPS = 3  # stamped lines whose step number grows, from which a file is a log that says nothing else
 _MOST_HEAD_LINES = 400  # that tell whether a file is a log
 
 
@@ -42,7 +31,7 @@ def is_log(head: bytes) -> bool:
     text = head.decode("utf-8", "replace")
     if _ARGUMENTS.search(text):
         return True
-    stamped = 0
+    stamped, growing, last = 0, 0, -1.0
     for line in plain(text.split("\n")[:_MOST_HEAD_LINES]):
         if is_of_timers(line):
             return True
@@ -54,7 +43,9 @@ def is_log(head: bytes) -> bool:
             return True
         if line_of.STEP in figures and (found.elapsed is not None or (found.stamp is not None and len(figures) > 1)):
             stamped += 1
-    return stamped > 1
+        if found.stamp is not None and found.figures.get(line_of.STEP, -1.0) > last:
+            growing, last = growing + 1, found.figures[line_of.STEP]
+    return stamped > 1 or growing >= _STAMPED_STEPS
 
 
 def is_step_table(head: bytes) -> bool:
@@ -99,111 +90,9 @@ def _log(text: Iterable[str], path: Path, remarks: list[str]) -> StepLog:
         found = step_line(line)
         if found is not None and len(rows) < MOST_ROWS:
             rows.append(found)
-    rows = _of_one_process(rows, remarks)
-    steps, way = _steps(rows, timers)
-    if way:
-        remarks.append(f"step times are {way}")
-    numbered = sum(line_of.STEP in row.figures for row in rows)
-    if steps and not way and numbered > 2 * len(steps):
-        remarks.append(f"{numbered} lines number a step, {len(steps)} of them tell its time")
-    return replace(_columns(steps, path), timers=tuple(timers.timers()), remarks=tuple(remarks))
-
-
-def _steps(rows: list[StepLine], timers: TimerLines) -> tuple[list[dict[str, float]], str]:
-    """The figures of each step by the first way that yields any, and what that way is."""
-    for way, rows_of in _WAYS:
-        if steps := rows_of(rows, timers):
-            return steps, way
-    return [], ""
-
-
-def _of_one_process(rows: list[StepLine], remarks: list[str]) -> list[StepLine]:
-    """Without the lines of processes that report the same steps as the one with most lines."""
-    count = Counter(row.label for row in rows if line_of.STEP in row.figures)
-    if len(count) < 2:
-        return rows
-    main = count.most_common(1)[0][0]
-    steps = {row.figures[line_of.STEP] for row in rows if row.label == main and line_of.STEP in row.figures}
-    same = Counter(row.label for row in rows if row.figures.get(line_of.STEP) in steps)
-    echoes = {label for label in count if label != main and same[label] > _SAME_STEPS * count[label]}
-    kept = [row for row in rows if row.label not in echoes]
-    if len(kept) < len(rows):
-        remarks.append(f"{len(rows) - len(kept)} lines of {len(echoes)} more processes report the same steps")
-    return kept
-
-
-def _said(rows: list[StepLine], timers: TimerLines) -> list[dict[str, float]]:  # noqa: ARG001 - one shape for all ways
-    """Lines that say how long their step took; figures of lines in between belong to the next of them."""
-    found: list[dict[str, float]] = []
-    numbered = any(line_of.STEP in row.figures and line_of.SECONDS in row.figures for row in rows)
-    pending: dict[str, float] = {}
-    for row in rows:
-        whole = line_of.SECONDS in row.figures and (line_of.STEP in row.figures or not numbered)
-        if whole:
-            found.append(pending | row.figures)
-            pending = {}
-        elif line_of.STEP not in row.figures:
-            pending |= {name: value for name, value in row.figures.items() if name != line_of.SECONDS}
-    return found
-
-
-def _timed(rows: list[StepLine], timers: TimerLines) -> list[dict[str, float]]:  # noqa: ARG001
-    if any(name == STEP_TIMER for name, _ in timers.timings):
-        return [{line_of.SECONDS: seconds} for seconds in timers.steps()]
-    return []
-
-
-def _parts(rows: list[StepLine], timers: TimerLines) -> list[dict[str, float]]:  # noqa: ARG001
-    return [{line_of.SECONDS: seconds} for seconds in timers.steps()]
-
-
-def _stamped(rows: list[StepLine], timers: TimerLines) -> list[dict[str, float]]:  # noqa: ARG001
-    """Differences of timestamps over differences of step numbers."""
-    return _differences(rows, lambda row: row.stamp, 0.0)
-
-
-def _clocked(rows: list[StepLine], timers: TimerLines) -> list[dict[str, float]]:  # noqa: ARG001
-    """The same of a progress bar, whose clock has whole seconds."""
-    return _differences(rows, lambda row: row.elapsed, _CLEAR_SPAN) or _differences(rows, lambda row: row.elapsed, 1.0)
-
-
-def _differences(
-    rows: list[StepLine], clock: Callable[[StepLine], float | None], least: float
-) -> list[dict[str, float]]:
-    """A row for each stretch of steps over which a clock went on by ``least`` seconds or more."""
-    found = []
-    before: tuple[float, float] | None = None
-    for row in rows:
-        now, step = clock(row), row.figures.get(line_of.STEP)
-        if now is None or step is None:
-            continue
-        if before is None or step < before[1] or now < before[0]:
-            before = now, step  # the first line, or a run that began again
-        elif step > before[1] and now - before[0] > least:
-            seconds = (now - before[0]) / (step - before[1])
-            found.append(row.figures | {line_of.SECONDS: seconds})
-            before = now, step
-    return found
-
-
-def _whole_run(rows: list[StepLine], timers: TimerLines) -> list[dict[str, float]]:  # noqa: ARG001
-    steps = max((row.figures[line_of.STEP] for row in rows if line_of.STEP in row.figures), default=0.0)
-    for row in rows:
-        runtime, rate = row.figures.get(line_of.RUNTIME), row.figures.get(line_of.STEP_RATE)
-        if runtime and rate:
-            count = steps if steps and abs(steps / (runtime * rate) - 1) < 0.1 else runtime * rate
-            return [row.figures | {line_of.SECONDS: runtime / count, line_of.STEP: round(count)}]
-    return []
-
-
-_WAYS: tuple[tuple[str, Callable[[list[StepLine], TimerLines], list[dict[str, float]]]], ...] = (
-    ("", _said),
-    ("DeepSpeed's timer train_batch", _timed),
-    ("differences of its timestamps", _stamped),
-    ("sums of its timers fwd, bwd and step", _parts),
-    ("differences of its progress bar's clock, of 20 s or more", _clocked),
-    ("the time of the whole run over its steps", _whole_run),
-)
+    return replace(
+        _columns(steps_of(rows, timers, remarks), path), timers=tuple(timers.timers()), remarks=tuple(remarks)
+    )
 
 
 def _columns(steps: list[dict[str, float]], path: Path) -> StepLog:
