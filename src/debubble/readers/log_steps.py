@@ -112,17 +112,17 @@ def _of_one_bar(rows: list[StepLine], remarks: list[str]) -> list[StepLine]:
 def _through_epochs(rows: list[StepLine]) -> list[StepLine]:
     """With steps that are counted on where an epoch begins its count again: that is no restart."""
     found = []
-    epoch, last, before = None, 0.0, 0.0
+    epoch, last, before = -1, 0.0, 0.0
     for row in rows:
         step = row.figures.get(STEP)
         if step is None:
             found.append(row)
             continue
+        if row.epoch is not None and row.epoch > epoch >= 0 and before + step <= last:
+            before = last
+            if step == 0:  # it counts from 0, so that its last step stands one below their number
+                before += 1
         if row.epoch is not None:
-            if epoch is not None and row.epoch > epoch and before + step <= last:
-                before = last
-                if step == 0:  # it counts from 0, so that its last step stands one below their number
-                    before += 1
             epoch = row.epoch
         last = before + step
         found.append(replace(row, figures=row.figures | {STEP: last}))
