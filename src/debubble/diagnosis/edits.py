@@ -32,6 +32,7 @@ durations or hops. ``slide`` is both at once, for a person who moves sliders; th
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
@@ -73,6 +74,7 @@ class Replay:
         assumes: what its answer takes for granted, a clause each.
         demands: what it asks for beyond that, which not every run can give (a larger batch, room for a second copy
             of the weights, another framework), a clause each.
+        open: what of the run it rests on that nobody said, a clause each.
         bound: whether something was changed that nobody can do, to see what it costs.
     """
 
@@ -88,6 +90,7 @@ class Replay:
     changes: tuple[str, ...] = ()
     assumes: tuple[str, ...] = ()
     demands: tuple[str, ...] = ()
+    open: tuple[str, ...] = ()
     bound: bool = False
 
     @property
@@ -129,6 +132,7 @@ class WhatIf:
         activations_ratio: memory of activations on the worst rank, with over without.
         assumes: what the answer takes for granted, a clause each.
         demands: those of them that not every run can give: a larger batch, more memory, another framework.
+        open: those of them that rest on what nobody said of the run: it may be so, or not.
         bound: whether nobody can do it: it only shows what something costs.
         evidence: always ``simulated``.
     """
@@ -143,6 +147,7 @@ class WhatIf:
     activations_ratio: float
     assumes: tuple[str, ...]
     demands: tuple[str, ...] = ()
+    open: tuple[str, ...] = ()
     bound: bool = False
     evidence: str = "simulated"
 
@@ -183,7 +188,7 @@ def _answer(changed: Replay, before: int, held: float) -> WhatIf:
     memory = 1.0
     if held:
         memory = peak * changed.size * changed.layers / held
-    assumes = (*changed.assumes, *changed.demands)
+    assumes = (*changed.open, *changed.assumes, *changed.demands)
     if memory > MORE_MEMORY:
         assumes = (*assumes, "a GPU has room for the activations")
     return WhatIf(
@@ -197,12 +202,12 @@ def _answer(changed: Replay, before: int, held: float) -> WhatIf:
         activations_ratio=memory,
         assumes=assumes,
         demands=changed.demands,
+        open=changed.open,
         bound=changed.bound,
     )
 
 
 EFFICIENT = "ops as efficient as now, whatever their size"
-CUT = "a micro-batch can be cut so fine"
 SHRINKS = "its work shrinks with its size"
 SPREAD = "the work of a rank spreads evenly over its chunks"
 HALVES = "a backward splits into equal halves"
@@ -276,8 +281,8 @@ def more_microbatches(run: Replay, microbatches: int) -> Replay | None:
 def finer_microbatches(run: Replay, microbatches: int) -> Replay | None:
     """The same batch in more, smaller micro-batches, each of a whole number of samples.
 
-    None if that number would not be whole. If nobody said how many samples a micro-batch holds, that it can be cut so
-    fine is taken for granted, and said.
+    None if that number would not be whole. If nobody said how many samples a micro-batch holds, it rests on as many as
+    the cut needs: nobody can launch half a sample.
     """
     ratio = run.schedule.microbatches / microbatches
     if run.micro_batch is not None and run.schedule.microbatches * run.micro_batch % microbatches:
@@ -286,16 +291,19 @@ def finer_microbatches(run: Replay, microbatches: int) -> Replay | None:
     if changed is None:
         return None
     size = f"1/{1 / ratio:g}" if microbatches % run.schedule.microbatches == 0 else f"{ratio:.2g}"
-    label, assumes = f"micro-batches {size} the size", [*run.assumes, CUT]
+    label, open_ = f"micro-batches {size} the size", [*run.open]
     if run.micro_batch is not None:
         samples = run.schedule.microbatches * run.micro_batch // microbatches
-        label, assumes = f"{microbatches} micro-batches of {samples} instead of {run.micro_batch}", [*run.assumes]
+        label = f"{microbatches} micro-batches of {samples} instead of {run.micro_batch}"
+    else:
+        open_.append(f"a micro-batch holds {math.ceil(1 / ratio)} samples or more")
     return replace(
         changed,
         micro_batch=run.micro_batch and round(run.micro_batch * ratio),
         size=run.size * ratio,
         changes=(*run.changes, label),
-        assumes=(*assumes, SHRINKS, EFFICIENT),
+        assumes=(*run.assumes, SHRINKS, EFFICIENT),
+        open=tuple(open_),
     )
 
 

@@ -76,7 +76,8 @@ class Remedies:
     """Changes of one run by what they ask for, each list the best first.
 
     Args:
-        launchable: at the batch, with the framework and the weights there are.
+        launchable: at the batch, with the framework and the weights there are; what rests on something that nobody
+            said of the run comes after what rests on nothing of the kind.
         beyond: each names in ``demands`` what else it takes.
         limits: nobody can do them; they show what something costs.
     """
@@ -299,7 +300,7 @@ def _pairs(run: Replay, allowed: Callable[[Replay], Replay], kinds: Sequence[Seq
 
 
 def _sorted_by_need(several: Sequence[WhatIf]) -> Remedies:
-    ranked = sorted(several, key=lambda answer: -answer.speedup)
+    ranked = sorted(several, key=lambda answer: (bool(answer.open), -answer.speedup))
     return Remedies(
         launchable=tuple(answer for answer in ranked if answer.launchable),
         beyond=tuple(answer for answer in ranked if answer.demands and not answer.bound),
@@ -308,14 +309,21 @@ def _sorted_by_need(several: Sequence[WhatIf]) -> Remedies:
 
 
 def next_sentences(found: Remedies) -> Iterator[str]:
-    """The first recommendation; what brings more is named with what it asks for."""
-    first = found.first
+    """The first recommendation; what brings more is named with what it asks for, or rests on."""
+    first, gained = found.first, WORTH
     if first is not None:
-        yield f"Next: {first.change}, {first.speedup:.2f} times the samples per second (simulated)."
-    if found.beyond and (first is None or found.beyond[0].speedup > first.speedup):
-        best, word = found.beyond[0], "Next" if first is None else "More"
+        rests = ""
+        if first.open:
+            rests = f", if {' and '.join(first.open)}"
+        yield f"Next: {first.change}, {first.speedup:.2f} times the samples per second (simulated){rests}."
+        gained = first.speedup
+    more = [answer for answer in (*found.launchable, *found.beyond) if answer.speedup > gained]
+    if more:
+        best, word = max(more, key=lambda answer: answer.speedup), "More"
+        if first is None:
+            word = "Next"
         gain = f"{best.speedup:.2f} times the samples per second (simulated)"
-        yield f"{word}: {best.change}, {gain}, if {' and '.join(best.demands)}."
+        yield f"{word}: {best.change}, {gain}, if {' and '.join((*best.open, *best.demands))}."
 
 
 MOST_SLID_OPS = 200_000  # that a page simulates at once

@@ -210,10 +210,10 @@ def verdict(c: Compared) -> list[str]:
         *_headline(c),
         *change_sentences(c.a.job, c.b.job),
         *_phases(c),
-        *_overstated(c),
         *_bubble(c),
         *_recomputation(c),
         *_left_over(c),
+        *_overstated(c),
         *_batch(c),
         *_tie(c),
         *_ceiling(c),
@@ -309,12 +309,35 @@ def _bubble(c: Compared) -> Iterator[str]:
     if low != high:
         yield from _bounded_bubble(c, low)
         return
+    yield from _own_change(c)
     whole = f"{c.b.name} {times(low)} times as fast as {c.a.name} ({_own_evidence(c)})"
     if c.ratio is not None and low >= 1 > c.ratio.value + NOTICEABLE:
         yield f"The bubble did not make it slower: alone, it would still have made {whole}."
     else:
         yield f"The bubble alone would have made {whole}."
     yield from _realised(c)
+
+
+def _own_change(c: Compared) -> Iterator[str]:
+    """By how much the schedules' own idle time differs, and which sizes made it so."""
+    a, b = c.a.own, c.b.own
+    if a is None or b is None or abs(a.most - b.most) < NOTICEABLE:
+        return
+    moved = []
+    for word, name in (("ranks", "pipeline"), ("micro-batches", "microbatches"), ("chunks", "chunks")):
+        here, there = getattr(c.a.job, name), getattr(c.b.job, name)
+        if here and there and here != there:
+            moved.append(f"{word} {here} -> {there}")
+    sizes, word = "", "grew"
+    if moved:
+        sizes = f" ({', '.join(moved)})"
+    if b.most < a.most:
+        word = "shrank"
+    factor = (1 - b.most) / (1 - a.most)
+    yield (
+        f"Its bubble {word} from {percent(a.most)} to {percent(b.most)} of GPU time{sizes}: "
+        f"a factor of {factor:.3f} for each GPU ({_own_evidence(c)})."
+    )
 
 
 def _own_evidence(c: Compared) -> str:
@@ -393,6 +416,8 @@ def _left_over(c: Compared) -> Iterator[str]:
         yield f"What is left over is a factor of {rest:.3f}: it does better than its bubble predicts."
         return
     second = "a second cause to look for"
+    if suspects := checks(c):  # the list of all stands below it
+        second += f", {suspects[0].partition(':')[0]} first"
     parts = {name: value for name, value in c.left_over_parts.items() if abs(value - 1) >= NOTICEABLE}
     if not parts:
         yield f"What is left over is a factor of {rest:.3f}: {_less(rest)} work in a busy second, {second}."
