@@ -18,7 +18,7 @@ function words(data) {
   $("h1").textContent = data.title;
   $("#made").textContent = data.made;
   for (const sentence of data.verdict) make("p", $("#verdict"), sentence);
-  if (data.next) make("code", make("p", $("#verdict"), "Next: "), data.next);
+  if (data.next) make("code", make("p", $("#verdict"), "See also: "), data.next);
   for (const { name, value, note } of data.tiles) {
     const box = make("div", $("#tiles"), undefined, { class: "tile" });
     make("span", box, name);
