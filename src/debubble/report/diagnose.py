@@ -7,8 +7,7 @@ from statistics import median
 from typing import TYPE_CHECKING
 
 from ..core.units import counted, percent
-from .causes import causes_section
-from .changes import beyond_section, changes_section
+from .advice import beyond_section, causes_section, changes_section
 from .figures import Cell, Unit, decimals, milliseconds, span
 from .launch import files, launch, numbers, show_command
 from .sections import Column, Figure, Figures, Picture, Ranks, Report, Section, Sentences, Table

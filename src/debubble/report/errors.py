@@ -46,13 +46,21 @@ class Failure:
 
     def document(self) -> dict[str, Json]:
         """What ``--json`` prints."""
-        rows = [{"value": fault.value, "rule": fault.rule, "remedy": fault.remedy} for fault in self.faults]
-        first = rows[0] if rows else {"value": "", "rule": "", "remedy": ""}
+        rows: list[Json] = []
+        for fault in self.faults:
+            rows.append({"value": fault.value, "rule": fault.rule, "remedy": fault.remedy})
+        first = self.faults[0] if self.faults else Fault("", "", "")  # Ctrl-C is nobody's fault
         return {
             "version": __version__,
             "schema": "error/1",
-            "error": {"kind": self.kind, "file": self.file or None, **first},
-            "faults": [dict(row) for row in rows],
+            "error": {
+                "kind": self.kind,
+                "file": self.file or None,
+                "value": first.value,
+                "rule": first.rule,
+                "remedy": first.remedy,
+            },
+            "faults": rows,
             "exit": self.status,
         }
 
@@ -85,7 +93,9 @@ def unreadable(message: str) -> Failure:
 def _kind(error: Refusal) -> str:
     if isinstance(error, IllegalSchedule):
         return "illegal_schedule"
-    return "deadlock" if isinstance(error, Deadlock) else "refusal"
+    if isinstance(error, Deadlock):
+        return "deadlock"
+    return "refusal"
 
 
 def _of_the_system(error: OSError) -> Failure:
@@ -93,13 +103,18 @@ def _of_the_system(error: OSError) -> Failure:
     if isinstance(error, FileNotFoundError):
         fault = Fault(file, "there is no such file or folder", "give a path that is there")
         return Failure("input", BAD_INPUT, [fault], [str(fault)], file)
-    message = f"{file}: {error.strerror}" if file else str(error)
+    message = str(error)
+    if file:
+        message = f"{file}: {error.strerror}"
     fault = Fault(file or "system", error.strerror or str(error), "see to it that it can be read and written")
     return Failure("input", BAD_INPUT, [fault], [message], file)
 
 
 def _file_of(faults: Sequence[Fault], words: Sequence[str]) -> str:
     """The path of the command line that the first fault names; empty for none."""
-    value = faults[0].value if faults else ""
+    if not faults:
+        return ""
+    value = faults[0].value
+    # The longest, if one path is the start of another: a fault of run/a:b is not one of run.
     named = [word for word in words if not word.startswith("-") and (value == word or value.startswith(f"{word}:"))]
     return max(named, key=len, default="")

@@ -18,7 +18,7 @@ class Unit(Enum):
 
     TEXT = "text"
     COUNT = "4,096"
-    NUMBER = "3.142"  # four digits
+    NUMBER = "3.142"  # four digits, as many as a measured time deserves
     TIME = "35 us"  # of milliseconds; the unit that suits it
     MILLISECONDS = "33.0"  # the unit is in the column's title
     SHARE = "27.3 %"
@@ -59,6 +59,7 @@ def milliseconds(value: float, digits: int = 1) -> str:
 def decimals(values: Sequence[float], least: int = 0) -> int:
     """Decimals that show all of these values exactly, if few do, else four digits of the largest."""
     largest = max((abs(value) for value in values), default=0.0)
+    # 1e-3: below a thousandth of the unit further decimals are noise, and the logarithm of 0 is none.
     enough = max(least, 3 - int(math.log10(max(largest, 1e-3))))
     for few in range(least, enough):
         if all(abs(round(value, few) - value) <= EXACT for value in values):

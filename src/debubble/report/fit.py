@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from ..diagnosis.fit import Fit, Timers
     from ..diagnosis.log_run import LoneStep, Phase
 
-MOST_ROWS = 20  # of phases, settings and steps in a terminal
+MOST_ROWS = 20  # of phases, settings and steps in a terminal: a screenful; --json has all
 ONE_POINT = "no fixed time"  # the model of a single setting
 
 
@@ -72,7 +72,10 @@ def _settings(fit: Fit, most: int | None) -> Table:
     rows: list[list[Cell]] = []
     for row in fit.rows[:most]:
         rows.append([row.batch, row.microbatches, row.steps, row.step_ms, row.fitted_ms, row.bubble_share])
-    return Table(f"{fit.model} ({fit.why})" if fit.model else "Steps by setting", columns, rows)
+    title = "Steps by setting"
+    if fit.model:  # why this model: which of two was fitted is not seen from its figures
+        title = f"{fit.model} ({fit.why})"
+    return Table(title, columns, rows)
 
 
 def _timers(timers: Timers, most: int | None) -> Table:
@@ -85,6 +88,7 @@ def _parts(fit: Fit) -> Iterator[str]:
     """What the line says, each part with its name."""
     if fit.slot_ms is None:
         return
+    # If the batch is constant and m cuts it finer, work is in the intercept, and what m adds is overhead.
     slot = "overhead per micro-batch" if fit.bubble_ms is None else "slot"
     parts = [(slot, fit.slot_ms), ("intercept", fit.intercept_ms)]
     if fit.model == ONE_POINT:
@@ -97,7 +101,9 @@ def _parts(fit: Fit) -> Iterator[str]:
 
 def _forecast(fit: Fit) -> Iterator[str]:
     for row in fit.forecast:
-        setting = f"{row.microbatches:g} micro-batches" if row.batch is None else f"batch {row.batch:g}"
+        setting = f"{row.microbatches:g} micro-batches"
+        if row.batch is not None:
+            setting = f"batch {row.batch:g}"
         line = f"{setting}: forecast {span(row.step_ms)}"
         if row.measured_ms is not None and row.error_share is not None:
             error = f"{100 * row.error_share + 0.0:+.1f} %"  # + 0.0: no figure is "-0.0"
@@ -119,7 +125,9 @@ def _memory(fit: Fit) -> Iterator[str]:
         slope = memory.bytes_per_in_flight / 1e9
         yield f"peak memory {memory.base_bytes / 1e9:.1f} GB + {slope:.2f} GB a micro-batch in flight"
     for row in memory.forecast:
-        peak = "unknown" if row.peak_bytes is None else f"{row.peak_bytes / 1e9:.1f} GB"
+        peak = "unknown"
+        if row.peak_bytes is not None:
+            peak = f"{row.peak_bytes / 1e9:.1f} GB"
         fits = {None: "", True: ", fits", False: ", does not fit"}[row.fits]
         yield f"{row.microbatches:g} micro-batches: {row.in_flight} in flight, {peak}{fits}"
 
@@ -146,6 +154,6 @@ def fits_section(fits: Sequence[Fit]) -> Section:
             bubble = None if fit.bubble_ms is None else span(fit.bubble_ms)
             fixed = None if fit.model == ONE_POINT else fit.fixed_ms
             rows.append([name, fit.slot_ms, bubble, fixed, fit.evidence])
-    if not rows:
+    if not rows:  # no line held: why is all that is said
         return Sentences("Steps of the logs", notes)
     return Table("Steps of the logs: fixed + bubble + micro-batches x slot", columns, rows, notes=notes)

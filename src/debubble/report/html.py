@@ -13,8 +13,8 @@ from ..drawing.html import Sliders as PageSliders
 from ..drawing.html import html as page_html
 from .sections import Figure, Figures, Parts, Paste, Picture, Ranks, Report, Section, Sentences, Table
 
-MOST_LINES = 64  # of a table; --json has all
-MOST_RANKS = 1024  # with a line of their own
+MOST_LINES = 64  # of a table: more are scrolled past; --json has all
+MOST_RANKS = 1024  # with a line of their own: as many as the picture has rows of a pixel
 SHARE, RATIO = "idle share", "bubble ratio"
 
 Item = Mapping[str, object]
@@ -111,6 +111,7 @@ def _tables(sections: Sequence[Section]) -> list[Item]:
     title = ""
     tables: list[Item] = []
     for section in sections:
+        # Pictures, figures and causes between two tables have places of their own: they do not part them.
         if isinstance(section, Table):
             if not tables or section.title != title:
                 title, tables = section.title, []

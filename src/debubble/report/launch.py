@@ -11,7 +11,7 @@ from ..core.schedule import Schedule
 from ..schedules.catalog import CATALOG
 from .sections import Paste
 
-MOST_OPS = 200_000  # of a run whose files a page can make
+MOST_OPS = 200_000  # of a run whose files a page can make: a browser holds the text, some 100 bytes an op, at once
 _DURATIONS = ("forward", "backward", "input", "weight", "transfer", "pair")
 _SCALES = ("stage_scale", "microbatch_scale", "rank_scale")
 
@@ -35,6 +35,7 @@ def files(schedule: Schedule, run: int = 0) -> list[Paste]:
         Paste("Every op as CSV, start and end in nanoseconds", "", "ops.csv", "ops-csv", run),
     ]
     if schedule.slices == 1 and schedule.placement.shape[0] == 1:
+        # The format has neither slices nor two copies of a model (Chimera, DualPipe).
         name = "The schedule as PyTorch's CSV (torchtitan: pipeline_parallel_schedule_csv)"
         found.insert(0, Paste(name, "", "schedule.csv", "torch-csv", run))
     return found
@@ -55,9 +56,10 @@ def _launch(schedule: Schedule) -> Iterator[str]:
         yield "\n".join(["# Megatron-LM", *flags, f"# {batch}"])
     elif schedule.name == "gpipe":
         yield f"# Megatron-LM runs 1F1B instead, which idles as long and holds fewer activations: -m {m} as it is"
-    # torchtitan takes the names of torch.distributed.pipelining as they are.
-    name = CATALOG[schedule.name].torch if schedule.name in CATALOG else ""
-    chosen = f'pipeline_parallel_schedule="{name}"' if name else 'pipeline_parallel_schedule_csv="schedule.csv"'
+    # torchtitan takes the names of torch.distributed.pipelining as they are, and any other order as its CSV.
+    chosen = 'pipeline_parallel_schedule_csv="schedule.csv"'
+    if schedule.name in CATALOG and CATALOG[schedule.name].torch:
+        chosen = f'pipeline_parallel_schedule="{CATALOG[schedule.name].torch}"'
     degree = f"pipeline_parallel_degree={p}"
     yield f"# torchtitan\nParallelismConfig({degree}, {chosen}, num_pp_microbatches={m})"
     if schedule.name == "1f1b":
@@ -73,14 +75,16 @@ def show_command(schedule: Schedule, rates: Rates, *, name: str = "", microbatch
         name: of the catalog; empty for that of the schedule, or of the file or class that it was read from.
         microbatches: another number of them.
     """
-    m = schedule.microbatches if microbatches is None else microbatches
+    m = microbatches or schedule.microbatches
     read = not name and schedule.source != "generated"
     words = ["debubble", "show", name or (schedule.source if read else schedule.name)]
     if not read or ":" in schedule.source:
         words += ["-p", str(schedule.ranks), "-m", str(m)]
         chunks = int(schedule.chunks_of().max())
-        words += ["-v", str(chunks)] if chunks > 1 else []
-        words += ["--slices", str(schedule.slices)] if schedule.slices > 1 else []
+        if chunks > 1:
+            words += ["-v", str(chunks)]
+        if schedule.slices > 1:
+            words += ["--slices", str(schedule.slices)]
     return shlex.join([*words, *_rates(rates)])
 
 

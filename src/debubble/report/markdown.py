@@ -8,8 +8,9 @@ from collections.abc import Sequence
 from ..drawing.terminal import timeline_text
 from .sections import MOST_RANKS, Figures, Parts, Paste, Picture, Ranks, Report, Section, Sentences, Table
 
-WIDTH = 100  # columns of pictures
+WIDTH = 100  # columns of pictures: what a pull request shows without a scroll bar
 _MARKS = re.compile(r"([\\`*\[\]|])")
+# A block of code ends at a fence as long as its own.
 _FENCE = re.compile(r"`{3,}")
 
 
@@ -23,6 +24,7 @@ def markdown(report: Report) -> str:
 
 def escaped(text: str) -> str:
     """Text that renders as itself: no tag, no link, no emphasis, no cell of a table ends in it."""
+    # One line: a line break would end a cell or begin a heading. & goes first, or it would escape the escapes.
     return _MARKS.sub(r"\\\1", " ".join(text.split())).replace("&", "&amp;").replace("<", "&lt;")
 
 
@@ -30,14 +32,13 @@ def _blocks(section: Section) -> list[str]:
     """Title and body of a section; those that are empty are left out."""
     match section:
         case Figures():
-            rows = []
-            for figure in (*section.figures, *section.beside):
-                rows.append([figure.name, figure.text, figure.what, figure.evidence])
+            figures = (*section.figures, *section.beside)
+            rows = [[figure.name, figure.text, figure.what, figure.evidence] for figure in figures]
             return [_table(["", "", "", "evidence"], rows, left=(0, 2, 3))]
         case Table():
-            title = "" if section.untitled else section.name or section.title
             left = [number for number, column in enumerate(section.columns) if column.left]
-            return [_bold(title), _table(section.head, section.cells(), left), _listed(section.notes)]
+            blocks = [_table(section.head, section.cells(), left), _listed(section.notes)]
+            return blocks if section.untitled else [_bold(section.name or section.title), *blocks]
         case Parts():
             return [_bold(section.title), _table(section.head, section.cells(), left=(0, 3))]
         case Ranks():

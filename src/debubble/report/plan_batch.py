@@ -1,4 +1,4 @@
-"""What ``plan`` says without a model: the bubble of each layout, what was ruled out, and which axes cross nodes."""
+"""What ``plan`` says without a model: the bubble of each layout, which axes cross nodes; and splits of blocks."""
 
 from __future__ import annotations
 
@@ -6,10 +6,11 @@ from typing import TYPE_CHECKING
 
 from ..core.units import percent
 from .figures import Cell, Unit
-from .sections import Column, Report, Sentences, Table
+from .sections import Column, Report, Section, Sentences, Table
 
 if TYPE_CHECKING:
     from ..planning.batch_plan import BatchPlan, GrowthPlan, PlacementOrder
+    from ..planning.split_result import Splits
 
 MOST_ROWS, MOST_REFUSED = 60, 8  # in a terminal; --json has all
 MOST_OF_A_GROUP = 4  # ranks of the first group of an axis: its stride shows from two
@@ -26,7 +27,7 @@ def report(plan: BatchPlan, *, detail: bool = False) -> Report:
     rows: list[list[Cell]] = []
     for row in candidates:
         sizes = [row.gpus, row.tensor, row.pipeline, row.data, row.chunks, row.micro_batch, row.microbatches]
-        mark = "" if row.evidence == "exact" else "~"
+        mark = "" if row.evidence == "exact" else "~"  # a bound, or simulated: no formula holds there
         shares = [f"{mark}{percent(row.idle_share)}", f"{mark}{percent(row.bubble_ratio)}"]
         cells: list[Cell] = [*sizes, row.global_batch, row.schedule, *shares]
         rows.append([*cells, row.effective_gpus, row.microbatches_for_10_percent])
@@ -75,3 +76,25 @@ def _order(order: PlacementOrder) -> str:
         groups.append(f"{axis} {','.join(map(str, group[:MOST_OF_A_GROUP]))}")
     crossing = " and ".join(order.cross_node) or "nothing"
     return f"order {' > '.join(order.order)}: {crossing} crosses nodes; first groups: {'; '.join(groups)}"
+
+
+def of_splits(found: Splits, *, detail: bool = False) -> Report:  # noqa: ARG001 - there is no more to say
+    """The sections of splits."""
+    columns = [
+        Column("split", left=True),
+        Column("heaviest", Unit.NUMBER),
+        Column("makespan", Unit.NUMBER),
+        Column("idle", Unit.SHARE),
+        Column("", left=True),
+    ]
+    sections: list[Section] = []
+    for many in dict.fromkeys(split.microbatches for split in found.splits):  # in the order of the question
+        rows: list[list[Cell]] = []
+        for split in found.splits:
+            if split.microbatches == many:
+                note = "empty stage" if split.empty_stage else ""
+                blocks = ",".join(map(str, split.split))
+                rows.append([blocks, split.heaviest, split.makespan, split.idle_share, note])
+        sections.append(Table(f"{many} micro-batches, times of a weight of 1 (simulated)", columns, rows))
+    least = f"no split has a heaviest stage below {found.heaviest_at_least:.4g}"
+    return Report(f"{found.blocks} blocks on {found.pipeline} ranks: {least}.", found.verdict, sections)

@@ -14,24 +14,24 @@ from .text import text as lines
 
 # The class of a result -> ``file:function`` of this room that makes its sections, from the result and ``detail=``.
 REPORTS = {
-    "Alone": "why_alone:report",
+    "Alone": "why_single_or_series:of_one",
     "BatchPlan": "plan_batch:report",
-    "Catalog": "catalog:report",
+    "Catalog": "show:of_catalog",
     "Comparison": "why:report",
     "ConfigurationCheck": "check:of_configuration",
     "Diagnosis": "diagnose:report",
-    "Executed": "run:report",
+    "Executed": "show:of_run",
     "Fit": "fit:report",
     "GrowthPlan": "plan_batch:of_growth",
     "LayoutPlan": "plan:report",
-    "LayerProfile": "profile:report",
+    "LayerProfile": "cost_model:of_profile",
     "OrderCheck": "check:of_order",
     "PartOfRun": "diagnose:of_part",
-    "Series": "why_series:report",
+    "Series": "why_single_or_series:of_series",
     "SeveralChecks": "check:of_several",
     "Show": "show:report",
-    "Splits": "split:report",
-    "Validation": "validate:report",
+    "Splits": "plan_batch:of_splits",
+    "Validation": "cost_model:of_validation",
 }
 FRAME = 640  # pixels of a page in a notebook, and what each rank adds
 FRAME_OF_RANK, MOST_FRAMED = 30, 16
@@ -44,6 +44,7 @@ def report_of(result: Result, *, detail: bool = False) -> Report:
         result: what a verb returned.
         detail: also what a terminal has no room for.
     """
+    # By name, so that showing a schedule does not import what a diagnosis looks like.
     file, function = REPORTS[type(result).__name__].split(":")
     make: Callable[..., Report] = getattr(import_module(f"..{file}", __name__), function)
     return make(result, detail=detail)
@@ -51,6 +52,7 @@ def report_of(result: Result, *, detail: bool = False) -> Report:
 
 def pictures_of(result: Result) -> list[Picture]:
     """The timelines of a result, which its figures show; a plan's is too dear to be drawn for a terminal."""
+    # Simulating a plan op by op takes longer than searching it: only its pages and figures ask for the picture.
     file, _ = REPORTS[type(result).__name__].split(":")
     module = import_module(f"..{file}", __name__)
     if hasattr(module, "pictures"):

@@ -29,8 +29,8 @@ from ..core.units import percent
 from ..diagnosis.remedies import Sliders
 from .figures import Cell, Unit, decimals, milliseconds, shown
 
-UNDER_A_MILLISECOND = 1.0  # a window that is shown in microseconds
-MOST_RANKS = 32  # with a line of their own in a terminal
+UNDER_A_MILLISECOND = 1.0  # a window that is shown in microseconds: in milliseconds all would begin with 0.
+MOST_RANKS = 32  # with a line of their own in a terminal: a screenful
 
 
 @dataclass(frozen=True, slots=True)
@@ -128,9 +128,8 @@ class Table:
         """Its rows as text."""
         rows = []
         for row in self.rows:
-            rows.append(
-                [shown(value, column.unit, column.digits) for value, column in zip(row, self.columns, strict=True)]
-            )
+            cells = zip(row, self.columns, strict=True)
+            rows.append([shown(value, column.unit, column.digits) for value, column in cells])
         return rows
 
 
@@ -213,8 +212,10 @@ class Ranks:
     @property
     def head(self) -> list[str]:
         """The titles of the columns of ``cells``."""
-        parts = [part.replace("_", "-") for part in PARTS]
-        return [f"{self._unit[0]} of rank", *parts, "busy", *(["peak"] if self.peaks else [])]
+        titles = [f"{self._unit[0]} of rank", *(part.replace("_", "-") for part in PARTS), "busy"]
+        if self.peaks:
+            titles.append("peak")
+        return titles
 
     @property
     def head_with_units(self) -> list[str]:
@@ -232,6 +233,7 @@ class Ranks:
         size = self._unit[1]
         chosen = self._chosen(most)
         times = [[getattr(rank, f"{part}_ms") / size for part in PARTS] for rank in chosen]
+        # As many for all: figures of one column are read against each other.
         digits = decimals([time for line in times for time in line])
         rows = []
         for rank, line in zip(chosen, times, strict=True):
@@ -251,13 +253,16 @@ class Ranks:
     @property
     def _unit(self) -> tuple[str, float]:
         """The unit of all times, and how many milliseconds it is."""
-        return ("us", 1e-3) if self.window_ms < UNDER_A_MILLISECOND else ("ms", 1.0)
+        if self.window_ms < UNDER_A_MILLISECOND:
+            return "us", 1e-3
+        return "ms", 1.0
 
     def _chosen(self, most: int) -> list[RankTime]:
         step = -(-len(self.ranks) // most)
         if step <= 1:
             return list(self.ranks)
         busy = [rank.busy_share for rank in self.ranks]
+        # Every n-th would lose what is looked for: the ends of the pipeline, the busiest rank and the idlest.
         numbers = {*range(0, len(busy), step), len(busy) - 1, busy.index(max(busy)), busy.index(min(busy))}
         return [self.ranks[number] for number in sorted(numbers)]
 

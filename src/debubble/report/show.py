@@ -1,4 +1,7 @@
-"""What ``show`` says: the picture, the bubble by both of its names, where each rank's time goes, what to try next."""
+"""What is said of a schedule: simulated by ``show``, executed by ``run``, or listed among those that are known by name.
+
+The picture, the bubble by both of its names, where each rank's time goes, and what to try next.
+"""
 
 from __future__ import annotations
 
@@ -8,20 +11,30 @@ from math import isfinite
 from typing import TYPE_CHECKING
 
 from ..core.memory import Release
-from ..core.units import percent
-from .causes import WHAT, causes_section
+from ..core.units import counted, percent
+from .advice import WHAT, causes_section
+from .diagnose import median_window
+from .diagnose import report as diagnosed
 from .figures import Unit, span
+from .figures import shown as written
 from .launch import files, launch, numbers, show_command
-from .sections import Figure, Figures, Paste, Picture, Ranks, Report, Section, Sentences
+from .sections import Column, Figure, Figures, Paste, Picture, Ranks, Report, Section, Sentences, Table
 
 if TYPE_CHECKING:
     from ..diagnosis.causes import CauseCost
-    from ..diagnosis.simulated import Show
+    from ..diagnosis.simulated import Executed, Show
+    from ..schedules.listing import Catalog
 
 FREED = {"w": "at W", "half": "half at I, half at W", "i": "at I"}
 MOST_PEAKS = 8  # ranks whose activations are listed one by one
-DIFFERENT = 5e-4  # from which the third number called bubble is worth a line
+DIFFERENT = 5e-4  # of the window: less rounds to the same tenth of a percent, and needs no third number
 NO_WORK = "no work"
+TITLES = ("schedule", "placement", "needs", "idle time of a rank", "holds for", "peak activations", "paper")
+LEGEND = (
+    "p ranks, r one of them from 0, m micro-batches, v chunks a rank, s slices; N micro-batches in a group, cap those "
+    "that a search may hold (both p if none is given); F, I, W, B: times of a micro-batch on a rank, F&B of an "
+    "overlapped pair. Formulas hold for even stages and free transfers."
+)
 # What to leave out to see a schedule without a cause.
 _MENDED: dict[str, Mapping[str, tuple[float, ...] | float]] = {
     "imbalance": {"stage_scale": (), "rank_scale": ()},
@@ -50,7 +63,7 @@ def report(shown: Show, *, detail: bool = False) -> Report:
         title=shown.title,
         verdict=[*_verdict(shown, causes), *_hints(shown), *shown.warnings],
         sections=sections,
-        next=_better(shown, causes) if shown.ranks > 1 else "",
+        next=_better(shown, causes),
         sliders=shown.sliders,
     )
 
@@ -70,7 +83,9 @@ def _figures(shown: Show, detail: bool) -> Figures:
         Figure("peak activations", _peaks(shown)),
         Figure("lower bound", shown.lower_bound_ms, Unit.TIME, _beaten(shown) if detail else ""),
     ]
-    return Figures([*_of_a_page(shown), *figures] if detail else figures, beside)
+    if detail:
+        figures = [*_of_a_page(shown), *figures]
+    return Figures(figures, beside)
 
 
 def _of_a_page(shown: Show) -> Iterator[Figure]:
@@ -84,7 +99,9 @@ def _of_a_page(shown: Show) -> Iterator[Figure]:
 
 
 def _beaten(shown: Show) -> str:
-    share = shown.lower_bound_ms / shown.makespan_ms if shown.makespan_ms else 1.0
+    share = 1.0
+    if shown.makespan_ms:
+        share = shown.lower_bound_ms / shown.makespan_ms
     return f"{percent(share)} of the window; no order of this placement and these costs is shorter"
 
 
@@ -93,7 +110,9 @@ def _peaks(shown: Show) -> str:
     text = " ".join(f"{peak:.3g}" for peak in peaks)
     if len(peaks) > MOST_PEAKS:
         text = f"{max(peaks):.3g} (rank {peaks.index(max(peaks))})"
-    return f"{text}, freed {FREED[shown.release]}" if shown.order.splits else text
+    if shown.order.splits:  # a whole backward frees them at its end, whatever was asked
+        text += f", freed {FREED[shown.release]}"
+    return text
 
 
 def _hints(shown: Show) -> Iterator[str]:
@@ -104,8 +123,11 @@ def _hints(shown: Show) -> Iterator[str]:
             hint += f"; as interleaved -v 2 it is {percent(shown.as_interleaved_idle_share)}"
         yield f"{hint}."
     uneven = ",".join(["1"] * (min(shown.stages, 8) - 1) + ["1.6"])
-    options = [] if shown.rates.stage_scale else [f"--stage-scale {uneven}"]
-    options += [] if shown.rates.transfer or shown.rates.payload else ["--transfer 100us"]
+    options = []
+    if not shown.rates.stage_scale:
+        options.append(f"--stage-scale {uneven}")
+    if not shown.rates.transfer and not shown.rates.payload:
+        options.append("--transfer 100us")
     yield f"More: {'   '.join([*options, '--html F', '--json'])}"
 
 
@@ -115,8 +137,8 @@ def _dearest(causes: Sequence[CauseCost]) -> CauseCost:
 
 
 def _verdict(shown: Show, causes: Sequence[CauseCost]) -> Iterator[str]:
-    ranks = f"{shown.ranks} ranks" if shown.ranks > 1 else "1 rank"
-    ratio = "there is no work at all"
+    ranks = counted(shown.ranks, "rank")
+    ratio = "there is no work at all"  # idle over busy is over nothing then
     if isfinite(shown.bubble_ratio):
         ratio = f"a bubble ratio of {percent(shown.bubble_ratio)}"
     window = span(shown.makespan_ms)
@@ -129,8 +151,48 @@ def _verdict(shown: Show, causes: Sequence[CauseCost]) -> Iterator[str]:
 
 def _better(shown: Show, causes: Sequence[CauseCost]) -> str:
     """The same without what costs most; for the schedule's own idle time with micro-batches enough to halve it."""
+    if shown.ranks == 1:
+        return ""  # one rank waits for nobody
     mended = _MENDED.get(_dearest(causes).cause)
     if mended is not None:
         return show_command(shown.order, replace(shown.rates, **mended))  # type: ignore[arg-type]  # fields by name
     half = shown.half_at_microbatches or 2 * shown.microbatches
     return show_command(shown.order, replace(shown.rates, microbatch_scale=()), microbatches=half)
+
+
+def of_run(run: Executed, *, detail: bool = False) -> Report:
+    """The sections of a run: its page is that of a diagnosis."""
+    figures = _measured(run)
+    if detail:
+        whole = diagnosed(run, detail=True)
+        return Report(whole.title, whole.verdict, [*whole.sections, figures], whole.next, sliders=whole.sliders)
+    return Report("", (), [median_window(run, titled=False), figures])
+
+
+def _measured(run: Executed) -> Figures:
+    how = "paced, measured" if run.paced else "measured"
+    measured, predicted = written(run.measured_ms, Unit.TIME), written(run.predicted_ms, Unit.TIME)
+    figures = [
+        Figure("makespan", f"{measured} {how}, {predicted} simulated"),
+        Figure("idle share", run.idle_share, Unit.SHARE, evidence=how),
+        Figure("bubble ratio", run.bubble_ratio, Unit.SHARE, evidence=how),
+        Figure("loss", f"{run.loss:.4f}"),
+    ]
+    if run.loss_error is not None:
+        off = f"loss {run.loss_error:.1e} off one process without a pipeline"
+        if run.gradient_error is not None:
+            off = f"gradient_error {run.gradient_error:.1e}, {off}"
+        figures.append(Figure("check", off))
+    figures.append(Figure("recording", f"{run.recording} (debubble diagnose {run.recording})"))
+    return Figures(figures)
+
+
+def of_catalog(found: Catalog, *, detail: bool = False) -> Report:  # noqa: ARG001 - there is no more to say
+    """The sections of the catalog."""
+    rows = []
+    for entry in found.schedules:
+        holds = entry.bubble_holds or "even stages"
+        formulas = (entry.needs or None, entry.bubble or None, holds, entry.activations)
+        rows.append((entry.name, entry.placement, *formulas, entry.paper or None))
+    columns = [Column(title, left=True) for title in TITLES]
+    return Report("", (), [Table("", columns, rows, notes=[LEGEND], folds=(3, 5))])

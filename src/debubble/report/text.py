@@ -13,7 +13,7 @@ from ..drawing.terminal import timeline_text
 from .figures import milliseconds
 from .sections import MOST_RANKS, Figure, Figures, Parts, Paste, Picture, Ranks, Report, Section, Sentences, Table
 
-LEAST = 16  # columns to which a column of words is broken
+LEAST = 16  # columns to which a column of words is broken: narrower, its words are
 BAR = 32  # columns of a bar that is the whole: with names and figures it fits into 80
 SMALL = 5e-4  # of a whole drawn as bars: smaller parts round to 0.0 % and share a line
 GROUPS = 5  # columns between figures and those beside them
@@ -49,6 +49,7 @@ def text(report: Report, width: int = 80, *, utf8: bool = True, colour: bool = F
 
 def wrapped(line: str, width: int, first: str = "", rest: str = "  ") -> list[str]:
     """Lines of at most ``width`` columns with these indents; none for no text."""
+    # A space that wrap() does not break at, put back as a plain one: a copied line must not hold it.
     bound = UNIT.sub("\\1\u00a0\\2", line)
     lines = wrap(bound, width, initial_indent=first, subsequent_indent=rest, break_long_words=False)
     return [part.replace("\u00a0", " ") for part in lines]
@@ -79,6 +80,7 @@ def _lines(section: Section, width: int, utf8: bool) -> list[str]:
         case Sentences():
             return [*wrapped(section.title, width), *_sentences(section, width)]
         case Paste():
+            # What only a page can make from its ops has no text, and no line here.
             return [section.title, *section.text.splitlines()] if section.text else []
     return []
 
@@ -118,32 +120,39 @@ def _figures(section: Figures, width: int) -> list[str]:
 
 
 def _named(figures: Sequence[Figure]) -> list[str]:
-    rows = [(figure.name, _valued(figure), figure.evidence) for figure in figures]
-    return table([], rows, left=3).splitlines() if rows else []
+    if not figures:
+        return []
+    return table([], [(figure.name, _valued(figure), figure.evidence) for figure in figures], left=3).splitlines()
 
 
 def _valued(figure: Figure) -> str:
     """Shares are set by their points, and words below their digits."""
     value = figure.text
     if value.endswith(" %"):
-        value = value.rjust(7)
+        value = value.rjust(7)  # as wide as 100.0 %
     elif value == NO_WORK:
         value = f"   {value}"
     return f"{value} = {figure.what}" if figure.what else value
 
 
 def _table(section: Table, width: int) -> list[str]:
-    title = [] if section.untitled else wrapped(section.name or section.title, width)
-    body = _body(section, width - section.margin)
-    return [*title, *_indented(body, section.margin), *_dashed(section.notes, width)]
+    lines = [*_indented(_body(section, width - section.margin), section.margin), *_dashed(section.notes, width)]
+    if section.untitled:
+        return lines
+    return [*wrapped(section.name or section.title, width), *lines]
 
 
 def _body(section: Table, width: int) -> str:
     """The rows; if they are too wide, folded, or with words that go on in the next line."""
     rows = section.cells()
     head = section.head if any(section.head) else []
-    left = [number for number, column in enumerate(section.columns) if column.left]
-    long = [number for number, column in enumerate(section.columns) if column.long]
+    left: list[int] = []
+    long: list[int] = []
+    for number, column in enumerate(section.columns):
+        if column.left:
+            left.append(number)
+        if column.long:
+            long.append(number)
     body = table(head, rows, left=left, columns=width)
     excess = max(map(len, body.splitlines())) - width
     if excess > 0 and section.folds:
@@ -158,6 +167,7 @@ def _broken(rows: Sequence[Sequence[str]], long: int, excess: int) -> list[list[
     widest = max(len(row[long]) for row in rows)
     lines = []
     for row in rows:
+        # The figures of a row stand in its last line, where the eye arrives after reading its words.
         *before, last = wrap(row[long], max(LEAST, widest - excess)) or [""]
         for part in before:
             line = [""] * len(row)
@@ -209,5 +219,6 @@ def _ranks(section: Ranks, width: int) -> list[str]:
     margin = 2 if section.title else 1  # below a picture of the same ranks it begins as that does
     body = table(section.head, section.cells(MOST_RANKS), left=0, columns=width - margin)
     note = section.note(MOST_RANKS)
-    lines = [*body.splitlines(), note] if note else body.splitlines()
-    return [*wrapped(section.title, width), *(f"{' ' * margin}{line}" for line in lines)]
+    if note:
+        body += f"\n{note}"
+    return [*wrapped(section.title, width), *_indented(body, margin)]

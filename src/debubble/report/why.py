@@ -8,8 +8,7 @@ from typing import TYPE_CHECKING
 
 from ..core.units import percent
 from ..diagnosis.order import rates
-from .causes import causes_section
-from .changes import beyond_section, first_changes, granted, legend, letters, more_changes
+from .advice import beyond_section, causes_section, first_changes, granted, legend, letters, more_changes
 from .diagnose import gate_section
 from .figures import Cell, Unit, shown
 from .fit import fits_section
@@ -22,6 +21,7 @@ if TYPE_CHECKING:
 
 NONE = "-"
 FEW = 1000  # of tokens or samples a second: below, four digits tell more than a whole number
+SURE = 10.0  # a ratio above: digits after its point say nothing any more
 
 
 def report(c: Comparison, *, detail: bool = False) -> Report:
@@ -48,6 +48,7 @@ def sections_of(c: Comparison, *, detail: bool) -> list[Section]:
             sections.append(causes_section(window.causes, window.account.window / 1e6, name=window.name))
     return [
         *sections,
+        # Suspects before remedies: what differs in the arguments is looked at before anything is changed.
         Sentences("Check, in this order", c.check),
         ways_out_section(c.next, c.b.name, c.a.name, detail=detail),
         beyond_section([(way.change, way.predicted_ratio, way.demands) for way in c.beyond]),
@@ -91,7 +92,7 @@ def _figures(c: Comparison) -> Figures:
     """The figures at the head of a page."""
     figures = [_throughput(c), *_bubbles(c.windows)]
     own = [percent(side.idle_share) for side in (c.a, c.b) if side.idle_share is not None]
-    if own:
+    if own:  # of each run, so that what the schedule alone did is seen beside what was lost
         what = "idle share of even stages and free transfers"
         figures.append(Figure("what the schedules themselves promise", " to ".join(own), what=what))
     measured = [run.causes for run in (c.compared.a, c.compared.b) if run.measured and run.causes is not None]
@@ -102,7 +103,9 @@ def _figures(c: Comparison) -> Figures:
         figures.append(Figure("simulated again it takes", ratios, what=what))
     elif c.bubble_explains_bounds is not None:
         low, high = c.bubble_explains_bounds
-        value = f"{high:.2f} x" if low == high else f"{low:.2f} to {high:.2f} x"
+        value = f"{high:.2f} x"
+        if low != high:
+            value = f"{low:.2f} to {value}"
         what = "throughput, had only the schedule's own idle time changed"
         figures.append(Figure("the bubble alone explains", value, what=what))
     return Figures(figures)
@@ -172,7 +175,9 @@ def _layout(run: Side) -> str:
 def _schedule(run: Side) -> str:
     if run.pipeline is None:
         return NONE
-    return str(run.schedule) if run.pipeline > 1 else "no pipeline"
+    if run.pipeline == 1:
+        return "no pipeline"
+    return str(run.schedule)
 
 
 def range_of(bounds: Bounds | None) -> str:
@@ -182,27 +187,35 @@ def range_of(bounds: Bounds | None) -> str:
     low, high = bounds
     if low == high:
         return percent(high)
-    return f"{percent(low) if low else '0'} to {percent(high)}"
+    least = percent(low) if low else "0"  # a bound, not a measurement: 0.0 % would claim a digit
+    return f"{least} to {percent(high)}"
 
 
 def _busy(run: Side, evidence: str) -> str:
     """The busy share if it is of this evidence: a stated and a measured one are not the same figure."""
     if run.busy is None or run.busy_evidence != evidence:
         return NONE
-    return f"{percent(run.busy)} (!)" if run.overstated else percent(run.busy)
+    mark = " (!)" if run.overstated else ""  # more than its schedule can reach; the verdict says so in words
+    return f"{percent(run.busy)}{mark}"
 
 
 def _speed(run: Side, unit: str) -> str:
     figure = run.throughput.get(unit)
     if figure is None:
         return NONE
-    return shown(figure.value, Unit.NUMBER if figure.value < FEW else Unit.COUNT)
+    if figure.value < FEW:
+        return shown(figure.value, Unit.NUMBER)
+    return shown(figure.value, Unit.COUNT)
 
 
 def _factors(c: Comparison) -> Table:
     """The factors as stated or measured, and those of the schedules themselves."""
-    ratio = NONE if c.throughput_ratio is None else times(c.throughput_ratio)
-    evidence = "the stated utilisations" if c.busy_evidence == "stated" else c.busy_evidence
+    ratio = NONE
+    if c.throughput_ratio is not None:
+        ratio = times(c.throughput_ratio)
+    evidence = c.busy_evidence
+    if evidence == "stated":
+        evidence = "the stated utilisations"
     columns = [Column("ratio", left=True), Column("", left=True)]
     for name in c.factors:
         columns.append(Column(name.replace("_", " "), Unit.RATIO))
@@ -218,7 +231,9 @@ def _factors(c: Comparison) -> Table:
 
 def times(value: float) -> str:
     """A ratio with as many digits as a verdict needs."""
-    return f"{value:.2f}" if value < 10 else f"{value:.3g}"
+    if value < SURE:
+        return f"{value:.2f}"
+    return f"{value:.3g}"
 
 
 def _causes(c: Comparison) -> Table:

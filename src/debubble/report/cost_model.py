@@ -1,14 +1,15 @@
-"""What ``validate`` says: errors of steps, how layouts are ranked, errors of memory, and which rows are left out."""
+"""The cost model beside measurement: one layer that ``profile`` timed, whole runs that ``validate`` was given."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
-from .figures import Cell
-from .sections import Column, Report, Section, Sentences, Table
+from .figures import Cell, Unit, shown
+from .sections import Column, Paste, Report, Section, Sentences, Table
 
 if TYPE_CHECKING:
+    from ..planning.layer_profile import LayerProfile
     from ..planning.validate import SetScore, Validation
 
 _STEP = ("set", "rows", "", "MAPE %", "after one scale %", "rank correlation", "top-1 regret %")
@@ -21,7 +22,54 @@ _FIGURES = ("mape_percent", "mape_after_scale_percent", "spearman", "top1_regret
 _KINDS = (("generic", ""), ("calibrated on 5", "calibrated_"), ("constant MFU", "constant_mfu_"))
 
 
-def report(found: Validation, *, detail: bool = False) -> Report:  # noqa: ARG001 - there is no more to say
+def of_profile(profile: LayerProfile, *, detail: bool = False) -> Report:  # noqa: ARG001 - there is no more to say
+    """The sections of a layer's profile."""
+    sizes = f"tensor {profile.tensor}, micro-batch {profile.micro_batch}, sequence {profile.sequence}"
+    title = f"one layer of {profile.model} on {profile.device}, held against {profile.gpu}: {sizes}"
+    command = f"debubble plan --model .. --gpu .. --calibrate {profile.calibration}"
+    return Report(title, (), [_times(profile), _factors(profile), Paste("Next:", command)])
+
+
+def _times(profile: LayerProfile) -> Table:
+    columns = [
+        Column("", left=True),
+        Column("measured"),
+        Column("estimated", Unit.TIME),
+        Column("calibrated", Unit.TIME),
+    ]
+    timed = {
+        "layer": profile.layer,
+        "narrow layer": profile.narrow_layer,
+        "embedding": profile.embedding,
+        "head": profile.head,
+    }
+    rows: list[list[Cell]] = []
+    for name, times in timed.items():
+        if times is None:
+            continue
+        error = f"± {100 * times.error_share:.1f} %"
+        forward = f"{shown(times.forward_ms, Unit.TIME)} {error}"
+        backward = f"{shown(times.backward_ms, Unit.TIME)} {error}"
+        rows += [
+            [f"{name} forward", forward, times.estimated_forward_ms, times.calibrated_forward_ms],
+            [f"{name} backward", backward, times.estimated_backward_ms, times.calibrated_backward_ms],
+        ]
+    return Table("", columns, rows)
+
+
+def _factors(profile: LayerProfile) -> Sentences:
+    """Factors with their errors, and those that one layer alone does not tell."""
+    told, silent = [], []
+    for name, factor in profile.factors.items():
+        if factor.told:
+            told.append(f"{name} {factor.value:.3g} ± {factor.error:.2g}")
+        else:
+            silent.append(name)
+    text = f"factors: {', '.join(told) or 'none'}; one layer says next to nothing of {', '.join(silent)}"
+    return Sentences("", [text], plain=True)
+
+
+def of_validation(found: Validation, *, detail: bool = False) -> Report:  # noqa: ARG001 - there is no more to say
     """The sections of a validation."""
     steps, memory = list(_step_rows(found)), [_memory_row(each) for each in found.sets if each.ran_rows]
     sections: list[Section] = []

@@ -1,25 +1,76 @@
-"""What-ifs as a table: a letter for each thing that an answer takes for granted, and what the letters mean."""
+"""What costs and what would help: the causes of a window, and changes with a letter for each thing they presume."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from string import ascii_lowercase
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING, Protocol, TypeVar
 
 from ..core.units import counted
 from .figures import Cell, Unit
-from .sections import Column, Sentences, Table
+from .sections import Column, Part, Parts, Sentences, Table
 
 if TYPE_CHECKING:
     from ..diagnosis.comparison import WayOut
     from ..diagnosis.diagnosis import Change
 
+# Share of a window from which a cause is worth a remedy: below, it is within the scatter of most measurements.
+WORTH = 0.01
+WHAT = {
+    "ideal": "the mean work of a rank: even, no bubble",
+    "schedule": "fill and drain in this order",
+    "imbalance": "stages of unequal work",
+    "variation": "ops of one stage that differ",
+    "transfer": "hops between ranks",
+    "unexplained": "late hosts, and all else",
+}
 MOST_BEYOND = 4  # changes that ask for more, in a terminal
 MOST_CHANGES = 12  # in a terminal; a page and --json have more
 LEGEND = "held: micro-batches in flight; memory: of their activations on the worst rank, with over without."
 LIMITS = "A limit is what nobody can do: it shows what something costs."
 
 AnyChange = TypeVar("AnyChange", "Change", "WayOut")
+
+
+class Cost(Protocol):
+    """A cause as results hold it (``diagnosis.causes.CauseCost``)."""
+
+    @property
+    def cause(self) -> str:
+        """Its name."""
+
+    @property
+    def cost_ms(self) -> float:
+        """Of the window."""
+
+    @property
+    def cost_share(self) -> float:
+        """Of the window."""
+
+    @property
+    def evidence(self) -> str:
+        """Of the figure."""
+
+    @property
+    def remedy(self) -> str:
+        """What would help."""
+
+
+def causes_section(costs: Sequence[Cost], window_ms: float, *, note: str = "", name: str = "") -> Parts:
+    """The causes of a window; they sum to it.
+
+    Args:
+        costs: of each cause.
+        window_ms: how long it is.
+        note: on the window, a clause.
+        name: of the run, if a report holds several.
+    """
+    parts = []
+    for cost in costs:
+        remedy = cost.remedy if cost.cost_share > WORTH else ""
+        parts.append(Part(cost.cause, cost.cost_ms, cost.cost_share, cost.evidence, WHAT[cost.cause], remedy))
+    title = "Why (by re-simulation, one change at a time)"
+    return Parts(title, parts, "window", window_ms, note, name)
 
 
 def first_changes(changes: Sequence[AnyChange], *, detail: bool) -> Sequence[AnyChange]:
