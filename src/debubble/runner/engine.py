@@ -21,6 +21,7 @@ from torch import Tensor, nn
 from torch.distributed.pipelining import PipelineStage
 from torch.distributed.pipelining.schedules import _PipelineScheduleRuntime
 
+from ..core.op import Kind
 from ..core.program import Program
 from .actions import actions
 from .arrivals import FORWARD, GRADIENT, Stamps
@@ -34,6 +35,19 @@ class _Stage(PipelineStage):
 
     watch: Watch
     stamps: Stamps | None = None
+    splits = False  # whether backwards come in two halves
+    scales: Sequence[nn.Parameter] = ()  # no parameter is in this list of two stages of a rank
+
+    def forward_maybe_with_nosync(self, *args: Any, **kwargs: Any) -> Any:
+        """The module's forward; a split backward detaches its output in place, which torch refuses for a view."""
+        output = super().forward_maybe_with_nosync(*args, **kwargs)  # type: ignore[no-untyped-call]
+        return output.clone() if self.splits and isinstance(output, Tensor) and output._is_view() else output
+
+    def scale_grads(self, grad_scale_factor: int) -> None:
+        """Mean over micro-batches; a parameter that two stages of this rank share is divided once."""
+        for parameter in self.scales:
+            if parameter.grad is not None:
+                parameter.grad.div_(grad_scale_factor)
 
     def forward_one_chunk(self, *args: Any, **kwargs: Any) -> Any:
         self.watch.begin()  # the end is told behind the loss
@@ -150,8 +164,12 @@ class Engine:
     ) -> None:
         count = program.schedule.stages
         stages = [_Stage(module, at, count, device, group=group) for at, module in sorted(modules.items())]
+        splits = bool((program.schedule.kind == Kind.I).any())
+        scaled: set[int] = set()
         for stage in stages:
-            stage.watch, stage.stamps = watch, stamps
+            stage.watch, stage.stamps, stage.splits = watch, stamps, splits
+            stage.scales = [p for p in stage.submod.parameters() if id(p) not in scaled]
+            scaled.update(map(id, stage.scales))
         self._first, self._last = 0 in modules, count - 1 in modules
         self._grad = not program.schedule.forward_only
         self.runtime = _Runtime(program, stages, loss, watch, stamps)

@@ -45,10 +45,10 @@ def start(task: Task, tell: Callable[..., None]) -> Any:
     if taken := in_use(folder):
         raise InputError(taken)
     warm_up()
-    from .preflight import try_model
+    from .rehearsal import rehearse
     from .worker import work
 
-    try_model(task)
+    rehearse(task)
     before = _run_in(folder)
 
     def name(process: int) -> str:
@@ -146,5 +146,8 @@ def _how(exit_code: int, message: Any) -> str:
 def _root(callstack: str) -> str:
     """The first exception of a chain, and where it was raised; the engine wraps what a model raises."""
     first = callstack.partition("\n\nThe above exception")[0].strip()
+    name, _, words = first.splitlines()[-1].partition(": ") if first else ("", "", "")
+    if name.endswith(".Refusal"):
+        return words  # ours, and whole as it is
     places = re.findall(r'File "(.*?)", line (\d+)', first)
     return f"{first.splitlines()[-1]} ({places[-1][0]}, line {places[-1][1]})" if places else ""

@@ -18,6 +18,7 @@ import importlib
 import importlib.util
 import os
 import sys
+import traceback
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -33,6 +34,7 @@ from ..core.errors import Fault, InputError
 WIDTH, HEADS, SEQUENCE, BYTES = 32, 2, 32, 256
 BLOCKS = 8  # at least; more where there are more stages
 SEED = 20
+MOST_TEXT = 600  # of an error that a model raised
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -138,8 +140,23 @@ def _cross_entropy(output: Tensor, target: Tensor) -> Tensor:
     return functional.cross_entropy(output.flatten(0, 1), target.flatten())
 
 
+def root_of(error: BaseException) -> str:
+    """The first exception of a chain in one line, with the place that raised it: libraries wrap what a model raises."""
+    while (before := error.__cause__ or error.__context__) is not None:
+        error = before
+    words = " ".join(f"{error}".split())[:MOST_TEXT]
+    said = f"{type(error).__name__}: {words}" if words else type(error).__name__
+    frames = traceback.extract_tb(error.__traceback__)
+    return f"{said} ({frames[-1].filename}, line {frames[-1].lineno})" if frames else said
+
+
 def _of_user(path: str, stages: int) -> Parts:
-    made: Any = load(path)(stages)
+    function = load(path)
+    try:
+        made: Any = function(stages)
+    except (Exception, SystemExit) as error:  # whatever a user's function raises is its answer
+        rule = f"it fails for {stages} stages: {root_of(error)}"
+        raise InputError(Fault(f"model = {path}", rule, "call it alone first")) from error
     try:
         parts = made if isinstance(made, Parts) else Parts(*made)
         count = len(parts.stages)

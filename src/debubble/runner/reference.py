@@ -1,35 +1,49 @@
-"""The reference: one process trains the same model without a pipeline, and every gradient is compared with it."""
+"""The reference: one process trains the same model without a pipeline, and every gradient is compared with it.
+
+It is a model of its own, never a copy of the stages, which would have their faults too. The user's function is asked
+for the model in one piece, and that is taken if it has the weights of the stages; a function that makes another model
+of one stage (a layer a stage, say) is asked for the same stages again, which run one after the other in one process.
+Parameters that several stages share are one parameter here, whose gradient is that of all uses.
+"""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
-from copy import deepcopy
+from collections.abc import Callable, Mapping, Sequence
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
+from ..core.errors import InputError
 from .model import Parts
+from .optimizer import optimizer_of
+from .task import Task
 
-RATE = 0.1  # of plain gradient descent, which both sides use: its step adds no error of its own
 Gradient = NDArray[np.float64]
 Gradients = Mapping[int, Sequence[Gradient | None]]  # by stage, in the order of its parameters
 
 
 class Reference:
-    """The same model in one piece.
+    """The same model in one process.
 
     Args:
-        parts: as built, before any training; they are copied.
-        pieces: into how many equal parts a batch is cut, so that no more memory is needed than in the pipeline.
+        task: what is run; says the optimizer, and into how many equal parts a batch is cut, so that no more memory
+            is needed than in the pipeline.
+        parts: the stages that the pipeline trains, as built, to tell which of its parameters are which.
+        build: makes the parts of so many stages anew.
     """
 
-    def __init__(self, parts: Parts, pieces: int) -> None:
-        self._stages = [deepcopy(stage) for stage in parts.stages]
-        self._model, self._loss, self._pieces = nn.Sequential(*self._stages), parts.loss, pieces
-        self._optimizer = torch.optim.SGD(self._model.parameters(), RATE)
+    def __init__(self, task: Task, parts: Parts, build: Callable[[int], Parts]) -> None:
+        whole = _in_one_piece(parts, build)
+        self.one_piece = whole is not None
+        mine = build(len(parts.stages)) if whole is None else whole
+        self._pieces = task.schedule.microbatches * task.replicas
+        self._model, self._loss = nn.Sequential(*mine.stages), parts.loss
+        self._optimizer = optimizer_of(task, self._model.parameters())
+        own = dict(zip(map(id, _unique(parts)), _unique(mine), strict=True))
+        self._homes = {at: [own[id(p)] for p in stage.parameters()] for at, stage in enumerate(parts.stages)}
 
     @torch.no_grad()
     def infer(self, inputs: Tensor, targets: Tensor) -> float:
@@ -39,7 +53,8 @@ class Reference:
 
     def train(self, inputs: Tensor, targets: Tensor) -> tuple[float, Gradients]:
         """Train on the batch of all replicas; mean loss and the gradients that were applied."""
-        self._optimizer.zero_grad()
+        if self._optimizer is not None:
+            self._optimizer.zero_grad()
         total = 0.0
         for piece, wanted in zip(inputs.chunk(self._pieces), targets.chunk(self._pieces), strict=True):
             loss = self._loss(self._model(piece), wanted)
@@ -48,13 +63,38 @@ class Reference:
         for parameter in self._model.parameters():
             if parameter.grad is not None:
                 parameter.grad /= self._pieces
-        self._optimizer.step()
-        return total / self._pieces, {number: gradients(stage) for number, stage in enumerate(self._stages)}
+        found = {at: _arrays(parameters) for at, parameters in self._homes.items()}
+        if self._optimizer is not None:
+            self._optimizer.step()
+        return total / self._pieces, found
+
+
+def _unique(parts: Parts) -> list[nn.Parameter]:
+    """Every parameter once, in the order of the stages."""
+    return list({id(p): p for stage in parts.stages for p in stage.parameters()}.values())
+
+
+def _in_one_piece(parts: Parts, build: Callable[[int], Parts]) -> Parts | None:
+    """The model as one stage, if it then has the parameters of the stages, in their order; else None."""
+    try:
+        whole = build(1)
+    except InputError:  # some functions make two stages or more
+        return None
+    mine, theirs = _unique(parts), _unique(whole)
+    if len(mine) != len(theirs):
+        return None
+    equal = all(torch.equal(first.cpu(), second.cpu()) for first, second in zip(mine, theirs, strict=True))
+    return whole if equal else None
 
 
 def gradients(stage: nn.Module) -> list[Gradient | None]:
-    """The gradient of each parameter as a plain array, which travels between processes far faster than a tensor."""
-    return [None if p.grad is None else p.grad.detach().double().cpu().numpy() for p in stage.parameters()]
+    """The gradient of each parameter of a stage."""
+    return _arrays(list(stage.parameters()))
+
+
+def _arrays(parameters: Sequence[nn.Parameter]) -> list[Gradient | None]:
+    """Gradients as plain arrays, which travel between processes far faster than tensors."""
+    return [None if p.grad is None else p.grad.detach().double().cpu().numpy().copy() for p in parameters]
 
 
 def gradient_error(found: Gradients, expected: Gradients) -> float:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -9,6 +10,8 @@ from numpy.typing import NDArray
 
 from ..core.errors import Fault, InputError, Refusal
 from ..core.schedule import Schedule
+
+OPTIMIZERS = ("sgd", "adamw")
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -27,6 +30,9 @@ class Task:
         hop_ns: delay of each arrival from another rank, nanoseconds.
         check: whether to compare loss and gradients with one process that runs the model without a pipeline.
         double: whether to train in 64 bits.
+        optimizer: ``sgd`` or ``adamw``.
+        learning_rate: of it; None for .1 and .001.
+        weight_decay: of it.
         device: ``cpu`` or ``cuda``.
         predicted_ns: simulated makespan, for the recording; None where there is none.
         timeout_s: how long a rank waits for another before it gives up.
@@ -43,6 +49,9 @@ class Task:
     hop_ns: int = 0
     check: bool = False
     double: bool = False
+    optimizer: str = "sgd"
+    learning_rate: float | None = None
+    weight_decay: float = 0.0
     device: str = "cpu"
     predicted_ns: int | None = None
     timeout_s: float = 300.0
@@ -68,6 +77,14 @@ class Task:
             Fault(f"{name} = {size}", "a run needs at least one of it", "give 1 or more")
             for name, size in sizes
             if size < 1
+        ]
+        if self.optimizer not in OPTIMIZERS:
+            faults.append(Fault(f"optimizer = {self.optimizer}", "it is none that run knows", "give sgd or adamw"))
+        rates = (("learning rate", self.learning_rate), ("weight decay", self.weight_decay))
+        faults += [
+            Fault(f"{name} = {rate:g}", "it is a number, 0 or more", "give one such as 0.01")
+            for name, rate in rates
+            if rate is not None and not 0 <= rate < math.inf
         ]
         parts = self.schedule.microbatches * self.replicas
         if not faults and self.batch % parts:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import math
 import multiprocessing
 import os
 import signal
@@ -10,6 +11,7 @@ import threading
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -18,13 +20,14 @@ import torch.distributed as dist
 from numpy.typing import NDArray
 from torch import Tensor
 
-from ..core.errors import Fault, InputError
+from ..core.errors import Fault, InputError, Refusal
 from ..core.lower import lower
 from .arrivals import Stamps, make_file
 from .engine import Engine
 from .model import Parts, build
 from .recorder import Recorder
-from .reference import RATE, Gradient, Reference, gradient_error, gradients
+from .optimizer import SharedParameters, optimizer_of
+from .reference import Gradient, Reference, gradient_error, gradients
 from .task import Task
 from .watch import CpuWatch, CudaWatch, Watch
 from .world import World, connect, seat
@@ -129,14 +132,19 @@ class Trainer:
     def __init__(self, task: Task, world: World) -> None:
         self._task, self._world = task, world
         self._parts = _parts(task)
-        self._pieces = task.schedule.microbatches * task.replicas
-        self._reference = Reference(self._parts, self._pieces) if task.check and world.first else None
+        self._reference = None
+        if task.check and world.first:
+            self._reference = Reference(task, self._parts, partial(_parts, task))
         homes = task.schedule.placement[0].tolist()
+        me = (world.replica, world.rank)
+        stages = self._parts.stages
+        self._shared = SharedParameters(stages, homes, task.replicas, me=me, timeout_s=task.timeout_s)
         self._modules = {
             at: self._parts.stages[at].to(world.device) for at, home in enumerate(homes) if home == world.rank
         }
-        parameters = [p for module in self._modules.values() for p in module.parameters()]
-        self._optimizer = torch.optim.SGD(parameters, RATE) if parameters else None
+        held = {id(p): p for module in self._modules.values() for p in module.parameters()}
+        self._parameters = list(held.values())  # each once, though two stages of this rank may share it
+        self._optimizer = optimizer_of(task, self._parameters)
         folder = _prepare_folder(task)
         self._watch = _watch(task, world)
         self._engine = Engine(
@@ -172,6 +180,8 @@ class Trainer:
         if number:
             self._recorder.add(number, times, (begun, time.monotonic_ns()), loss)
         together = self._together(number, times, loss)
+        if not math.isfinite(together.loss):
+            raise Refusal(f"the loss of step {number} is {together.loss}, and no step after it could be trusted")
         errors = self._errors(inputs, targets, together.loss) if self._task.check else None
         if self._optimizer:
             self._optimizer.zero_grad()
@@ -185,10 +195,11 @@ class Trainer:
         return part.double() if self._task.double and part.is_floating_point() else part
 
     def _reduce(self) -> None:
-        """Mean of the gradients over replicas, in one message."""
+        """Sum of the gradients of shared parameters, and mean over replicas in one message."""
+        self._shared.sum_gradients()
         if self._task.replicas == 1:
             return
-        grads = [p.grad for module in self._modules.values() for p in module.parameters() if p.grad is not None]
+        grads = [p.grad for p in self._parameters if p.grad is not None]
         whole = torch.cat([grad.flatten() for grad in grads])
         dist.all_reduce(whole, group=self._world.peers)
         whole /= self._task.replicas
@@ -231,8 +242,9 @@ def _relative(found: float, expected: float) -> float:
     return abs(found - expected) / max(abs(expected), 1e-30)
 
 
-def _parts(task: Task) -> Parts:
-    parts = build(task.schedule.stages, model=task.model, text=task.text)
+def _parts(task: Task, stages: int | None = None) -> Parts:
+    """The model of a task, cut into its stages or into as many as are asked for."""
+    parts = build(task.schedule.stages if stages is None else stages, model=task.model, text=task.text)
     for stage in parts.stages if task.double else ():
         stage.double()
     return parts

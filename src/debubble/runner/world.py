@@ -93,6 +93,29 @@ def clock_name() -> str:
         return socket.gethostname()
 
 
+def device_for(wanted: str, processes: int, *, stretched: bool) -> str:
+    """The kind of device to run on: GPUs where there is one for each process of this host, else the CPU.
+
+    Args:
+        wanted: ``auto``, ``cpu`` or ``cuda``.
+        processes: of the whole run.
+        stretched: whether ops or arrivals are given durations, which only a CPU can be made to take.
+
+    Raises:
+        InputError: GPUs are asked for, or there, and cannot be used.
+    """
+    gpus = torch.cuda.device_count() if torch.cuda.is_available() else 0
+    here = int(os.environ.get("LOCAL_WORLD_SIZE", processes))
+    if wanted == "cpu" or (wanted == "auto" and (stretched or not gpus)):
+        return "cpu"
+    if stretched:
+        raise InputError(Fault("device = cuda", "--pace and --hop need the CPU", "leave out one of them"))
+    if gpus < here:
+        rule = f"{here} processes on this host need a GPU each and {gpus} are here"
+        raise InputError(Fault(f"device = {wanted}", rule, "run fewer ranks, or give --device cpu"))
+    return "cuda"
+
+
 def _device(name: str) -> torch.device:
     torch.set_num_threads(1)  # several processes share the cores; two threads each cost a hundredfold
     if name == "cpu":

@@ -46,6 +46,9 @@ class Wish:
     text: str
     check: bool
     double: bool
+    optimizer: str
+    learning_rate: float | None
+    weight_decay: float
     device: str
     timeout_s: float
 
@@ -70,6 +73,9 @@ def run(
     transfer: Duration = 0.0,
     check: bool = False,
     double: bool = False,
+    optimizer: str = "sgd",
+    learning_rate: float | None = None,
+    weight_decay: float = 0.0,
     device: str = "auto",
     timeout: Duration = "5min",
 ) -> Executed | None:
@@ -97,6 +103,9 @@ def run(
         transfer: delay of each arrival from another rank.
         check: compare loss and every gradient with one process without a pipeline.
         double: train in 64 bits.
+        optimizer: ``sgd`` or ``adamw``; both sides of a check use the same.
+        learning_rate: of the optimizer; .1 for sgd and .001 for adamw by default.
+        weight_decay: of the optimizer.
         device: ``auto``, ``cpu`` or ``cuda``.
         timeout: how long a rank waits for another.
 
@@ -127,6 +136,9 @@ def run(
         text=text,
         check=check,
         double=double,
+        optimizer=optimizer,
+        learning_rate=learning_rate,
+        weight_decay=weight_decay,
         device=device,
         timeout_s=waits / SECOND,
     )
@@ -174,6 +186,9 @@ def _task(order: Schedule, paced: Show | None, hop_ns: int, wish: Wish) -> Task:
         hop_ns=hop_ns,
         check=wish.check,
         double=wish.double,
+        optimizer=wish.optimizer,
+        learning_rate=wish.learning_rate,
+        weight_decay=wish.weight_decay,
         timeout_s=wish.timeout_s,
         predicted_ns=paced.timeline.makespan if paced else None,
     )
@@ -188,7 +203,7 @@ def _on_device(task: Task, wanted: str) -> Task:
     """The task on the device that it will run on; imports torch, when all that needs no torch is known to be right."""
     if not _joins():
         warm_up()
-    from ..runner.preflight import device_for
+    from ..runner.world import device_for
 
     stretched = task.pace is not None or task.hop_ns > 0
     return replace(task, device=device_for(wanted, task.processes, stretched=stretched))
