@@ -15,7 +15,7 @@ from pathlib import Path
 
 import numpy as np
 
-sys.path.insert(0, str(Path(__file__).parents[1]))
+sys.path[:0] = [str(Path(__file__).parents[1]), str(Path(__file__).parent)]
 from debubble.core.costs import Rates, costs_of
 from debubble.core.errors import InputError
 from debubble.core.op import Op
@@ -38,6 +38,16 @@ PACED = {
     "paced hop": ("1f1b", Shape(4, 4), Rates(10e6, 20e6, transfer=25e6)),
     "paced gpipe": ("gpipe", Shape(4, 8), Rates(10e6, 20e6)),
 }
+MODELS = {  # tied: the copies lie on two ranks of one pipeline; on one rank (zb-v); in each of two replicas
+    "tied": ("1f1b", Shape(4, 8)),
+    "tied split": ("zb-h1", Shape(4, 8)),
+    "tied on one rank": ("zb-v", Shape(4, 8, 2)),
+    "tied and replicas": ("interleaved", Shape(2, 4, 2)),
+    "linear split": ("zb-h1", Shape(4, 8)),
+    "frozen_middle split": ("zb-h1", Shape(4, 8)),
+    "frozen_first": ("1f1b", Shape(4, 8)),
+}
+CURVE_STEPS = 20
 
 
 def reversed_on_last_rank() -> Schedule:
@@ -121,6 +131,10 @@ def entry(folder: str) -> dict[str, dict[str, float | None]]:
             run(name, schedule, steps=1, check=True, double=True)
         for name in ("gpipe", "1f1b", "interleaved"):
             run(f"32 bits {name}", build(name, Shape(4, 8, 2 if name == "interleaved" else 1)), steps=2, check=True)
+        for name, (of, shape) in MODELS.items():
+            model = f"user_models:{name.split()[0]}"
+            run(name, build(of, shape), steps=2, check=True, double=True, model=model, optimizer="adamw")
+        run("curve", build("1f1b", Shape(4, 4)), steps=CURVE_STEPS, optimizer="adamw", weight_decay=0.1)
         for name, (of, shape, rates) in PACED.items():
             schedule = build(of, shape)
             costs = costs_of(rates, schedule)

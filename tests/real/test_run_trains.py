@@ -52,6 +52,34 @@ def test_the_catalog_lacks_only_two_copies_and_slices():
     assert set(CATALOG) - names == many_runs.TWO_COPIES_OR_SLICES
 
 
+@pytest.mark.parametrize("name", many_runs.MODELS)
+def test_a_users_model_trains_as_its_function_builds_it_in_one_process(runs, name):
+    assert runs[1][name]["gradient_error"] < 1e-12
+    assert runs[1][name]["loss_error"] < 1e-12
+
+
+def test_twenty_steps_of_adamw_are_those_of_a_plain_loop(runs):
+    import torch
+
+    from debubble.runner.model import read_text, transformer
+
+    parts = transformer(1, read_text(""))
+    model = parts.stages[0]
+    optimizer = torch.optim.AdamW(model.parameters(), 1e-3, weight_decay=0.1)
+    losses = []
+    for step in range(many_runs.CURVE_STEPS + 1):
+        inputs, targets = parts.batch(step, 4)
+        loss = parts.loss(model(inputs), targets)
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+        losses.append(float(loss.detach()))
+    tracks, _ = read_tracks(runs[0] / "curve")
+    recorded = [step.loss for step in tracks[-1].steps]  # the last stage knows it
+    assert recorded == pytest.approx(losses[1:], rel=1e-4)  # the first step is not recorded
+    assert losses[-1] < losses[0] - 0.5
+
+
 @pytest.mark.parametrize("name", ["gpipe", "1f1b", "interleaved"])
 def test_in_32_bits_too(runs, name):
     made = runs[1][f"32 bits {name}"]
