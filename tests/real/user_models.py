@@ -1,5 +1,7 @@
 """Models as users write them: tied embeddings, frozen parts, layers that are views, and what no pipeline can train."""
 
+from itertools import pairwise
+
 import torch
 from torch import nn
 from torch.nn import functional
@@ -95,7 +97,7 @@ def tied(stages):
     table = nn.Parameter(torch.randn(WORDS, WIDTH) / 4)
     layers = [Lookup(table), *(Block() for _ in range(8)), Logits(table)]
     cuts = [round(len(layers) * k / stages) for k in range(stages + 1)]
-    return [nn.Sequential(*layers[a:b]) for a, b in zip(cuts, cuts[1:], strict=False)], surprise, words
+    return [nn.Sequential(*layers[a:b]) for a, b in pairwise(cuts)], surprise, words
 
 
 def linear(stages):
