@@ -15,7 +15,7 @@ from pathlib import Path
 
 import numpy as np
 
-sys.path[:0] = [str(Path(__file__).parents[1]), str(Path(__file__).parent)]
+sys.path.insert(0, str(Path(__file__).parents[1]))
 from debubble.core.costs import Rates, costs_of
 from debubble.core.errors import InputError
 from debubble.core.op import Op

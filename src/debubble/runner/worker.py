@@ -25,8 +25,8 @@ from ..core.lower import lower
 from .arrivals import Stamps, make_file
 from .engine import Engine
 from .model import Parts, build
-from .recorder import Recorder
 from .optimizer import SharedParameters, optimizer_of
+from .recorder import Recorder
 from .reference import Gradient, Reference, gradient_error, gradients
 from .task import Task
 from .watch import CpuWatch, CudaWatch, Watch
