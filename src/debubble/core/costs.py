@@ -9,7 +9,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from .errors import Fault, InputError
-from .op import KINDS, Kind
+from .hops import Hops, hops
+from .op import Kind
 from .schedule import Schedule
 
 MILLISECOND = 1_000_000  # nanoseconds
@@ -60,26 +61,28 @@ class Rates:
         backward: B; None where ``input`` and ``weight`` say it, else 2 ms.
         input: I; None for half of B, or for what ``weight`` leaves of it.
         weight: W; None for half of B, or for what ``input`` leaves of it.
-        transfer: one hop between ranks.
+        transfer: one hop between ranks, on all links or by link.
         stage_scale: factor per stage, or empty.
         microbatch_scale: factor per micro-batch, or empty.
         rank_scale: factor per rank, or empty.
         pair: an overlapped F and B together; None for their sum.
         payload: bytes that one hop carries for a micro-batch.
         link: bytes that a link between two ranks carries in a nanosecond (the same as GB/s), in each direction.
+        occupy: how long a hop takes up its sender before it begins, on all links or by link.
     """
 
     forward: float = 1 * MILLISECOND
     backward: float | None = None
     input: float | None = None
     weight: float | None = None
-    transfer: float = 0
+    transfer: float | Hops = 0
     stage_scale: tuple[float, ...] = ()
     microbatch_scale: tuple[float, ...] = ()
     rank_scale: tuple[float, ...] = ()
     pair: float | None = None
     payload: float = 0
     link: float = math.inf
+    occupy: float | Hops = 0
 
     def __post_init__(self) -> None:
         faults = [
@@ -99,10 +102,13 @@ class Rates:
             raise InputError(*faults)
 
     def _numbers(self) -> list[tuple[str, tuple[float, ...]]]:
-        single = ("forward", "backward", "input", "weight", "transfer", "pair", "payload")
+        single = ("forward", "backward", "input", "weight", "pair", "payload")
         lists = ("stage_scale", "microbatch_scale", "rank_scale")
-        return [(n, () if (v := getattr(self, n)) is None else (v,)) for n in single] + [
-            (n, getattr(self, n)) for n in lists
+        links = ("transfer", "occupy")
+        return [
+            *((name, () if (value := getattr(self, name)) is None else (value,)) for name in single),
+            *((name, getattr(self, name)) for name in lists),
+            *((name, hops(getattr(self, name)).values()) for name in links),
         ]
 
     @property
@@ -131,7 +137,8 @@ def costs_of(rates: Rates, schedule: Schedule) -> Costs:
     """The costs of each op of a schedule: scaled, shared out over chunks and slices, rounded half to even.
 
     Raises:
-        InputError: a list of factors whose length is not the number of stages, micro-batches or ranks.
+        InputError: a list of factors whose length is not the number of stages, micro-batches or ranks; a link that the
+            schedule does not have.
     """
     _check_lengths(rates, schedule)
     units = schedule.units if rates.microbatch_scale or schedule.placement.shape[0] > 1 else 1
@@ -145,12 +152,19 @@ def costs_of(rates: Rates, schedule: Schedule) -> Costs:
     if rates.microbatch_scale:
         factor = factor * np.array(rates.microbatch_scale)[unit // schedule.slices][None, :]
     by_kind = np.array(rates.by_kind())
-    transfers = np.full((KINDS, schedule.stages, 1), round(rates.transfer), np.int64)
+    transfers = _nanoseconds(hops(rates.transfer).table(schedule))
+    sender = _nanoseconds(hops(rates.occupy).table(schedule, "occupy")) if rates.occupy else None
+    if sender is not None:
+        transfers, sender = (np.ascontiguousarray(each) for each in np.broadcast_arrays(transfers, sender))
     occupancy = None if math.isinf(rates.link) else _like(transfers, rates.payload / rates.link / schedule.slices)
     apart = by_kind[Kind.F] + by_kind[Kind.B]
     pair = 1.0 if rates.pair is None or not apart else rates.pair / apart
     durations = np.rint(by_kind[:, None, None] * factor).astype(np.int64)
-    return Costs(durations, transfers, pair_scale=pair, occupancy=occupancy)
+    return Costs(durations, transfers, pair_scale=pair, occupancy=occupancy, sender=sender)
+
+
+def _nanoseconds(table: NDArray[np.float64]) -> NDArray[np.int64]:
+    return np.rint(table).astype(np.int64)
 
 
 def _like(table: NDArray[np.int64], value: float) -> NDArray[np.int64]:
