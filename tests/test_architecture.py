@@ -23,7 +23,7 @@ MAY = {
     "export": {"core"},
     "estimate": {"core", "config"},
     "planning": {"core", "schedules", "config", "frameworks", "estimate"},
-    "diagnosis": {"core", "schedules", "config"},
+    "diagnosis": {"core", "schedules", "config", "frameworks"},
     "drawing": {"core"},
     "report": {"core", "schedules", "config", "frameworks", "estimate", "planning", "diagnosis", "drawing"},
     "verbs": {
@@ -36,7 +36,19 @@ MAY = {
 BLOCKS = (ast.For, ast.AsyncFor, ast.While, ast.If, ast.With, ast.AsyncWith, ast.Try, ast.TryStar, ast.Match)
 SCOPES = (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef, ast.Lambda)
 # Files of core that hold nouns; each imports only those above it.
-NOUNS = ["notebook_hook", "errors", "units", "op", "schedule", "engine", "program", "costs", "timeline", "observation"]
+NOUNS = [
+    "notebook_hook",
+    "errors",
+    "units",
+    "op",
+    "schedule",
+    "engine",
+    "program",
+    "hops",
+    "costs",
+    "timeline",
+    "observation",
+]
 
 
 @cache

@@ -24,6 +24,7 @@ from .core.errors import Violation as Violation
 from .core.exchange import Exchange as Exchange
 from .core.finding import Finding as Finding
 from .core.finding import Span as Span
+from .core.hops import Hops as Hops
 from .core.laws import violations as violations
 from .core.lower import lower as lower
 from .core.memory import Release as Release
@@ -52,6 +53,8 @@ from .core.simulate import simulate as simulate
 from .core.timed import exchange as exchange
 from .core.timeline import Timeline as Timeline
 from .core.version import __version__ as __version__
+from .diagnosis.against import Against as Against
+from .diagnosis.against import SweepPoint as SweepPoint
 from .diagnosis.causes import CauseCost as CauseCost
 from .diagnosis.comparison import Alone as Alone
 from .diagnosis.comparison import CauseDifference as CauseDifference

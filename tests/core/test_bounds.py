@@ -6,6 +6,7 @@ import pytest
 from debubble import Costs, Op, Rates, Shape, build, costs_of, from_rows, lower, lower_bound, simulate
 from debubble.core.op import KINDS, Kind
 from debubble.core.schedule import loop_placement
+from debubble.frameworks.engines import ENGINES
 
 MS = 1_000_000
 
@@ -155,3 +156,28 @@ def test_stages_that_share_a_rank_have_no_hop_between_them():
     )
     hops = np.full((KINDS, 2, 1), 100, np.int64)
     assert lower_bound(schedule, costs(table([1, 1], [0, 0], [0, 0], [2, 2]), hops)) == 6
+
+
+def test_a_copy_of_the_weights_that_no_micro_batch_passes_bounds_nothing():
+    """Two stages on two ranks; the other copy has both on rank 0, and its hop of 9 is never taken."""
+    placement = np.array([[0, 1], [0, 0]], np.int32)
+    rows = [[Op(Kind.F, 0, 0), Op(Kind.F, 1, 0), Op(Kind.B, 1, 0), Op(Kind.B, 0, 0)], []]
+    schedule = from_rows("one way", rows, placement, 1, route=[1])
+    spent = costs(table([1, 1], [0, 0], [0, 0], [2, 2]), table([0, 9], [9, 0], [0, 0], [9, 0]))
+    assert lower_bound(schedule, spent) == simulate(lower(schedule), spent).makespan == 6
+
+
+@pytest.mark.parametrize(
+    ("engine", "bound_ms"),
+    [
+        ("ideal", 107),  # the last rank: 7 F and 7 B of others, 7 hops there, 7 back, its own 24 x 3
+        ("megatron", 107),  # a rank stands still for the 24 hops of one way at least: 72 + 24 is less
+        ("deepspeed", 168),  # a rank in the middle waits for 24 hops in and out each way, one by one: 72 + 4 x 24
+    ],
+)
+def test_an_engine_that_stands_still_bounds_the_step_by_its_transfers(engine, bound_ms):
+    schedule = build("1f1b", Shape(8, 24))
+    spent = costs_of(Rates(MS, backward=2 * MS, transfer=MS), schedule)
+    found = lower_bound(schedule, spent, ENGINES[engine])
+    assert found <= simulate(lower(schedule, ENGINES[engine]), spent).makespan
+    assert found / MS == bound_ms

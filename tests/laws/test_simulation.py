@@ -53,23 +53,23 @@ def test_simulate_equals_the_second_simulator(sends, run):
     assert by_op(simulate(lower(schedule, sends), spent)) == times
 
 
-@WAYS
+@EVERY_ENGINE
 @HURRY
 @given(run=runs())
-def test_every_nanosecond_of_every_rank_is_accounted_for(sends, run):
+def test_every_nanosecond_of_every_rank_is_accounted_for(engine, run):
     schedule, spent = run
-    parts = account(simulate(lower(schedule, sends), spent))
+    parts = account(simulate(lowered(schedule, engine), spent))
     columns = (parts.compute, parts.warm_up, parts.waiting, parts.transfer, parts.cool_down)
     assert (sum(columns) == parts.window).all()
     assert all((column >= 0).all() for column in columns)
 
 
-@WAYS
+@EVERY_ENGINE
 @HURRY
 @given(run=runs())
-def test_compute_is_the_work_of_the_ops_whatever_the_sends(sends, run):
+def test_compute_is_the_work_of_the_ops_whoever_executes(engine, run):
     schedule, spent = run
-    timeline = simulate(lower(schedule, sends), spent)
+    timeline = simulate(lowered(schedule, engine), spent)
     work = (timeline.end - timeline.start)[: len(schedule)].copy()
     if schedule.joined is not None:
         work[schedule.joined] = 0  # a pair counts once
@@ -106,12 +106,12 @@ def test_a_longer_op_or_hop_never_shortens_the_run(sends, run, seed):
     assert (after.end >= before.end).all()
 
 
-@WAYS
+@EVERY_ENGINE
 @HURRY
 @given(run=runs())
-def test_no_run_beats_the_lower_bound(sends, run):
+def test_no_run_beats_the_lower_bound(engine, run):
     schedule, spent = run
-    assert lower_bound(schedule, spent) <= simulate(lower(schedule, sends), spent).makespan
+    assert lower_bound(schedule, spent, engine) <= simulate(lowered(schedule, engine), spent).makespan
 
 
 @HURRY

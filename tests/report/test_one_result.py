@@ -20,6 +20,7 @@ RESULTS = {
     "show 1f1b": lambda: debubble.show("1f1b", ranks=4, microbatches=8),
     "show of 40 ranks with hops": lambda: debubble.show("1f1b", ranks=40, microbatches=80, transfer="35us"),
     "show of microseconds": lambda: debubble.show("zb-v", ranks=4, microbatches=8, forward="7us", backward="13us"),
+    "show against": lambda: debubble.show("1f1b", ranks=4, microbatches=8, against="zb-h1", sweep="0-1=0:4ms:1ms"),
     "diagnose": lambda: debubble.diagnose(EIGHT),
     "diagnose one replica": lambda: debubble.diagnose(FOUR, gate="30%", expect="gpipe"),
     "why of jobs": lambda: debubble.why(JOBS / "four.toml", JOBS / "eight.toml"),

@@ -103,6 +103,8 @@ class Parsed(_Type):
 
 
 DURATION = Parsed("duration", arguments.duration, as_typed=True)
+HOP = Parsed("[d,]a-b=d,..", arguments.hop, as_typed=True)
+SWEEP = Parsed("a-b=d:d:d", arguments.swept, as_typed=True)
 SIZE = Parsed("size", arguments.size)
 FACTORS = Parsed("a,b,..", arguments.factors)
 COUNT = Parsed("n", arguments.count)

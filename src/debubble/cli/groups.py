@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import click
 
-from .command import COUNT, DURATION, FACTORS, GIGABYTES_A_SECOND, SIZE, STEPS, option, options
+from .command import COUNT, DURATION, FACTORS, GIGABYTES_A_SECOND, HOP, SIZE, STEPS, option, options
+from .completion import ENGINE
 
 size_options = options(
     option("-p", "--ranks", type=COUNT, help="Ranks of the pipeline."),
@@ -20,7 +21,12 @@ duration_options = options(
     option("--backward", type=DURATION, help="Backward, both halves.  [default: 2ms]"),
     option("--input", type=DURATION, help="Half of the backward that yields the gradient of the input."),
     option("--weight", type=DURATION, help="Half of the backward that yields the gradient of the weights."),
-    option("--transfer", type=DURATION, former=("--hop",), help="One hop between ranks.  [default: 0]"),
+    option(
+        "--transfer",
+        type=HOP,
+        former=("--hop",),
+        help="One hop between ranks; 1ms,6-7=30ms by link; or one value for each boundary of stages.  [default: 0]",
+    ),
     option("--pair", type=DURATION, help="An overlapped F and B together.  [default: their sum]"),
 )
 scale_options = options(
@@ -31,6 +37,15 @@ scale_options = options(
 link_options = options(
     option("--link", type=GIGABYTES_A_SECOND, help="What a link between two ranks carries each way."),
     option("--bytes", type=SIZE, help="Bytes that one hop carries for a micro-batch."),
+)
+engine_options = options(
+    option(
+        "--engine",
+        metavar="E",
+        shell_complete=ENGINE,
+        help="Who executes it, and so how it communicates: megatron, torch, deepspeed, ..  [default: ideal]",
+    ),
+    option("--occupy", type=HOP, help="How long a hop takes up its sender before it begins, as --transfer."),
 )
 cap_options = options(
     option(

@@ -9,9 +9,9 @@ import click
 import debubble
 
 from ..core.errors import Fault, InputError
-from .command import Verb, option
+from .command import SWEEP, Verb, option
 from .completion import SCHEDULE
-from .groups import cap_options, duration_options, link_options, scale_options, size_options
+from .groups import cap_options, duration_options, engine_options, link_options, scale_options, size_options
 from .output import Output, output_options, warned
 
 PIPED = 10_000  # columns where nobody watches: a line for each schedule
@@ -30,6 +30,9 @@ PIPED = 10_000  # columns where nobody watches: a line for each schedule
     show_default=True,
     help="Whom a send keeps: nobody, the sender, or sender and receiver.",
 )
+@engine_options
+@option("--against", metavar="B", shell_complete=SCHEDULE, help="Another schedule, to be held against it.")
+@option("--sweep", type=SWEEP, help="Hops to try on one link of both, as in 6-7=0:60ms:5ms.")
 @option("--forward-only", is_flag=True, help="Leave the backwards out (inference).")
 @cap_options
 @output_options("html", "svg", "png", "pdf", "perfetto", "torch-csv")
@@ -44,6 +47,7 @@ def show(schedule: str | None, output: Output, *, list_them: bool, **given: Any)
     debubble show 1f1b -p 4 -m 8
     debubble show zb-auto -p 4 -m 8 --input 12ms --weight 6ms --forward 10ms --transfer 1ms --cap 2p
     debubble show interleaved -p 4 -m 8 -v 2 --stage-scale 1,1,1,1,1,1,1,1.6
+    debubble show 1f1b -p 8 -m 24 --engine megatron --against zb-h1 --sweep 6-7=0:5ms:500us
     """  # noqa: D301 - click wants the character, not two
     if list_them:
         output.say(debubble.catalog(), width=max(80, output.look.width) if output.look.terminal else PIPED)

@@ -6,6 +6,11 @@ rank, with the way there and the way back added:
     rank      the way from the input to a rank + all its work
     back      the way there + F, I and B of the rank, since W may run last + the way back + one W of stage 0
     chain     one micro-batch from end to end and back
+
+An engine adds two, whatever the order:
+
+    lane      all transfers that have to take turns on one lane
+    blocked   all work of a rank + the transfers for which it stands still, those of one way to one neighbour at least
 """
 
 from __future__ import annotations
@@ -16,6 +21,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from .costs import Costs
+from .engine import IDEAL, Engine, Lane
+from .needs import transfers
 from .op import Kind
 from .schedule import Schedule
 
@@ -32,8 +39,14 @@ class _Ways:
     chain: int
 
 
-def lower_bound(schedule: Schedule, costs: Costs) -> int:
-    """Nanoseconds that no schedule of the same placement, costs and split of the backward can go below."""
+def lower_bound(schedule: Schedule, costs: Costs, engine: Engine = IDEAL) -> int:
+    """Nanoseconds that no schedule of the same placement, costs and split of the backward can go below.
+
+    Args:
+        schedule: for its placement, and for what it computes.
+        costs: how long that takes.
+        engine: who executes it.
+    """
     spent = _least(schedule, costs)
     rank = schedule.rank_of()
     work = np.bincount(rank, spent, schedule.ranks)
@@ -41,7 +54,8 @@ def lower_bound(schedule: Schedule, costs: Costs) -> int:
     without_w = work - np.bincount(rank[weight], spent[weight], schedule.ranks)
     there, back = np.full(schedule.ranks, _FAR), np.full(schedule.ranks, _FAR)
     chain = 0
-    for copy, home in enumerate(schedule.placement):
+    for copy in np.unique(schedule.copy_of(schedule.unit)).tolist():  # a copy that nobody passes bounds nothing
+        home = schedule.placement[copy]
         ways = _ways(schedule, costs, spent, copy)
         np.minimum.at(there, home, ways.there)
         np.minimum.at(back, home, ways.onward if schedule.forward_only else ways.back)
@@ -49,7 +63,34 @@ def lower_bound(schedule: Schedule, costs: Costs) -> int:
     by_rank = there + work
     by_return = there + without_w + back  # of a rank without W all its work
     used = work > 0
-    return int(max(chain, by_rank[used].max(initial=0), by_return[used].max(initial=0)))
+    bounds = [chain, by_rank[used].max(initial=0), by_return[used].max(initial=0)]
+    if engine.meets:
+        bounds += _of_engine(schedule, costs, engine, work)
+    return int(max(bounds))
+
+
+def _of_engine(schedule: Schedule, costs: Costs, engine: Engine, work: NDArray[np.int64]) -> list[int]:
+    producer, consumer = transfers(schedule)
+    hop = costs.hops() + costs.sender_side()
+    unit = schedule.unit[consumer] if hop.shape[2] > 1 else 0
+    lasts = hop[schedule.kind[consumer], schedule.stage[consumer], unit]
+    rank, ranks = schedule.rank_of().astype(np.int64), schedule.ranks
+    sender, receiver = rank[producer], rank[consumer]
+    bounds = []
+    if engine.lane is Lane.PAIR and not engine.coalesced and not (engine.two_ways and ranks == 2):
+        _, pair = np.unique(np.minimum(sender, receiver) * ranks + np.maximum(sender, receiver), return_inverse=True)
+        bounds.append(np.bincount(pair, lasts).max(initial=0))
+    each = np.bincount(sender, lasts, ranks) + np.bincount(receiver, lasts, ranks)
+    if engine.lane is Lane.GROUP and not engine.coalesced:
+        bounds.append(each.max(initial=0))
+    if engine.one_by_one:
+        bounds.append((work + each).max(initial=0))
+    elif engine.stands_still:
+        ways, way = np.unique(sender * ranks + receiver, return_inverse=True)
+        total = np.bincount(way, lasts, len(ways))
+        for end in (ways // ranks, ways % ranks):
+            bounds.append((work[end] + total).max(initial=0))
+    return [int(bound) for bound in bounds]
 
 
 def _least(schedule: Schedule, costs: Costs) -> NDArray[np.int64]:
@@ -67,9 +108,10 @@ def _ways(schedule: Schedule, costs: Costs, spent: NDArray[np.int64], copy: int)
     gradient = _per_stage(schedule, spent, mine & ((schedule.kind == Kind.I) | (schedule.kind == Kind.B)))
     home = schedule.placement[copy]
     hops = np.concatenate([[False], home[1:] != home[:-1]])  # between stage s-1 and s
-    down = np.where(hops, costs.hops()[Kind.F].min(axis=1), 0)
+    reach = costs.hops() + costs.sender_side()
+    down = np.where(hops, reach[Kind.F].min(axis=1), 0)
     gradients = [kind for kind in (Kind.I, Kind.B) if (schedule.kind == kind).any()]  # a table may leave the other at 0
-    backward = costs.hops()[gradients].min(axis=(0, 2), initial=_FAR) % _FAR
+    backward = reach[gradients].min(axis=(0, 2), initial=_FAR) % _FAR
     up = np.where(hops, np.roll(backward, 1), 0)
     there = np.cumsum(down) + np.cumsum(forward) - forward
     last = _last_w(schedule, spent, mine)

@@ -155,6 +155,18 @@ class Engine:
         return self.name
 
     @property
+    def stands_still(self) -> bool:
+        """Whether a rank waits at once for whatever it sends or receives."""
+        batches = [batch for step in (*self.steps, *self.chunked) for batch in step.batches]
+        return self.occupies is Occupies.BOTH or (bool(batches) and all(batch.at_once for batch in batches))
+
+    @property
+    def one_by_one(self) -> bool:
+        """Whether it waits for each transfer by itself."""
+        batches = [batch for step in (*self.steps, *self.chunked) for batch in step.batches]
+        return self.stands_still and all(batch.turns or len(batch.items) == 1 for batch in batches)
+
+    @property
     def takes_orders(self) -> bool:
         """Whether it runs an order of sends and receives that somebody else wrote."""
         return self.posting in (Posting.MADE, Posting.ROUNDS, Posting.PLACED)

@@ -1,9 +1,9 @@
 """Hops: how long each link of a pipeline takes, one value for all or some links by name.
 
-    2ms              every hop
-    1ms,6-7=30ms     every hop but those between ranks 6 and 7, in both directions
-    6-7=30ms         those alone; the others are free
-    0,0,5ms          one for each boundary of stages, from the first on (p v - 1 of them)
+2ms              every hop
+1ms,6-7=30ms     every hop but those between ranks 6 and 7, in both directions
+6-7=30ms         those alone; the others are free
+0,0,5ms          one for each boundary of stages, from the first on (p v - 1 of them)
 """
 
 from __future__ import annotations
@@ -151,7 +151,9 @@ def _check(given: Hops, schedule: Schedule, name: str) -> None:
         needed = schedule.stages - 1
         if len(given.boundaries) != needed:
             rule = f"{schedule.name} with {schedule.stages} stages has {needed} boundaries"
-            raise InputError(Fault(f"{name} has {len(given.boundaries)} values", rule, "give one for each, or one for all"))
+            raise InputError(
+                Fault(f"{name} has {len(given.boundaries)} values", rule, "give one for each, or one for all")
+            )
         return
     homes = schedule.placement
     ends = np.sort(np.stack([homes[:, :-1].ravel(), homes[:, 1:].ravel()]), axis=0)

@@ -290,6 +290,7 @@ def _in_turn(order: Order, cells: _Cells) -> None:
     for column in range(cells.op.shape[1] - 1):
         send, receive = cells.op[:, column], cells.op[:, column + 1]
         turns = (cells.flags[:, column] & (_SENDS | _TURNS)) == (_SENDS | _TURNS)
+        turns &= (cells.flags[:, column + 1] & _SENDS) == 0  # of a pair, two sends stand side by side
         both = np.flatnonzero(turns & (send >= 0) & (receive >= 0))
         there, here = order.sink[send[both]], order.source[receive[both]]
         swap = both[(order.rank[there] == order.rank[here]) & (here < there)]

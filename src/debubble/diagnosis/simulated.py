@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass, field, fields, replace
 from typing import ClassVar
 
@@ -10,17 +11,20 @@ import numpy as np
 from ..core.account import Account, account
 from ..core.bounds import lower_bound
 from ..core.costs import Costs, Rates, costs_of
-from ..core.engine import IDEAL, Engine, way_of
+from ..core.engine import IDEAL, SENDS, Engine, way_of
+from ..core.errors import InputError, Refusal
 from ..core.exchange import Exchange
+from ..core.hops import Hops, hops
 from ..core.lower import lower
 from ..core.memory import Release, peak_activations
 from ..core.op import Kind
 from ..core.rank_time import MILLISECOND, RankTime, rank_times
-from ..core.results import HIDDEN, Result
+from ..core.results import HIDDEN, SPARSE, Result
 from ..core.schedule import Schedule, Shape, loop_placement
-from ..core.simulate import simulate
+from ..core.simulate import makespan, simulate
 from ..core.timeline import Timeline
 from ..core.units import counted, duration
+from ..frameworks.engines import ENGINES, engine_of
 from ..schedules.catalog import CATALOG
 from ..schedules.closed_form import ClosedForm, Even, closed_form, even, idle_share
 from .causes import CauseCost, cause_costs, causes, fitted, stage_means
@@ -30,6 +34,8 @@ from .windows import Summary
 
 SAME = 1e-6  # relative: durations are whole nanoseconds, formulas are not
 SHOWN_FACTORS = 8
+TELLING_HOP = 0.02  # of a forward: with shorter hops engines differ by less than a run does
+MOST_OPS_ASKED = 50_000  # ops up to which every engine is simulated unasked
 
 
 @dataclass(frozen=True, slots=True, eq=False, repr=False, kw_only=True)
@@ -52,7 +58,10 @@ class Show(Result):
         bubble_formula: that of the bubble ratio.
         half_at_microbatches: the fewest that halve the idle share and that the schedule takes; None if no formula says.
         as_interleaved_idle_share: what it would be as ``interleaved`` with two chunks; None if that is no answer.
-        sends: whom a send keeps.
+        engine: who executes it, and how that communicates.
+        per_engine_ms: what the step would be under each engine, if hops are long enough to ask and none was said; None
+            for one that cannot run this order, and no key if there is nothing to ask.
+        sends: whom a send keeps; that of the engine itself for any other than ``ideal``.
         release: when a split backward frees activations: ``w``, ``half`` or ``i``.
         per_rank: where the time of each rank goes.
         warnings: sentences.
@@ -79,6 +88,8 @@ class Show(Result):
     bubble_formula: str | None
     half_at_microbatches: int | None
     as_interleaved_idle_share: float | None
+    engine: str
+    per_engine_ms: dict[str, float | None] | None = field(metadata=SPARSE)
     sends: str
     release: str
     per_rank: tuple[RankTime, ...]
@@ -111,7 +122,7 @@ def simulated(
     rates: Rates,
     release: str = "w",
     *,
-    engine: Engine = IDEAL,
+    engine: Engine | None = None,
     placed: Exchange | None = None,
 ) -> Show:
     """Simulate an order at these rates and account for its time.
@@ -120,7 +131,7 @@ def simulated(
         order: what to simulate.
         rates: how fast it is.
         release: when a split backward frees activations.
-        engine: how it communicates.
+        engine: who executes it; None for ``ideal``, and for what the others would make of long hops.
         placed: where sends and receives are, if somebody wrote that down.
 
     Raises:
@@ -128,7 +139,8 @@ def simulated(
         Refusal: the schedule is illegal or deadlocks.
     """
     costs = costs_of(rates, order)
-    timeline = simulate(lower(order, engine, placed), costs)
+    executes = engine or IDEAL
+    timeline = simulate(lower(order, executes, placed, occupied=bool(rates.occupy)), costs)
     spent = account(timeline)
     closed = agreed(order, rates, spent)
     shown = Show(
@@ -138,7 +150,7 @@ def simulated(
         stages=order.stages,
         microbatches=order.microbatches,
         makespan_ms=spent.window / MILLISECOND,
-        lower_bound_ms=lower_bound(order, costs) / MILLISECOND,
+        lower_bound_ms=lower_bound(order, costs, executes) / MILLISECOND,
         idle_share=spent.idle_share,
         bubble_ratio=spent.bubble_ratio,
         span_idle_share=spent.span_idle_share,
@@ -147,7 +159,9 @@ def simulated(
         bubble_formula=None,
         half_at_microbatches=None,
         as_interleaved_idle_share=None,
-        sends=way_of(engine),
+        engine=executes.name,
+        per_engine_ms=None if engine else _per_engine(order, costs),
+        sends=way_of(executes),
         release=release,
         per_rank=rank_times(spent, peak_activations(order, Release(release))),
         warnings=_warnings(order),
@@ -166,6 +180,26 @@ def simulated(
         half_at_microbatches=closed.half_at,
         as_interleaved_idle_share=_interleaved(order),
     )
+
+
+def _per_engine(order: Schedule, costs: Costs) -> dict[str, float | None] | None:
+    """The step under each engine; None if hops are too short to matter, or the schedule too long to ask unasked."""
+    forward = np.flatnonzero(order.kind == Kind.F)
+    unit = order.unit[forward] if costs.durations.shape[2] > 1 else 0
+    work = int(costs.durations[Kind.F, order.stage[forward], unit].sum())
+    longest = int((costs.hops() + costs.sender_side()).max(initial=0))
+    if longest * order.ranks * order.microbatches <= TELLING_HOP * work or len(order) > MOST_OPS_ASKED:
+        return None
+    return {name: _under(name, order, costs) for name in ENGINES}
+
+
+def _under(name: str, order: Schedule, costs: Costs) -> float | None:
+    """The step under one engine, milliseconds; None if it cannot run this order."""
+    try:
+        program = lower(order, engine_of(name, order), occupied=costs.sender is not None)
+    except (InputError, Refusal):
+        return None
+    return makespan(program, costs) / MILLISECOND
 
 
 def _interleaved(order: Schedule) -> float | None:
@@ -187,19 +221,27 @@ def title_of(order: Schedule, rates: Rates, timeline: Timeline) -> str:
         sizes.append(counted(order.slices, "slice"))
     spent = rates.by_kind()
     present = [kind for kind in (Kind.F, Kind.B, Kind.I, Kind.W) if (order.kind == kind).any()]
-    hop = rates.transfer + rates.payload / rates.link
     parts = [order.name, " x ".join(sizes), *(f"{kind.name} {duration(spent[kind])}" for kind in present)]
-    if hop:
-        parts.append(f"transfer {duration(hop)}")
-    else:
-        parts.append("free transfers")
-    if timeline.program.engine != IDEAL:
-        parts.append(f"{timeline.program.engine} sends")
+    parts += _hops(rates)
+    engine = timeline.program.engine
+    if engine != IDEAL:
+        parts.append(f"{engine} sends" if engine in SENDS.values() else f"engine {engine}")
     for name in ("stage_scale", "microbatch_scale", "rank_scale"):
         scale: tuple[float, ...] = getattr(rates, name)
         if scale:
             parts.append(f"{name.replace('_', ' ')} {_listed(scale)}")
     return f"{', '.join(parts)} ({timeline.evidence})"
+
+
+def _hops(rates: Rates) -> Iterator[str]:
+    """What transfers take, on the wire and of their senders."""
+    if isinstance(rates.transfer, Hops):
+        yield f"transfer {rates.transfer}"
+    else:
+        hop = rates.transfer + rates.payload / rates.link
+        yield f"transfer {duration(hop)}" if hop else "free transfers"
+    if rates.occupy:
+        yield f"senders taken up {hops(rates.occupy)}"
 
 
 def _listed(scale: tuple[float, ...]) -> str:

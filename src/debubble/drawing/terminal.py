@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import groupby, pairwise
 from string import ascii_lowercase, ascii_uppercase
 
@@ -46,29 +46,33 @@ class _Row:
     paint: list[tuple[int, bool, int]]
 
 
-def timeline_text(timeline: Timeline, width: int, *, utf8: bool = True, colour: bool = False) -> str:
+def timeline_text(
+    timeline: Timeline, width: int, *, utf8: bool = True, colour: bool = False, axis: int | None = None
+) -> str:
     """A row for each rank, as wide as ``width`` allows, with its busy share; then a legend with scale and makespan.
 
     Where ops are wide enough they are boxes with the number of their micro-batch, in whole columns per time step if
     that fits. Where they are not, each column shows the exact share of its time that the rank works. More than 64
-    ranks share rows, as the mean of neighbours.
+    ranks share rows, as the mean of neighbours. ``axis`` is the time that the width stands for, nanoseconds, where
+    several timelines are held against each other.
     """
-    laid = scene(timeline)
+    own = scene(timeline)
+    laid = own if axis is None else replace(own, window=axis)
     glyphs = _BLOCKS if utf8 else _LETTERS
     ranks = laid.schedule.ranks
     margin = len(f" rank {ranks - 1} ")
     columns = max(8, width - margin - 5)
     boxed = 0
     if ranks <= MOST_ROWS:
-        boxed = _columns_for_boxes(laid, columns)
+        boxed = _columns_for_boxes(laid, columns, stretched=axis is None)
     rows = _boxes(laid, boxed, glyphs) if boxed else _bins(laid, columns, glyphs)
     step = -(-ranks // MOST_ROWS)  # ranks that share a row
-    busy = [float(laid.busy()[first : first + step].mean()) for first in range(0, ranks, step)]
+    busy = [float(own.busy()[first : first + step].mean()) for first in range(0, ranks, step)]
     lines = []
     for rank, row, share in zip(range(0, ranks, step), rows, busy, strict=True):
         drawn = _painted(row) if colour else "".join(row.text)
         lines.append(f" rank {rank:<{margin - 7}} {drawn} {100 * share:3.0f}%")
-    return "\n".join([*lines, _legend(laid, boxed or columns, glyphs, width, boxes=bool(boxed))])
+    return "\n".join([*lines, _legend(laid, own.window, boxed or columns, glyphs, width, boxes=bool(boxed))])
 
 
 def grid(timeline: Timeline, column_ns: int) -> list[str]:
@@ -110,13 +114,16 @@ def _tick(times: NDArray[np.int64]) -> int:
     return int(np.gcd.reduce(times)) or 1
 
 
-def _columns_for_boxes(laid: Scene, columns: int) -> int:
-    """How many columns to draw boxes in: whole ones a time step if they fit; 0 where boxes would be too narrow."""
+def _columns_for_boxes(laid: Scene, columns: int, *, stretched: bool) -> int:
+    """How many columns to draw boxes in: whole ones a time step if they fit; 0 where boxes would be too narrow.
+
+    On an axis that others share, it is all columns: time steps of two timelines have no common width.
+    """
     most = int(np.diff(laid.schedule.offsets).max())
     if not laid.window or most > columns:
         return 0
     steps = laid.window // _tick(np.concatenate([laid.start, laid.end]))
-    if steps <= columns:
+    if stretched and steps <= columns:
         return columns // steps * steps
     if 2 * most > columns:  # an op needs a column for its number and one to be seen
         return 0
@@ -187,7 +194,7 @@ def _painted(row: _Row) -> str:
     return "".join(parts)
 
 
-def _legend(laid: Scene, columns: int, glyphs: _Glyphs, width: int, *, boxes: bool) -> str:
+def _legend(laid: Scene, window: int, columns: int, glyphs: _Glyphs, width: int, *, boxes: bool) -> str:
     kinds = [kind for kind in (Kind.F, Kind.B, Kind.I, Kind.W) if (laid.schedule.kind == kind).any()]
     parts = [f"{glyphs.kinds[kind]} {_WORDS[kind]}" for kind in kinds]
     if not boxes:
@@ -197,7 +204,7 @@ def _legend(laid: Scene, columns: int, glyphs: _Glyphs, width: int, *, boxes: bo
     scale = [f"1 column = {duration(laid.window / columns)}"]
     if step > 1:
         scale.append(f"1 row = mean of {step} ranks")
-    left, right = " " + "  ".join([*parts, *scale]), f"makespan {duration(laid.window)}"
+    left, right = " " + "  ".join([*parts, *scale]), f"makespan {duration(window)}"
     if len(left) + len(right) + 2 <= width:
         return left + right.rjust(width - len(left))
     first, second = " " + "  ".join(parts), " " + "  ".join(scale)

@@ -6,13 +6,14 @@ import shlex
 from collections.abc import Iterator
 
 from ..core.costs import Rates
+from ..core.hops import Hops
 from ..core.results import Result
 from ..core.schedule import Schedule
 from ..schedules.catalog import CATALOG
 from .sections import Paste
 
 MOST_OPS = 200_000  # of a run whose files a page can make: a browser holds the text, some 100 bytes an op, at once
-_DURATIONS = ("forward", "backward", "input", "weight", "transfer", "pair")
+_DURATIONS = ("forward", "backward", "input", "weight", "transfer", "occupy", "pair")
 _SCALES = ("stage_scale", "microbatch_scale", "rank_scale")
 
 
@@ -66,7 +67,9 @@ def _launch(schedule: Schedule) -> Iterator[str]:
         yield f'# DeepSpeed: PipelineModule(num_stages={p}), and in the JSON\n"gradient_accumulation_steps": {m}'
 
 
-def show_command(schedule: Schedule, rates: Rates, *, name: str = "", microbatches: int | None = None) -> str:
+def show_command(
+    schedule: Schedule, rates: Rates, *, name: str = "", microbatches: int | None = None, engine: str = ""
+) -> str:
     """The command line that shows a schedule at these rates.
 
     Args:
@@ -74,6 +77,7 @@ def show_command(schedule: Schedule, rates: Rates, *, name: str = "", microbatch
         rates: those that differ from the default are named.
         name: of the catalog; empty for that of the schedule, or of the file or class that it was read from.
         microbatches: another number of them.
+        engine: who executes it, if that was said.
     """
     m = microbatches or schedule.microbatches
     read = not name and schedule.source != "generated"
@@ -85,6 +89,8 @@ def show_command(schedule: Schedule, rates: Rates, *, name: str = "", microbatch
             words += ["-v", str(chunks)]
         if schedule.slices > 1:
             words += ["--slices", str(schedule.slices)]
+    if engine:
+        words += ["--engine", engine]
     return shlex.join([*words, *_rates(rates)])
 
 
@@ -93,7 +99,17 @@ def _rates(rates: Rates) -> Iterator[str]:
     for name in _DURATIONS:
         value = getattr(rates, name)
         if value is not None and value != getattr(usual, name):
-            yield from (f"--{name}", f"{value / 1e6:.6g}ms")
+            yield from (f"--{name}", _duration(value))
     for name in _SCALES:
         if scale := getattr(rates, name):
             yield from (f"--{name.replace('_', '-')}", ",".join(f"{factor:g}" for factor in scale))
+
+
+def _duration(value: float | Hops) -> str:
+    """A duration, or one for each link, as options take them."""
+    if not isinstance(value, Hops):
+        return f"{value / 1e6:.6g}ms"
+    if value.boundaries:
+        return ",".join(map(_duration, value.boundaries))
+    named = [f"{one}-{other}={_duration(hop)}" for one, other, hop in value.pairs]
+    return ",".join([_duration(value.default), *named])

@@ -49,7 +49,7 @@ def _blocks(section: Section) -> list[str]:
         case Picture(of_page=True):
             return []
         case Picture():
-            return [_bold(section.title), _code(timeline_text(section.timeline, WIDTH))]
+            return [_bold(section.title), _code(timeline_text(section.timeline, WIDTH, axis=section.axis))]
         case Paste():
             return [_bold(section.title), _code(section.text)] if section.text else []
 

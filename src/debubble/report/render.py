@@ -14,6 +14,7 @@ from .text import text as lines
 
 # The class of a result -> ``file:function`` of this room that makes its sections, from the result and ``detail=``.
 REPORTS = {
+    "Against": "against:report",
     "Alone": "why_single_or_series:of_one",
     "BatchPlan": "plan_batch:report",
     "Catalog": "show:of_catalog",

@@ -280,6 +280,8 @@ class Picture:
         caption: below it in a figure; empty for the title.
         of_page: whether only pages and figures show it.
         release: when a split backward frees its activations, for the curve of memory on a page.
+        axis: time that the width of a terminal stands for, nanoseconds, where pictures are held against each other;
+            None for the timeline's own.
     """
 
     title: str
@@ -290,6 +292,7 @@ class Picture:
     caption: str = ""
     of_page: bool = False
     release: Release = Release.W
+    axis: int | None = None
 
 
 @dataclass(frozen=True, slots=True)

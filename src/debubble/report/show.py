@@ -10,6 +10,7 @@ from dataclasses import replace
 from math import isfinite
 from typing import TYPE_CHECKING
 
+from ..core.engine import SENDS
 from ..core.memory import Release
 from ..core.units import counted, percent
 from .advice import WHAT, causes_section
@@ -39,7 +40,7 @@ LEGEND = (
 _MENDED: dict[str, Mapping[str, tuple[float, ...] | float]] = {
     "imbalance": {"stage_scale": (), "rank_scale": ()},
     "variation": {"microbatch_scale": ()},
-    "transfer": {"transfer": 0, "payload": 0},
+    "transfer": {"transfer": 0, "payload": 0, "occupy": 0},
 }
 
 
@@ -52,11 +53,12 @@ def report(shown: Show, *, detail: bool = False) -> Report:
         ),
         _figures(shown, detail),
         Ranks("", shown.per_rank, shown.makespan_ms),
+        *_engines(shown),
     ]
     if not detail:
         return Report(shown.title, (), [*sections, Sentences("", list(_hints(shown)), plain=True, margin=1)])
     causes = shown.causes
-    again = Paste("The command that shows this", show_command(shown.order, shown.rates))
+    again = Paste("The command that shows this", show_command(shown.order, shown.rates, engine=_said(shown)))
     sections += [causes_section(causes, shown.makespan_ms), again, launch(shown.order)]
     sections += [*files(shown.order), numbers(shown)]
     return Report(
@@ -66,6 +68,26 @@ def report(shown: Show, *, detail: bool = False) -> Report:
         next=_better(shown, causes),
         sliders=shown.sliders,
     )
+
+
+def _said(shown: Show) -> str:
+    """The engine, if one was asked for."""
+    return "" if shown.timeline.program.engine in SENDS.values() else shown.engine
+
+
+def _engines(shown: Show) -> Iterator[Section]:
+    """What the step would be under each engine, where hops are long and none was said; engines alike share a line."""
+    if shown.per_engine_ms is None:
+        return
+    alike: dict[float | None, list[str]] = {}
+    for name, step in shown.per_engine_ms.items():
+        alike.setdefault(step, []).append(name)
+    rows = [(", ".join(names), step) for step, names in alike.items() if step is not None]
+    columns = [Column("engine", left=True, long=True), Column("step ms", Unit.MILLISECONDS)]
+    note = "ideal: a hop is only a latency. Say who runs it: --engine E."
+    missing = [", ".join(names) for step, names in alike.items() if step is None]
+    notes = [note, *(f"{names}: cannot run this order." for names in missing)]
+    yield Table("What these hops do under each engine (simulated)", columns, rows, notes=notes)
 
 
 def _figures(shown: Show, detail: bool) -> Figures:
@@ -155,9 +177,10 @@ def _better(shown: Show, causes: Sequence[CauseCost]) -> str:
         return ""  # one rank waits for nobody
     mended = _MENDED.get(_dearest(causes).cause)
     if mended is not None:
-        return show_command(shown.order, replace(shown.rates, **mended))  # type: ignore[arg-type]  # fields by name
+        rates = replace(shown.rates, **mended)  # type: ignore[arg-type]  # fields by name
+        return show_command(shown.order, rates, engine=_said(shown))
     half = shown.half_at_microbatches or 2 * shown.microbatches
-    return show_command(shown.order, replace(shown.rates, microbatch_scale=()), microbatches=half)
+    return show_command(shown.order, replace(shown.rates, microbatch_scale=()), microbatches=half, engine=_said(shown))
 
 
 def of_run(run: Executed, *, detail: bool = False) -> Report:

@@ -36,7 +36,7 @@ def text(report: Report, width: int = 80, *, utf8: bool = True, colour: bool = F
         if isinstance(section, Picture) and section.of_page:
             continue
         if isinstance(section, Picture):
-            picture = timeline_text(section.timeline, width, utf8=utf8, colour=colour)
+            picture = timeline_text(section.timeline, width, utf8=utf8, colour=colour, axis=section.axis)
             shown = [*wrapped(section.title, width), *picture.splitlines()]
         else:
             shown = _lines(section, width, utf8)

@@ -5,17 +5,21 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 from ..core.errors import Fault, InputError
+from ..core.hops import Hops, read_hops
 from ..core.units import count_bytes, nanoseconds
 
 Duration = str | float  # ``"35us"``; a bare number is milliseconds
 Size = str | int  # ``"64MB"``; a bare number is bytes
+Hop = str | float | Hops  # ``"35us"``, ``"1ms,6-7=30ms"``; a bare number is milliseconds
 Factors = str | Sequence[float]  # ``"1,1,1.6"``
 Counts = str | int | Sequence[int]  # ``"4,8,16"``
 
 LONGEST_LIST = 2000  # values; a repeat such as 1*1000000000 is refused before it is written out
+MOST_SWEPT = 1000
 PACES = {"F": "forward", "B": "backward", "I": "input", "W": "weight"}
 MILLISECOND = 1e6  # nanoseconds
 
@@ -29,6 +33,50 @@ def duration(value: Duration, name: str = "duration") -> float:
     if not isinstance(value, str):
         value = repr(float(value))  # so that a number is held to the same rules as text
     return nanoseconds(value, name)
+
+
+def hop(value: Hop, name: str = "transfer") -> float | Hops:
+    """Nanoseconds of every hop, or of each link: ``1ms,6-7=30ms``, or one value for each boundary of stages.
+
+    Raises:
+        InputError: as ``duration``, or a list that cannot be read.
+    """
+    if isinstance(value, Hops):
+        return value
+    return read_hops(value, name, duration) if isinstance(value, str) else duration(value, name)
+
+
+@dataclass(frozen=True, slots=True)
+class Swept:
+    """A link and the hops to try on it.
+
+    Args:
+        ranks: at its two ends.
+        hops: nanoseconds, ascending.
+    """
+
+    ranks: tuple[int, int]
+    hops: tuple[float, ...]
+
+
+def swept(value: str | Swept, name: str = "sweep") -> Swept:
+    """``6-7=0:60ms:5ms``: the hops from the first to the last on one link, both ends included.
+
+    Raises:
+        InputError: anything else, or more points than can be told apart.
+    """
+    if isinstance(value, Swept):
+        return value
+    match = re.fullmatch(r"\s*(\d{1,9})\s*-\s*(\d{1,9})\s*=([^:]+):([^:]+):([^:]+)", value)
+    if match is None:
+        rule = "it names a link, and the first hop, the last and the step between"
+        raise InputError(Fault(f"{name} = {value}", rule, "write it as in 6-7=0:60ms:5ms"))
+    first, last, step = together(*(lambda text=text: duration(text.strip(), name) for text in match.groups()[2:]))
+    if not first <= last or not step > 0 or (last - first) / step >= MOST_SWEPT:
+        rule = f"hops rise from the first to the last, in at most {MOST_SWEPT} steps"
+        raise InputError(Fault(f"{name} = {value}", rule, "write it as in 6-7=0:60ms:5ms"))
+    points = int((last - first) / step + 1e-9) + 1
+    return Swept((int(match[1]), int(match[2])), tuple(first + number * step for number in range(points)))
 
 
 def size(value: Size, name: str = "size") -> int:

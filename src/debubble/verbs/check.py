@@ -19,7 +19,7 @@ from ..planning.check import Checked
 from ..planning.check import check as judge
 from ..planning.check_result import ConfigurationCheck, SeveralChecks, checks_of, judgement_of
 from ..planning.verdict import room_without_recompute
-from .arguments import Duration, Factors, duration, together
+from .arguments import Duration, Factors, Hop, duration, together
 from .arguments import placement as placement_of
 from .configuration_argument import Asked, configurations, is_configuration, parted, refuse_strangers
 from .rates_argument import WAYS, rates_of
@@ -52,7 +52,7 @@ def check(
     backward: Duration | None = None,
     input: Duration | None = None,
     weight: Duration | None = None,
-    transfer: Duration | None = None,
+    transfer: Hop | None = None,
     pair: Duration | None = None,
     stage_scale: Factors = (),
     microbatch_scale: Factors = (),

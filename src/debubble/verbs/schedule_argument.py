@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from os import PathLike, fspath
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -12,7 +12,7 @@ from ..core.laws import violations
 from ..core.memory import Release
 from ..core.schedule import Schedule, Shape
 from ..readers import torch_csv
-from ..schedules.catalog import build, entry_of
+from ..schedules.catalog import build, called, entry_of
 from .arguments import together
 
 if TYPE_CHECKING:
@@ -66,6 +66,14 @@ def schedule_of(
         rule = f"{entry.name} has several on each rank"
         raise InputError(Fault("chunks = 1", rule, f"give {entry.chunks} or none"))
     return build(entry.name, shape_of(sizes), rates, cap=cap, release=Release(release))
+
+
+def suited(named: Named, sizes: Sizes) -> Sizes:
+    """The sizes as far as a schedule takes them: of two schedules side by side, one may have chunks and one not."""
+    entry = None if isinstance(named, Schedule) else called(fspath(named))
+    if entry is None or sizes.chunks is None or entry.any_chunks or entry.chunks == sizes.chunks:
+        return sizes
+    return replace(sizes, chunks=None)
 
 
 def exchange_of(named: Named, schedule: Schedule) -> Exchange | None:

@@ -2,15 +2,24 @@
 
 from __future__ import annotations
 
+from typing import Any, overload
+
 from ..core.engine import IDEAL
+from ..core.errors import Fault, InputError
+from ..diagnosis.against import Against
+from ..diagnosis.against import against as hold_against
 from ..diagnosis.simulated import Show, simulated
 from ..schedules.forward_only import forward_only as without_backwards
-from .arguments import Duration, Factors, Size
-from .rates_argument import over_a_link, rates_of, sends_of
-from .schedule_argument import Named, Sizes, exchange_of, schedule_of
+from .arguments import Duration, Factors, Hop, Size, Swept, swept
+from .rates_argument import engine_argument, over_a_link, rates_of, sends_of
+from .schedule_argument import Named, Sizes, exchange_of, schedule_of, suited
 
 
-def show(
+@overload
+def show(schedule: Named, *, against: None = None, **given: Any) -> Show: ...
+@overload
+def show(schedule: Named, *, against: Named, **given: Any) -> Against: ...
+def show(  # type: ignore[misc]  # the two above name one keyword of all that there are
     schedule: Named,
     *,
     ranks: int | None = None,
@@ -22,7 +31,8 @@ def show(
     backward: Duration | None = None,
     input: Duration | None = None,
     weight: Duration | None = None,
-    transfer: Duration | None = None,
+    transfer: Hop | None = None,
+    occupy: Hop | None = None,
     pair: Duration | None = None,
     stage_scale: Factors = (),
     microbatch_scale: Factors = (),
@@ -30,13 +40,17 @@ def show(
     link: str | float | None = None,
     bytes: Size | None = None,
     sends: str = "async",
+    engine: str | None = None,
+    against: Named | None = None,
+    sweep: str | Swept | None = None,
     forward_only: bool = False,
     release: str = "w",
     cap: str | float | None = None,
-) -> Show:
-    """Simulate a schedule and account for its time.
+) -> Show | Against:
+    """Simulate a schedule and account for its time, alone or against another one.
 
         >>> debubble.show("1f1b", ranks=4, microbatches=8, transfer="35us").idle_share
+        >>> debubble.show("1f1b", ranks=8, microbatches=24, against="zb-h1", sweep="6-7=0:60ms:5ms").crossover_ms
 
     Durations are per micro-batch and **rank** (a chunk takes 1/chunks of them); a bare number is milliseconds.
 
@@ -51,7 +65,8 @@ def show(
         backward: B, both halves; 2 ms by default.
         input: I, the half that yields the gradient of the input.
         weight: W, the half that yields the gradient of the weights.
-        transfer: one hop between ranks.
+        transfer: one hop between ranks, on all links or by link, as in ``1ms,6-7=30ms``.
+        occupy: how long a hop takes up its sender before it begins, likewise.
         pair: an overlapped F and B together; None for their sum.
         stage_scale: a factor for each stage.
         microbatch_scale: a factor for each micro-batch.
@@ -59,6 +74,10 @@ def show(
         link: what a link between two ranks carries each way, GB/s.
         bytes: that one hop carries for a micro-batch.
         sends: whom a send keeps: ``async`` nobody, ``blocking`` the sender, ``rendezvous`` both sides.
+        engine: who executes it, as in ``megatron`` or ``torch:one-lane``; None for ``ideal``: a hop is only a latency.
+            Beside ``against`` also two, one for each: ``megatron,zero-bubble``.
+        against: another schedule, to be held against it: a name, a torch CSV file, or a schedule.
+        sweep: hops to try on one link of both, as in ``6-7=0:60ms:5ms``.
         forward_only: leave the backwards out.
         release: when a split backward frees activations: at ``w``, ``half`` at I and half at W, or at ``i``.
         cap: most activations on a rank, for schedules that are searched: 6, ``1.5p``, or one for each rank.
@@ -73,14 +92,40 @@ def show(
         "input": input,
         "weight": weight,
         "transfer": transfer,
+        "occupy": occupy,
         "pair": pair,
     }
     scales = {"stage_scale": stage_scale, "microbatch_scale": microbatch_scale, "rank_scale": rank_scale}
     rates = over_a_link(rates_of(spent, scales), link, bytes)
     way = sends_of(sends, rates)
     sizes = Sizes(ranks, microbatches, chunks, group, slices)
-    order = schedule_of(schedule, sizes, rates, cap=None if cap is None else str(cap), release=release)
-    if forward_only and not order.forward_only:
-        order = without_backwards(order)
-    placed = None if forward_only or way == IDEAL else exchange_of(schedule, order)
-    return simulated(order, rates, release, engine=way, placed=placed)
+    tried = None if sweep is None else swept(sweep)
+    if tried is not None and against is None:
+        raise InputError(Fault("--sweep without --against", "a sweep is of two schedules", "name the other one"))
+
+    def shown(named: Named, sizes: Sizes, engine: str | None) -> Show:
+        order = schedule_of(named, sizes, rates, cap=None if cap is None else str(cap), release=release)
+        if forward_only and not order.forward_only:
+            order = without_backwards(order)
+        executes = engine_argument(engine, order, sends=sends, link=link) or (way if way != IDEAL else None)
+        takes = executes is not None and executes.takes_orders and not forward_only
+        placed = exchange_of(named, order) if takes else None
+        return simulated(order, rates, release, engine=executes, placed=placed)
+
+    engines = _engines(engine, two=against is not None)
+    if against is None:
+        return shown(schedule, sizes, engines[0])
+    first = shown(schedule, suited(schedule, sizes), engines[0])
+    other = shown(against, suited(against, sizes), engines[-1])
+    return hold_against(first, other, *((tried.ranks, tried.hops) if tried else ()))
+
+
+def _engines(named: str | None, *, two: bool) -> list[str | None]:
+    """The engine of one schedule, or of each of two."""
+    if named is None:
+        return [None]
+    names = named.split(",")
+    if len(names) > 1 + two:
+        rule = "it is one engine, or one for each of two schedules"
+        raise InputError(Fault(f"engine = {named}", rule, "give one, or --against as well"))
+    return [*names]
