@@ -119,7 +119,7 @@ def misc(cells: Cells) -> Cells:
     if "AutoModel" in framework:
         row["time_doubt"] = "what it gathers and flushes in each step of accumulation is not said"
     row |= {
-        "framework": framework.split()[0].lower(),
+        "framework": framework.split()[0].lower().removesuffix("-lm"),
         "framework_version": framework.partition(" ")[2],
         "zero": "3" if number(cells, "fsdp") > 1 else "1",
         "sequence_parallel": flag(not (old and recompute_of(cells["recompute"]) == "full")),

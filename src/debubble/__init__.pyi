@@ -119,6 +119,7 @@ from .planning.layout_row import LayoutRow as LayoutRow
 from .planning.layout_row import RejectedRow as RejectedRow
 from .planning.split_result import SplitCost as SplitCost
 from .planning.split_result import Splits as Splits
+from .planning.validate import KindScore as KindScore
 from .planning.validate import LeftOut as LeftOut
 from .planning.validate import SetScore as SetScore
 from .planning.validate import TakenAsUsual as TakenAsUsual

@@ -42,3 +42,25 @@ def test_a_file_of_measured_rows_that_is_not_there_is_one_line_with_a_remedy(cli
 def test_rows_without_a_step_time_are_asked_for_the_column_that_the_page_names(cli, tmp_path):
     (tmp_path / "rows.csv").write_text("tensor,pipeline,data,micro_batch\n8,4,2,1\n")
     assert "add a column step_s" in cli("plan", *MODEL, "--global-batch", 512, "--calibrate", tmp_path / "rows.csv").err
+
+
+def test_a_recipe_is_an_option_a_job_key_and_a_part_of_the_next_command(cli, tmp_path):
+    job = tmp_path / "job.toml"
+    job.write_text('gpus = 8\nglobal_batch = 32\ntensor_overlap = true\noptimizer_precision = "bf16"\n')
+    model = ("--model", "llama3-8b", "--gpu", "h100", "--top", 3, "--json")
+    options = ("--tensor-overlap", "--optimizer-precision", "bf16", "--tensor", "2,4")
+    of_job = cli("plan", job, *model, "--tensor", "2,4").json
+    of_options = cli("plan", "--gpus", 8, "--global-batch", 32, *model, *options).json
+    plain = cli("plan", "--gpus", 8, "--global-batch", 32, *model, "--tensor", "2,4").json
+    assert of_job["candidates"] == of_options["candidates"]
+    assert of_options["candidates"][0]["step_ms"] < plain["candidates"][0]["step_ms"]
+    assert {"--tensor-overlap", "--optimizer-precision"} <= set(of_options["next"].split())
+
+
+def test_what_is_recomputed_can_be_asked_for(cli):
+    model = ("--gpus", 8, "--global-batch", 32, "--model", "llama3-8b", "--gpu", "h100", "--top", 100, "--json")
+    found = cli("plan", *model, "--recompute", "none", "--tensor", 2).json["candidates"]
+    assert {each["recompute"] for each in found} == {"none"}
+    refused = cli("plan", *model, "--recompute-modules", "all of it")
+    assert refused.status == 2
+    assert "layernorm" in refused.err

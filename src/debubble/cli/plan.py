@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -9,11 +10,54 @@ import click
 
 import debubble
 
+from ..config.config import SWITCHES
+from ..config.fields import KINDS
 from ..core.errors import Fault, InputError
 from .command import COUNT, COUNTS, SIZE, Verb, option, options
 from .completion import FRAMEWORK, GPU, MODEL, SCHEDULE
 from .output import Output, output_options
 from .progress import working
+
+# How a layer runs and what is kept of it: each as the job key of the same name.
+RECIPE = {
+    "recompute": "What is run again in the backward.  [default: as little as fits]",
+    "recompute_modules": "Parts of a layer that selective recomputation runs again: layernorm,moe_act.",
+    "gradient_precision": "Of gradients as they are kept and reduced.",
+    "optimizer_precision": "Of Adam's moments.",
+    "gradient_copies": "Bytes a parameter of further copies of the gradients.",
+    "bucket": "Bytes of gradients that replicas reduce in one call.",
+    "offload_layers": "Layers of each stage whose activations wait on the host.",
+    "offload_optimizer": "The optimizer's state and update on the host.",
+    "pieces": "Products into which each one beside a tensor collective is cut.",
+    "sequence_parallel": "Norms and dropout split over the tensor group.",
+    "overlap": "Gradients reduced beside the last backward.",
+    "overlap_gather": "Weights gathered beside the first forward.",
+    "gather_by_tensor": "Weights gathered after the update, a call for each tensor.",
+    "tensor_overlap": "Tensor collectives beside matrix products.",
+    "expert_overlap": "Tokens travel beside the products of another micro-batch.",
+    "flex_dispatch": "A token crosses to each node once (DeepEP).",
+    "keep_gathered": "What sequence parallelism gathers is kept for the backward.",
+    "weights_are_master": "fp32 weights alone, cast for each product (FSDP).",
+    "fused_attention": "Scores of attention stay on the chip.",
+    "fused_kernels": "Element-wise work is fused.",
+    "fused_loss": "The loss works on the logits in place.",
+    "graphs": "The device replays recorded graphs (CUDA graphs of whole iterations).",
+    "blocking_sends": "A rank sends and receives in turn and waits for each.",
+    "blocking_launches": "The host waits for each kernel.",
+    "scattered_sends": "Each member of a tensor group sends its share of a hop.",
+}
+
+
+def _of_recipe(name: str) -> Callable[[Any], Any]:
+    """An option by the kind of its field."""
+    kind, text = KINDS[name], name.replace("_", "-")
+    if name in SWITCHES:
+        return option(f"--{text}/--no-{text}", default=None, help=RECIPE[name])
+    if kind.form == "words":
+        return option(f"--{text}", metavar="A,B", help=RECIPE[name])
+    typed: Any = {"word": click.Choice(list(kind.words)), "count": int, "number": float}[kind.form]
+    return option(f"--{text}", type=typed, help=RECIPE[name])
+
 
 plan_options = options(
     option("--gpus", type=COUNTS, help="Devices of the whole job; several to compare: 4,8,16,32."),
@@ -40,7 +84,7 @@ plan_options = options(
     option("--schedule", shell_complete=SCHEDULE, help="Schedules to try, with commas between them."),
     option(
         "--precision",
-        type=click.Choice(["bf16", "fp16", "fp8", "fp4"]),
+        type=click.Choice(list(KINDS["precision"].words)),
         help="Of the matrix products.  [default: bf16]",
     ),
     option(
@@ -48,6 +92,7 @@ plan_options = options(
         type=click.IntRange(0, 3),
         help="What replicas share out: 1 optimizer, 2 gradients, 3 weights.  [default: 1]",
     ),
+    *map(_of_recipe, RECIPE),
     option(
         "--calibrate",
         multiple=True,

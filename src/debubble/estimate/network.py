@@ -86,3 +86,20 @@ def hop_time(setting: Setting, crosses: Column, volume: Column) -> Column:
     latency = np.where(crosses > 0, constants.far_latency, constants.hop_latency)
     seconds: Column = volume / rate + latency + constants.call
     return seconds
+
+
+def stage_hop_time(setting: Setting, crosses: Column) -> Column:
+    """Seconds of a hop between ranks: the residual of a micro-batch (over t with sequence parallelism).
+
+    Scattered over the tensor group it crosses as 1/t of it on each member, and is gathered on arrival.
+
+    Args:
+        setting: the cluster and the layouts.
+        crosses: 1 where the next rank is in another node, else 0.
+    """
+    layouts, shards = setting.layouts, setting.residual_shards
+    residual = setting.number_bytes * setting.tokens * setting.model.hidden
+    scattered = (layouts.scattered_sends > 0) & (shards == 1)
+    sent = hop_time(setting, crosses, residual / np.where(scattered, layouts.tensor, shards))
+    gathered = np.where(scattered, gather_time(setting, setting.group(layouts.tensor), residual), 0.0)
+    return setting.factors.transfer.value * sent + setting.factors.tensor.value * gathered

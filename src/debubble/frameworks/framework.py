@@ -9,6 +9,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
+from typing import Any
 
 from ..config.config import NUMBERS, Absent, Config, Open, StillOpen, Value
 from ..config.derive import layout_of
@@ -56,6 +57,18 @@ class Rule:
 
     breaches: Callable[[Config], Iterator[Breach]]
     source: str
+
+
+def habits_of(framework: Framework | None, ranks: int = 1) -> dict[str, Any]:
+    """Parts of a ``Layout`` that are so where nobody says otherwise: in a plan as in a table of measured runs.
+
+    Args:
+        framework: that runs it; None for any.
+        ranks: of the pipeline.
+    """
+    if framework is None:
+        return {}
+    return {**framework.habits, **(framework.in_pipelines if ranks > 1 else {})}
 
 
 def rule(source: str) -> Callable[[Callable[[Config], Iterator[Breach]]], Rule]:

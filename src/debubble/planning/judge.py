@@ -32,7 +32,7 @@ from ..estimate.memory import (
     stage_parameters,
 )
 from ..estimate.model import Model
-from ..estimate.network import hop_time
+from ..estimate.network import stage_hop_time
 from ..estimate.outside import data_time, optimizer_time, tied_time
 from ..estimate.setting import Setting
 from ..estimate.stages import StageTime, model_time, stage_time
@@ -180,13 +180,11 @@ def _transfers(setting: Setting, program: Program) -> NDArray[np.int64]:
     stride = int(setting.layouts.gpus[0] / setting.layouts.pipeline[0])  # devices from one rank to the next
     node = rank * stride // per_node
     crosses = (node[1:] != node[:-1]) | (stride >= per_node)
-    residual = float((2 * setting.tokens * setting.model.hidden / setting.residual_shards)[0])
-    sent = hop_time(setting, crosses.astype(float), np.full(len(crosses), residual))
-    between = np.where(rank[1:] == rank[:-1], 0.0, sent)
+    between = np.where(rank[1:] == rank[:-1], 0.0, stage_hop_time(setting, crosses.astype(float)))
     table = np.zeros((KINDS, len(rank)))
     table[Kind.F, 1:] = between
     table[Kind.B, :-1] = table[Kind.I, :-1] = between
-    return np.rint(SECOND * setting.factors.transfer.value * table).astype(np.int64)
+    return np.rint(SECOND * table).astype(np.int64)
 
 
 def _occupied(hops: NDArray[np.int64]) -> NDArray[np.int64]:

@@ -15,7 +15,7 @@ from ..core.rank_time import MILLISECOND, RankTime, rank_times
 from ..core.results import HIDDEN, SPARSE, Result
 from ..core.timeline import Timeline
 from ..core.units import duration, percent
-from ..estimate.constants import GENERIC, Calibration
+from ..estimate.constants import Calibration
 from ..estimate.count import parameters
 from ..estimate.hardware import Cluster
 from ..estimate.model import Model
@@ -200,7 +200,9 @@ class LayoutPlan(Result):
         legal: layouts that were screened, by number of devices.
         simulated: of them, how many were simulated.
         ranked: of them, how many are in the ranking.
-        error_band_share: relative error of a prediction, one standard deviation.
+        error_band_share: relative error of a prediction, as published runs of the nearest kind had it, or as
+            calibration leaves it; None if nothing like it was validated.
+        error_of: whose error that is, in a sentence.
         verdict: sentences, the answer first.
         evidence: ``estimated``.
         calibration: of the cost model; None without.
@@ -223,7 +225,8 @@ class LayoutPlan(Result):
     legal: Mapping[str, int]
     simulated: Mapping[str, int]
     ranked: Mapping[str, int]
-    error_band_share: float
+    error_band_share: float | None
+    error_of: str
     verdict: tuple[str, ...]
     evidence: str
     calibration: CalibrationValues | None = field(metadata=SPARSE)
@@ -310,7 +313,8 @@ def layout_plan(asked: Search) -> LayoutPlan:
         legal={str(gpus): one.legal for gpus, one in asked.found.items()},
         simulated={str(gpus): one.simulated for gpus, one in asked.found.items()},
         ranked={str(gpus): len(one.plans) for gpus, one in asked.found.items()},
-        error_band_share=best.band,
+        error_band_share=best.band if best.interval.kind else None,
+        error_of=best.interval.said,
         verdict=(_launch(asked, plan), *_unable(asked), *map(_sentence, (*about(asked.model, best), *more))),
         evidence="estimated",
         calibration=None if asked.calibration is None else _calibration(asked.calibration),
@@ -362,7 +366,8 @@ def _candidate(plan: Plan, number: int) -> Candidate:
 def _title(asked: Search) -> str:
     model, cluster = asked.model, asked.cluster
     counts = ", ".join(map(str, asked.clusters))
-    band = f"±{100 * (asked.calibration or GENERIC).band:.0f} %"
+    interval = asked.best.interval
+    band = f"±{100 * interval.band:.0f} %" if interval.kind else "nothing like it was validated"
     name = f"{model.name}  {model.layers} layers, {parameters(model) / 1e9:.1f} B parameters"
     device = cluster.device
     size = f"{counts} x {device.name} {device.memory / 1e9:.0f} GB, {cluster.gpus_per_node} a node"
@@ -381,9 +386,14 @@ def _launch(asked: Search, plan: Plan) -> str:
     again = "no recomputation" if layout.recompute == "none" else f"{layout.recompute} recomputation"
     return (
         f"Launch {said}: {layout.microbatches} micro-batches of {layout.micro_batch} on {layout.schedule}{chunks}, "
-        f"{again}. A step takes {duration(plan.step)} (estimated ±{percent(asked.best.band)}), "
+        f"{again}. A step takes {duration(plan.step)} (estimated {_off(asked.best)}), "
         f"{plan.tokens_per_second_per_gpu:,.0f} tokens per second and GPU."
     )
+
+
+def _off(found: Found) -> str:
+    """The error of a step, or that it is not known."""
+    return f"±{percent(found.band)}" if found.interval.kind else "by a model that was never held against such runs"
 
 
 def _unable(asked: Search) -> Iterator[str]:

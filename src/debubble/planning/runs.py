@@ -7,13 +7,15 @@ counted, and a row that lacks more is left out for a reason.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cache
 from math import prod
 from pathlib import Path
 from typing import Any
 
+from ..config.config import SWITCHES, Config
+from ..config.derive import layout_of
 from ..config.layout import GRADIENT_BYTES, MODULES, MOMENT_BYTES, PRECISIONS, RECOMPUTE, SCHEDULES, Layout
 from ..config.splits import even_split
 from ..core.errors import Fault, InputError
@@ -21,6 +23,7 @@ from ..estimate.hardware import GIGA, Cluster, cluster_of, read_hardware
 from ..estimate.model import Experts, Model, transformer
 from ..estimate.read_model import read_model
 from ..frameworks.catalog import FRAMEWORKS
+from ..frameworks.framework import habits_of
 from ..schedules.catalog import called
 from .cells import Cells, Unusable, read_cells
 
@@ -31,24 +34,11 @@ TASKS = ("", "pretrain", "pre-training", "pretraining", "training")
 
 _SIZES = ("layers", "hidden", "heads", "ffn", "vocab")
 _DEGREES = ("tensor", "pipeline", "data", "context")
-# Column of a switch -> the fields of ``Layout`` that it sets.
+# Column of a switch -> the fields of ``Config`` that it sets: two columns of published tables, then our own names.
 _SWITCHES = {
-    "sequence_parallel": ("sequence_parallel",),
-    "tensor_overlap": ("tensor_overlap",),
     "data_overlap": ("overlap", "overlap_gather"),
     "gather_overlap": ("overlap_gather",),
-    "fused_attention": ("fused_attention",),
-    "fused_kernels": ("fused_kernels",),
-    "keep_gathered": ("keep_gathered",),
-    "blocking_sends": ("blocking_sends",),
-    "scattered_sends": ("scattered_sends",),
-    "blocking_launches": ("blocking_launches",),
-    "gather_by_tensor": ("gather_by_tensor",),
-    "graphs": ("graphs",),
-    "flex_dispatch": ("flex_dispatch",),
-    "expert_overlap": ("expert_overlap",),
-    "fused_loss": ("fused_loss",),
-    "weights_are_master": ("weights_are_master",),
+    **{name: (name,) for name in SWITCHES},
 }
 COLUMNS = (
     *("model", *_SIZES, "kv_heads", "tied", "gated", "biases", "dropout", "positions", "next_layers"),
@@ -57,8 +47,8 @@ COLUMNS = (
     *("sequence", "global_batch", "micro_batch", "microbatches", *_DEGREES, "expert", "expert_tensor"),
     *("chunks", "schedule", "first_layers", "last_layers", "split", "zero", "recompute", "recompute_modules"),
     *("recompute_layers", "gradient_precision", "optimizer_precision", "gradient_copies", "offload", "offload_layers"),
-    *(*_SWITCHES, "pieces", "bucket_bytes", "task", "status", "step_seconds", "tokens_per_second_per_gpu", "peak_gib"),
-    *("memory_gb", "time_doubt", "group", "source", "note"),
+    *(*_SWITCHES, "pieces", "bucket_bytes", "bucket", "task", "status", "step_seconds"),
+    *("tokens_per_second_per_gpu", "peak_gib", "memory_gb", "time_doubt", "group", "source", "note"),
 )
 _OTHER_NAMES = {
     "tp": "tensor",
@@ -327,14 +317,20 @@ def _layout(cells: Cells, model: Model, planned: Planned | None) -> Layout:
     """The layout, with the habits of its framework."""
     degrees = _degrees(cells, planned)
     base = planned.base if planned else Layout()
-    said: dict[str, Any] = {**_habits(cells, degrees["pipeline"]), **degrees, **_choices(cells)}
+    said: dict[str, Any] = {**degrees, **_choices(cells)}
     if not planned:
         _need(cells, "sequence", "micro_batch")
         if model.experts:
             _need(cells, "expert")
     said["chunks"], said["schedule"] = _pipelined(cells, degrees["pipeline"], planned)
-    layout = replace(base, **said)
-    layout = replace(layout, microbatches=_microbatches(cells, layout, planned))
+    framework = FRAMEWORKS.get(cells.word("framework"))
+    if framework or not planned:  # rows of a plan's own runs are as the plan is
+        base = replace(base, **habits_of(framework, degrees["pipeline"]))
+    for name in ("micro_batch", "data"):
+        said.setdefault(name, getattr(base, name))
+    said["microbatches"] = _microbatches(cells, said, planned)
+    config = Config(name=cells.place).changed(**said)  # the noun of plans and scripts: one path to a layout
+    layout = layout_of(config, base)
     if layout.expert * layout.expert_shards > layout.tensor * layout.data * layout.context:
         raise Unusable("experts are spread over more devices than a stage has")
     if layout.stages > model.layers:
@@ -348,14 +344,6 @@ def _need(cells: Cells, *names: str) -> None:
     missing = [name for name in names if not cells.text(name)]
     if missing:
         raise Unusable(f"{', '.join(missing)} unknown")
-
-
-def _habits(cells: Cells, ranks: int) -> dict[str, Any]:
-    """What the framework does by itself."""
-    backend = FRAMEWORKS.get(cells.word("framework"))
-    if backend is None:
-        return {}
-    return {**backend.habits, **(backend.in_pipelines if ranks > 1 else {})}
 
 
 def _degrees(cells: Cells, planned: Planned | None) -> dict[str, int]:
@@ -396,7 +384,7 @@ def _pipelined(cells: Cells, ranks: int, planned: Planned | None) -> tuple[int, 
     return chunks or entry.chunks, entry.name
 
 
-def _microbatches(cells: Cells, layout: Layout, planned: Planned | None) -> int:
+def _microbatches(cells: Cells, said: Mapping[str, Any], planned: Planned | None) -> int:
     many, batch = cells.count("microbatches"), cells.count("global_batch")
     if many:
         return many
@@ -404,7 +392,8 @@ def _microbatches(cells: Cells, layout: Layout, planned: Planned | None) -> int:
         return planned.base.microbatches
     if not batch:
         raise Unusable("global_batch unknown")
-    many, rest = divmod(batch, layout.data * layout.micro_batch)
+    of_all: int = said["data"] * said["micro_batch"]
+    many, rest = divmod(batch, of_all)
     if rest or not many:
         raise Unusable("data x micro_batch does not divide the global batch")
     return many
@@ -420,7 +409,7 @@ def _choices(cells: Cells) -> dict[str, Any]:
         "optimizer_precision": cells.word("optimizer_precision", tuple(MOMENT_BYTES)) or None,
         "gradient_copies": cells.count("gradient_copies"),
         "offload_optimizer": "optimizer" in cells.words("offload", ("optimizer", "activations")) or None,
-        "bucket": cells.decimal("bucket_bytes") or None,
+        "bucket": cells.decimal("bucket_bytes") or cells.decimal("bucket") or None,
     }
     for name in _COUNTS:
         said[name] = cells.count(name)
@@ -428,6 +417,8 @@ def _choices(cells: Cells) -> dict[str, Any]:
         on = cells.switch(column)
         if on is not None:
             said |= dict.fromkeys(parts, on)
+    if said["recompute_layers"] is not None:
+        said["recompute_method"] = "block"  # the first layers of each stage
     return {name: value for name, value in said.items() if value is not None}
 
 

@@ -19,7 +19,7 @@ from ..estimate.memory import (
     stage_parameters,
 )
 from ..estimate.model import Model
-from ..estimate.network import gather_time, hop_time
+from ..estimate.network import stage_hop_time
 from ..estimate.outside import data_time, optimizer_time, tied_time
 from ..estimate.setting import Setting
 from ..estimate.stages import StageTime, model_time, stage_time
@@ -123,7 +123,9 @@ def _step(setting: Setting, ranks: _Ranks) -> Column:
     layouts, p, chunks = setting.layouts, setting.layouts.pipeline, setting.layouts.chunks
     times = model_time(setting)
     inner_stage = stage_time(setting, times, ranks.inner.stage)
-    hop = hop_seconds(setting)
+    # Some hop leaves the node of a job that does, and the others wait for it.
+    crosses = (layouts.gpus > setting.cluster.gpus_per_node).astype(np.float64)
+    hop = stage_hop_time(setting, crosses)
     # A blocking send or receive is work of its rank: two hops each way for each stage, but for the ends of the model.
     occupied = np.where(layouts.blocking_sends > 0, hop, 0.0)
     first = _rank_time(stage_time(setting, times, ranks.first.stage), inner_stage, chunks)
@@ -188,20 +190,6 @@ def period(layouts: Layouts, mean: Column, slowest: Column, hop: Column) -> Colu
     pair = np.where(p > 1, (slowest + other) / 2 + one, 0.0)
     found: Column = np.maximum(np.maximum(slowest, pair), mean + 2 * (p - 1) / p * one)
     return found
-
-
-def hop_seconds(setting: Setting) -> Column:
-    """Seconds of a hop: the residual of a micro-batch (over t with sequence parallelism), to another node if any is.
-
-    Scattered over the tensor group it crosses as 1/t of it on each member, and is gathered on arrival.
-    """
-    layouts, shards = setting.layouts, setting.residual_shards
-    crosses = (layouts.gpus > setting.cluster.gpus_per_node).astype(np.float64)
-    residual = 2 * setting.tokens * setting.model.hidden
-    scattered = (layouts.scattered_sends > 0) & (shards == 1)
-    sent = hop_time(setting, crosses, residual / np.where(scattered, layouts.tensor, shards))
-    gathered = np.where(scattered, gather_time(setting, setting.group(layouts.tensor), residual), 0.0)
-    return setting.factors.transfer.value * sent + setting.factors.tensor.value * gathered
 
 
 def _peak_bytes(setting: Setting, ranks: _Ranks) -> Column:

@@ -8,13 +8,14 @@ from dataclasses import dataclass, replace
 import numpy as np
 from numpy.typing import NDArray
 
-from ..config.layout import Layouts, Plan
+from ..config.layout import Layout, Layouts, Plan
 from ..config.question import Question
-from ..estimate.constants import GENERIC, Calibration
+from ..estimate.constants import Calibration
 from ..estimate.hardware import Cluster
 from ..estimate.model import Model
 from ..frameworks.catalog import framework_of
 from ..frameworks.framework import Framework
+from .interval import OWN, Interval, nearest, published, traits
 from .judge import judge_all
 from .launch import Rejected
 from .robust import by_rank, weighed
@@ -36,7 +37,7 @@ class Found:
         legal: layouts that the screen looked at.
         simulated: of them, how many were simulated.
         rejected: why others were ruled out, and how many; those of legal layouts and ``plans`` sum to ``legal``.
-        band: relative error of a prediction, one standard deviation, 0 to 1.
+        interval: the error of the first plan: that of published runs of the nearest kind, or what calibration leaves.
         memory: bytes of a device.
         closest: bytes that the fullest rank of the smallest layout needs; what to say where nothing fits.
     """
@@ -45,9 +46,14 @@ class Found:
     legal: int
     simulated: int
     rejected: tuple[Rejected, ...]
-    band: float
+    interval: Interval
     memory: float
     closest: float
+
+    @property
+    def band(self) -> float:
+        """Relative error of a prediction, one standard deviation, 0 to 1."""
+        return self.interval.band
 
 
 def search(
@@ -87,10 +93,19 @@ def search(
         legal=len(legal),
         simulated=len(judged),
         rejected=_together(refused),
-        band=(calibration or GENERIC).band,
+        interval=_interval(model, cluster, plans[0].layout if plans else question.base, framework, calibration),
         memory=memory,
         closest=float(seen.peak_bytes.min()) if len(legal) else 0.0,
     )
+
+
+def _interval(
+    model: Model, cluster: Cluster, layout: Layout, framework: Framework | None, calibration: Calibration | None
+) -> Interval:
+    """How far off a prediction may be: by the user's own rows where there are any, else by published runs."""
+    if calibration is not None and calibration.rows:
+        return Interval({OWN: calibration.source or "the user"}, calibration.rows, calibration.band, 1.0)
+    return nearest(traits(model, cluster, layout, framework.name if framework else ""), published())
 
 
 def _ruled_out(

@@ -96,6 +96,8 @@ def space(model: Model, cluster: Cluster, question: Question) -> Space:
     filled = {f.name: np.full(len(rows), getattr(one, f.name)[0]) for f in fields(Layouts)}
     filled |= {name: table[:, column] for column, name in enumerate(_VARIED)}
     piped = dict(builder.framework.in_pipelines) if builder.framework else {}
+    for name in question.config.said(*piped):
+        del piped[name]  # what was asked for holds in pipelines too
     filled |= {name: np.where(filled["pipeline"] > 1, value, filled[name]) for name, value in piped.items()}
     filled |= {name: ends[number, column] for column, name in enumerate(("first", "most", "last"))}
     rejected = tuple(Rejected(cause, reason, {}, count) for (cause, reason), count in builder.refused.items())
@@ -346,10 +348,16 @@ class _Builder:
         yield from (split for split in found if bare or min(split))
 
     def _recompute(self, split: tuple[int, ...]) -> Iterator[tuple[int, float]]:
-        """Mode and layers of each stage, the least first."""
-        yield 0, np.inf
-        if not self.question.base.fused_attention:
+        """Mode and layers of each stage, the least first; the one mode that was asked for, if any."""
+        asked = self.question.config.recompute
+        if asked in (None, "none"):
+            yield 0, np.inf
+        # Without parts to run again, and scores that are not kept anyway, selective recomputation changes nothing.
+        has_parts = not self.question.base.fused_attention or self.question.base.recompute_modules
+        if asked == "selective" or (asked is None and has_parts):
             yield 1, np.inf
+        if asked in ("none", "selective"):
+            return
         most = 0 if self._lacks("some layers") else max(split)
         for layers in sorted({-(-most * quarter // 4) for quarter in (1, 2, 3)} - {most}):
             yield 2, layers

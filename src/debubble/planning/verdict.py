@@ -16,6 +16,7 @@ from .screen import screen
 from .search import SAME, Found
 from .splits import head_in_layers
 
+CLOSE = 0.05  # error that no sentence is lost on: software releases differ by as much
 ENOUGH = 0.10  # idle share that a batch should stay under
 SECOND = 1e9  # nanoseconds
 BILLION = 1e9
@@ -122,10 +123,10 @@ def about(model: Model, found: Found) -> list[str]:
             sentences.append(
                 f"the loss head weighs {head:.1f} layers; the last stage has {last[-1]} layers, the fullest {max(last)}"
             )
-    if band >= 0.1:
-        sentences.append(
-            f"estimates are off by ±{100 * band:.0f} % (one standard deviation) until calibrated: --calibrate"
-        )
+    if not found.interval.kind:
+        sentences.append(f"{found.interval.said}; measure a few steps and give them to --calibrate")
+    elif band >= CLOSE:
+        sentences.append(f"estimates are off by ±{100 * band:.0f} %: {found.interval.said}; --calibrate narrows it")
     return sentences
 
 

@@ -102,8 +102,8 @@ def _calibrated(plan: LayoutPlan) -> Iterator[str]:
 def _figures(plan: LayoutPlan, window: PlannedWindow) -> Figures:
     """The figures at the head of a page."""
     outside = duration(1e6 * plan.best.step_ms - window.account.window)
-    calibrated = "calibrated" if plan.calibration else "not calibrated: --calibrate with measured steps"
     share, evidence = plan.promised
+    band = "not known" if plan.error_band_share is None else f"±{percent(plan.error_band_share)}"
     return Figures(
         [
             Figure("step", plan.best.step_ms, Unit.TIME, f"estimated; {outside} of it outside the pipeline"),
@@ -116,8 +116,8 @@ def _figures(plan: LayoutPlan, window: PlannedWindow) -> Figures:
             ),
             Figure(
                 "error of the estimate",
-                f"±{percent(plan.error_band_share)}",
-                what=f"one standard deviation; {calibrated}",
+                band,
+                what=plan.error_of,
             ),
         ]
     )
@@ -161,7 +161,7 @@ def _ranking(plan: LayoutPlan) -> Table:
         title="Layouts, the best first",
         columns=columns,
         rows=rows,
-        hint=f"Estimated; those within ±{percent(plan.error_band_share)} of the first cannot be told from it.",
+        hint=f"Estimated; those within ±{percent(plan.search.best.band)} of the first cannot be told from it.",
         name=f"{plan.gpus} GPUs",
         margin=0,
     )

@@ -38,6 +38,31 @@ def plan(
     schedule: str | Sequence[str] | None = None,
     precision: str | None = None,
     zero: int | None = None,
+    recompute: str | None = None,
+    recompute_modules: str | Sequence[str] | None = None,
+    gradient_precision: str | None = None,
+    optimizer_precision: str | None = None,
+    gradient_copies: float | None = None,
+    bucket: float | None = None,
+    offload_layers: int | None = None,
+    offload_optimizer: bool | None = None,
+    pieces: int | None = None,
+    sequence_parallel: bool | None = None,
+    overlap: bool | None = None,
+    overlap_gather: bool | None = None,
+    gather_by_tensor: bool | None = None,
+    tensor_overlap: bool | None = None,
+    expert_overlap: bool | None = None,
+    flex_dispatch: bool | None = None,
+    keep_gathered: bool | None = None,
+    weights_are_master: bool | None = None,
+    fused_attention: bool | None = None,
+    fused_kernels: bool | None = None,
+    fused_loss: bool | None = None,
+    graphs: bool | None = None,
+    blocking_sends: bool | None = None,
+    blocking_launches: bool | None = None,
+    scattered_sends: bool | None = None,
     calibrate: AnyPath | Sequence[AnyPath] = (),
     save_calibration: AnyPath | None = None,
     launched: AnyPath | None = None,
@@ -75,6 +100,31 @@ def plan(
         schedule: schedules to try.
         precision: of the matrix products: ``bf16``, ``fp16``, ``fp8`` or ``fp4``.
         zero: what replicas share out: 1 optimizer, 2 gradients, 3 weights.
+        recompute: ``none``, ``selective`` or ``full``; the search's own choice by default.
+        recompute_modules: parts of a layer that ``selective`` runs again; the attention core by default.
+        gradient_precision: of gradients as they are kept and reduced: ``fp32``, ``bf16`` or ``fp16``.
+        optimizer_precision: of Adam's moments: ``fp32``, ``bf16``, ``fp16`` or ``fp8``.
+        gradient_copies: bytes a parameter of further copies of the gradients.
+        bucket: bytes of gradients that replicas reduce in one call.
+        offload_layers: layers of each stage whose activations wait on the host.
+        offload_optimizer: whether the optimizer's state and its update are on the host.
+        pieces: products into which each product beside a tensor collective is cut.
+        sequence_parallel: whether norms and dropout are split over the tensor group too.
+        overlap: whether gradients are reduced beside the last backward.
+        overlap_gather: whether weights are gathered beside the first forward.
+        gather_by_tensor: whether weights are gathered after the update, in a call for each tensor.
+        tensor_overlap: whether tensor collectives run beside matrix products.
+        expert_overlap: whether tokens travel to experts beside the products of another micro-batch.
+        flex_dispatch: whether a token crosses to each node once, however many of its experts are there.
+        keep_gathered: whether what sequence parallelism gathers is kept for the backward.
+        weights_are_master: whether the fp32 weights are the only ones, cast for each product.
+        fused_attention: whether the scores of attention stay on the chip.
+        fused_kernels: whether element-wise work is fused.
+        fused_loss: whether the loss works on the logits in place.
+        graphs: whether the device replays a recorded graph of its kernels.
+        blocking_sends: whether a rank sends and receives in turn and waits for each.
+        blocking_launches: whether the host waits for each kernel.
+        scattered_sends: whether each member of a tensor group sends its share of a hop.
         calibrate: measured rows as CSV, logs, recordings, traces, or saved factors.
         save_calibration: where to write the factors.
         launched: configuration with which the recordings and traces of ``calibrate`` were launched.

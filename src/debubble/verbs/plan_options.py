@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import shlex
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, field, fields, replace
 from functools import partial
 from os import PathLike, fspath
 from pathlib import Path
 from typing import Any
 
-from ..config.config import Config
+from ..config.config import RECIPE, SWITCHES, Config, Value
+from ..config.fields import KINDS, value_of
 from ..config.layout import Layout
 from ..core.errors import Fault, InputError
 from .arguments import counts, size, together
@@ -45,6 +46,7 @@ class PlanOptions:
     schedule: str | None = None
     precision: str | None = None
     zero: int | None = None
+    recipe: Mapping[str, Value] = field(default_factory=dict)  # by the names of ``RECIPE``
     calibrate: tuple[str, ...] = ()
     save_calibration: str | None = None
     launched: str | None = None
@@ -57,7 +59,8 @@ class PlanOptions:
     def base(self) -> Layout:
         """What neither a search nor a file says of a layout."""
         zero = 1 if self.zero is None else self.zero
-        return Layout(sequence=self.sequence or SEQUENCE, precision=self.precision or "bf16", zero=zero)
+        said = {"sequence": self.sequence or SEQUENCE, "precision": self.precision or "bf16", **self.recipe}
+        return Layout(zero=zero, **said)  # type: ignore[arg-type]  # fields of both, by one name
 
     def needs(self, *names: str) -> None:
         """Refuse if one of these is missing.
@@ -71,7 +74,7 @@ class PlanOptions:
 
     def gives(self, name: str) -> bool:
         """Whether an option was given; a list that is empty is not."""
-        return getattr(self, name) not in (None, ())
+        return getattr(self, name) not in (None, (), {})
 
     def refuses(self, *names: str, why: str) -> None:
         """Refuse options that would be passed over.
@@ -92,7 +95,7 @@ class PlanOptions:
         if self.job is None:
             return self
         jobs = jobs_of_file(Path(self.job))
-        known: dict[str, Tried | int] = {}
+        known: dict[str, Tried | int | str] = {}
         if not self.gives("global_batch") and not self.gives("microbatches"):
             batches = _batches(jobs)
             if len(batches) > 1:
@@ -111,7 +114,11 @@ class PlanOptions:
             value = getattr(jobs[0], name)
             if value is not None and not self.gives(name):
                 known[name] = (value,)
-        return replace(self, **known)  # type: ignore[arg-type]  # options by name
+        recipe = _recipe(jobs[0])
+        precision = recipe.pop("precision", None)
+        if precision is not None and not self.gives("precision"):
+            known["precision"] = str(precision)
+        return replace(self, **known, recipe={**recipe, **self.recipe})  # type: ignore[arg-type]  # options by name
 
     def command(self, emit: str | None, schedules: tuple[str, ...]) -> str:
         """The same question as a command line, printing what to paste.
@@ -159,7 +166,34 @@ def read_options(given: Mapping[str, Any]) -> PlanOptions:
     if isinstance(measured, str | PathLike):
         measured = [measured]
     made["calibrate"] = tuple(map(fspath, measured))
-    return PlanOptions(**made)
+    recipe = {}
+    for name in RECIPE:
+        if name in made and name != "precision":
+            recipe[name] = _part(name, made.pop(name))
+    return PlanOptions(**made, recipe=recipe)
+
+
+def _part(name: str, value: Any) -> Value:
+    """A part of a recipe, held against what its field takes."""
+    words = KINDS[name].form == "words" and isinstance(value, str)
+    return value_of(name, value.split(",") if words else value, name)
+
+
+def _recipe(job: Config) -> dict[str, Value]:
+    """What somebody said of how a layer runs; what is recomputed is the search's own choice, as in other jobs.
+
+    A framework's own word, as bf16-mixed, says nothing here.
+    """
+    known = job.known()
+    recipe = {}
+    for name in job.said(*RECIPE):
+        if name == "recompute" or name not in known:
+            continue
+        value, legal = known[name], KINDS[name].words
+        words = value if isinstance(value, tuple) else (value,)
+        if not legal or all(word in legal for word in words):
+            recipe[name] = value
+    return recipe
 
 
 def option_of(name: str) -> str:
@@ -171,6 +205,9 @@ def _words(name: str, value: object) -> Iterator[str]:
     """An option as words of a command line."""
     if name == "job":
         yield str(value)
+    elif isinstance(value, Mapping):
+        for part, said in value.items():
+            yield from _of_recipe(part, said)
     elif name == "calibrate" and isinstance(value, tuple):
         for path in value:
             yield from ("--calibrate", path)
@@ -180,6 +217,14 @@ def _words(name: str, value: object) -> Iterator[str]:
         yield from (option_of(name), repr(value).removesuffix(".0"))  # sizes are whole bytes
     else:
         yield from (option_of(name), str(value))
+
+
+def _of_recipe(name: str, value: Value) -> Iterator[str]:
+    """A part of a recipe as words of a command line."""
+    if name in SWITCHES:
+        yield option_of(name) if value else f"--no-{option_of(name)[2:]}"
+    else:
+        yield from _words(name, value)
 
 
 def _batches(jobs: Sequence[Config]) -> tuple[int, ...]:

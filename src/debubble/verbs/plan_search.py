@@ -16,7 +16,7 @@ from ..estimate.hardware import Cluster, Hardware, cluster_of, read_hardware
 from ..estimate.model import Model
 from ..estimate.read_model import read_model
 from ..frameworks.catalog import framework_of
-from ..frameworks.framework import Framework
+from ..frameworks.framework import Framework, habits_of
 from ..planning.arithmetic import Growth
 from ..planning.calibration_file import written
 from ..planning.judge import judge_all
@@ -113,7 +113,7 @@ def _fitting(asked: PlanOptions, model: Model, device: Hardware) -> None:
         if model.experts is None and most > 1:
             faults.append(Fault(f"{name} = {most}", f"{model.name} has no experts to {verb}", "leave it out"))
     precision = asked.precision or "bf16"
-    if precision not in (*device.flops, "fp16"):
+    if precision not in (*device.flops, "fp16", "fp32"):
         has = " or ".join(device.flops)
         faults.append(Fault(f"precision = {precision}", f"{device.name} has no such matrix products", f"give {has}"))
     if faults:
@@ -164,6 +164,7 @@ def _question(asked: PlanOptions, gpus: int, framework: Framework | None) -> Que
         data=asked.data,
         zero=asked.zero,
         framework=framework.name if framework else None,
+        **asked.recipe,  # type: ignore[arg-type]  # fields by name
     )
     tries = {name: getattr(asked, name) for name in LISTS if asked.gives(name)}
     return Question(fixed, tries, names or able, _shared(asked, framework))
@@ -175,10 +176,8 @@ def _shared(asked: PlanOptions, framework: Framework | None) -> Layout:
     if framework and base.zero > 1 and "zero" in framework.lacks:
         rule = f"{framework.title} shares out the optimizer's state alone"
         raise InputError(Fault(f"zero = {base.zero}", rule, "give --zero 1, or --emit torchtitan"))
-    habits: dict[str, bool | float] = {"overlap_gather": base.zero >= 1}
-    if framework is not None:
-        habits |= framework.habits
-    return replace(base, **habits)  # type: ignore[arg-type]  # names of fields that are on or off
+    habits = {"overlap_gather": base.zero >= 1, **habits_of(framework), **asked.recipe}
+    return replace(base, **habits)
 
 
 def _sizes(asked: PlanOptions, layout: Layout) -> list[Growth]:
