@@ -25,10 +25,10 @@ MAY = {
     "planning": {"core", "schedules", "config", "frameworks", "estimate"},
     "diagnosis": {"core", "schedules", "config", "frameworks"},
     "drawing": {"core"},
-    "report": {"core", "schedules", "config", "frameworks", "estimate", "planning", "diagnosis", "drawing"},
+    "report": {"core", "schedules", "config", "frameworks", "estimate", "planning", "diagnosis", "drawing", "recorder"},
     "verbs": {
         *("core", "schedules", "config", "frameworks", "readers", "reconstruct", "export", "estimate", "planning"),
-        *("diagnosis", "drawing", "report", "runner"),
+        *("diagnosis", "drawing", "report", "runner", "recorder"),
     },
     "runner": {"core", "schedules", "config", "readers", "recorder"},
     "recorder": {"core", "readers"},

@@ -124,6 +124,9 @@ from .planning.validate import LeftOut as LeftOut
 from .planning.validate import SetScore as SetScore
 from .planning.validate import TakenAsUsual as TakenAsUsual
 from .planning.validate import Validation as Validation
+from .recorder.follow import WatchedStep as WatchedStep
+from .recorder.session import Recorded as Recorded
+from .recorder.start import Recording as Recording
 from .runner.annotate import annotate as annotate
 from .schedules.catalog import build as build
 from .schedules.listing import Catalog as Catalog
@@ -136,8 +139,10 @@ from .verbs.fit import fit as fit
 from .verbs.plan import plan as plan
 from .verbs.profile import profile as profile
 from .verbs.read import read as read
+from .verbs.record import record as record
 from .verbs.run import run as run
 from .verbs.show import show as show
 from .verbs.split import split as split
 from .verbs.validate import validate as validate
+from .verbs.watch import watch as watch
 from .verbs.why import why as why

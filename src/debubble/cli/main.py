@@ -34,6 +34,8 @@ VERBS = {
     "split": ("debubble.cli.split:split", "Split uneven blocks over ranks, each split simulated."),
     "profile": ("debubble.cli.profile:profile", "Time one layer on the device here, for plan to know your hardware."),
     "run": ("debubble.cli.run:run", "Train through a schedule on torch.distributed.pipelining and record it."),
+    "record": ("debubble.cli.record:record", "Record your own training job, with no line of it changed."),
+    "watch": ("debubble.cli.watch:watch", "Follow a recording while its job runs: idle share, slow rank, drift."),
     "diagnose": ("debubble.cli.diagnose:diagnose", "Read a recording or a trace: how big is the bubble, and why."),
     "fit": ("debubble.cli.fit:fit", "Fit step times of a log: slot, bubble, fixed time and a forecast."),
     "validate": ("debubble.cli.validate:validate", "Hold the planner against measured runs: errors, ranking, memory."),
@@ -83,12 +85,14 @@ class _Verbs(click.Group):
     epilog="debubble VERB --help tells the options of a verb. With --json every verb prints one JSON object.",
 )
 @click.version_option(__version__, message="%(version)s")
+@click.option("--local_rank", hidden=True, help="deepspeed puts it before the verb; record hands it to the program.")
 @click.pass_context
-def debubble(ctx: click.Context) -> None:
+def debubble(ctx: click.Context, local_rank: str | None) -> None:
     """See, measure and shrink the pipeline bubble of a training job.
 
     Start with: debubble show 1f1b -p 4 -m 8
     """
+    ctx.obj = local_rank
     if ctx.invoked_subcommand is None:
         click.echo(ctx.get_help())
 
@@ -152,6 +156,8 @@ def main(args: Sequence[str] | None = None) -> int:
         return UNREAD
     except Exception as error:  # a fault of ours: exit 70, never 1, which is a verdict
         return _failed(crashed(error, words), words)
+    if callable(status):  # the job of ``record``: what it raises is its own, and so is its exit status
+        status()
     return status if isinstance(status, int) else 0  # help and --version return nothing
 
 

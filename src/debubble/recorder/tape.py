@@ -114,6 +114,12 @@ class Tape:
         """The op of a row ends, now or at a given time; called again, it ends later."""
         self._ops[row * _ROW + 2] = self.now() if at is None else at
 
+    def extend(self, kind: int, stage: int, unit: int) -> None:
+        """An op that was closed goes on until now: its loss, say."""
+        row = self._rows.get(((unit * _STAGES + stage) * _KINDS + 2 * kind) >> 1)
+        if row is not None:
+            self.close(row)
+
     def post(self, kind: int, stage: int, unit: int) -> None:
         """The output of an op is handed to whoever sends it; the first time counts."""
         row = self._rows.get(((unit * _STAGES + stage) * _KINDS + 2 * kind) >> 1)
@@ -134,6 +140,14 @@ class Tape:
     def repeats(self, kind: int, stage: int, unit: int) -> bool:
         """Whether an op is on the tape already: then another step has begun without a word."""
         return ((unit * _STAGES + stage) * _KINDS + 2 * kind) >> 1 in self._rows
+
+    def last_end(self) -> int:
+        """When the op that was opened last ended; when the step began if there is none."""
+        return self._ops[self.count * _ROW - 2] if self.count else self.begun
+
+    def units(self) -> int:
+        """How many micro-batches ran, if their numbers begin at 0."""
+        return 1 + max((code // (_KINDS // 2) // _STAGES for code in self._rows), default=-1)
 
     def read(self, begun: int, finished: int, resolve: Callable[[Ints], Ints] | None = None) -> Measured:
         """The step as columns.

@@ -16,7 +16,6 @@ import socket
 import time
 from collections import deque
 from contextlib import suppress
-from dataclasses import dataclass
 from errno import ENOSPC
 from pathlib import Path
 from typing import Any
@@ -26,25 +25,13 @@ import msgspec
 from ..core.errors import Fault, InputError
 from ..readers.recording import track_files, track_path
 from ..readers.recording_file import MAGIC, Part, Process, Step, frame, frames
+from .wishes import Keep
 
 LOCK = "recording.lock"
 _SILENT_S = 600.0  # a run on another host that has not touched its lock for so long is gone
 _TOUCH_S = 30.0
 _SEGMENTS = 4  # files among which steps that are kept are spread: the oldest goes as a whole
 _HEAD = 1 << 16  # bytes in which the head of a file lies
-
-
-@dataclass(frozen=True, slots=True)
-class Keep:
-    """The most that a process keeps on disk; None where there is no limit.
-
-    Args:
-        steps: the newest.
-        bytes: of its files together.
-    """
-
-    steps: int | None = None
-    bytes: int | None = None
 
 
 class Writer:

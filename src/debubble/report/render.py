@@ -33,6 +33,7 @@ REPORTS = {
     "Show": "show:report",
     "Splits": "plan_batch:of_splits",
     "Validation": "cost_model:of_validation",
+    "WatchedStep": "watch:report",
 }
 FRAME = 640  # pixels of a page in a notebook, and what each rank adds
 FRAME_OF_RANK, MOST_FRAMED = 30, 16

@@ -1,0 +1,218 @@
+"""Hooks of torch.distributed.pipelining, and so of torchtitan: every schedule class, single stages and many.
+
+Schedule.step            the step; ``eval`` calls it too, and then no backward runs
+Stage.forward_one_chunk  F, until the loss is computed on the last stage; backward_one_chunk B or I, .._weight_.. W
+_batch_p2p               sends are posted; what each list of works is for is remembered by the list's number
+_wait_batch_p2p          waits: half of 1F1B's cover a send and a receive in one
+"""
+
+from __future__ import annotations
+
+import sys
+from types import ModuleType
+from typing import Any
+
+from ..core.op import Kind
+from ..readers.recording_file import Whole
+from .hooks import Function, Patches, around, demand, version_of
+from .place import mesh_axes
+from .session import REDUCTION, Seat, Session
+from .tape import BOTH, RECEIVE, SEND
+
+ENGINE, PACKAGE = "torch", "torch"
+MODULE = "torch.distributed.pipelining.schedules"
+_F, _I, _W, _B = (int(kind) for kind in Kind)
+
+
+def install(session: Session, module: ModuleType, patches: Patches) -> None:
+    """Hook the engine.
+
+    Raises:
+        Mismatch: it is built otherwise; nothing is wrapped then.
+    """
+    stages = sys.modules[module.__name__.replace("schedules", "stage")]
+    hooks = _Hooks(session)
+    base, schedule = stages._PipelineStageBase, module._PipelineSchedule
+    wrapped: list[tuple[Any, str, Function]] = []
+
+    def hook(owner: Any, name: str, parameters: tuple[str, ...], before: Function, after: Function) -> None:
+        original = demand(owner, name, *parameters)
+        wrapped.append((owner, name, around(original, before, after, session.failed)))
+
+    hook(base, "forward_one_chunk", ("fwd_chunk_id",), hooks.forward, hooks.close)
+    hook(base, "backward_one_chunk", ("bwd_chunk_id", "full_backward"), hooks.backward, hooks.close)
+    hook(base, "backward_weight_one_chunk", ("bwd_chunk_id",), hooks.weight, hooks.close)
+    hook(base, "get_fwd_send_ops", ("fwd_chunk_id",), hooks.sending_forward, hooks.will_send)
+    hook(base, "get_bwd_send_ops", ("bwd_chunk_id",), hooks.sending_backward, hooks.will_send)
+    hook(schedule, "_maybe_compute_loss", ("stage", "mb_index"), hooks.loss, hooks.loss_done)
+    hook(module, "_batch_p2p", ("p2p_ops",), hooks.batch, hooks.batched)
+    hook(module, "_wait_batch_p2p", ("work",), hooks.wait, hooks.waited)
+    if hasattr(base, "perform_reduce_grad"):
+        hook(base, "perform_reduce_grad", (), hooks.reduce, hooks.reduced)
+    for owner in (module.PipelineScheduleSingle, module.PipelineScheduleMulti):
+        hook(owner, "step", (), hooks.step, hooks.step_done)
+    for owner, name, function in wrapped:  # all there: only now is anything changed
+        patches.put(owner, name, function)
+    session.engines[ENGINE] = version_of(PACKAGE)
+
+
+class _Hooks:
+    """What the hooks of one session share."""
+
+    def __init__(self, session: Session) -> None:
+        self._session, self._tape = session, session.tape
+        self._kinds: dict[int, int] = {}  # what a list of works is for, by its number; every list comes by here first
+        self._to_send: list[tuple[int, int, int]] = []  # ops whose outputs are handed over and not yet posted
+        self._axes: dict[str, tuple[int, int]] | None = None
+        self._isend: Any = sys.modules["torch.distributed"].isend
+        self._stage: Any = None  # of a step whose beginning was not seen
+        session.at_close.append(self._finish_unseen)
+
+    # Steps.
+
+    def step(self, schedule: Any, *_: Any, **__: Any) -> Any:
+        session = self._session
+        if session.open and self._stage is None:
+            return None  # a class that calls its parent's step
+        self._finish_unseen()
+        self._to_send.clear()
+        self._kinds.clear()
+        # Shapes are exchanged anew for a schedule of another kind or size, and for the first evaluation.
+        variety = type(schedule).__name__, schedule._n_microbatches, getattr(schedule, "_has_backward", True)
+        return schedule if session.begin(_stage_of(schedule).submod, variety) else None
+
+    def step_done(self, schedule: Any, _: Any) -> None:
+        self._session.end(lambda: self._seat(schedule))
+        if self._axes is None:
+            self._axes = mesh_axes()  # after the first step, which is slow anyway
+
+    def _unseen(self, stage: Any, kind: int, unit: int) -> bool:
+        """Whether an op counts; it opens the step if that began without a word, by a function captured before."""
+        if self._session.open:
+            if self._stage is None or not self._tape.repeats(kind, stage.stage_index, unit):
+                return True
+            self._finish_unseen()
+        if not self._session.begin(stage.submod):
+            return False
+        self._stage = stage
+        return True
+
+    def _finish_unseen(self) -> None:
+        stage, self._stage = self._stage, None
+        if stage is not None and self._session.open:
+            self._session.end(lambda: self._seat_of_stage(stage), self._tape.last_end())
+
+    # Ops.
+
+    def forward(self, stage: Any, fwd_chunk_id: int, *_: Any, **__: Any) -> int | None:
+        if (self._stage is not None or not self._session.open) and not self._unseen(stage, _F, fwd_chunk_id):
+            return None
+        return self._tape.open(_F, stage.stage_index, fwd_chunk_id)
+
+    def backward(
+        self, stage: Any, bwd_chunk_id: int, loss: Any = None, full_backward: bool = True, *_: Any, **__: Any
+    ) -> int | None:
+        del loss
+        if not stage.has_backward or not self._session.open:
+            return None
+        return self._tape.open(_B if full_backward else _I, stage.stage_index, bwd_chunk_id)
+
+    def weight(self, stage: Any, bwd_chunk_id: int, *_: Any, **__: Any) -> int | None:
+        if not stage.has_backward or not self._session.open:
+            return None
+        return self._tape.open(_W, stage.stage_index, bwd_chunk_id)
+
+    def close(self, row: int, _: Any) -> None:
+        self._tape.close(row)
+
+    def loss(self, schedule: Any, stage: Any, output: Any, target_mbs: Any, mb_index: int, *_: Any, **__: Any) -> Any:
+        del schedule, output, target_mbs
+        return (stage.stage_index, mb_index) if self._session.open and stage.is_last else None
+
+    def loss_done(self, cell: tuple[int, int], _: Any) -> None:
+        self._tape.extend(_F, *cell)
+
+    # Messages.
+
+    def sending_forward(self, stage: Any, fwd_chunk_id: int) -> Any:
+        return (_F, stage.stage_index, fwd_chunk_id) if self._session.open else None
+
+    def sending_backward(self, stage: Any, bwd_chunk_id: int) -> Any:
+        return (_B, stage.stage_index, bwd_chunk_id) if self._session.open else None
+
+    def will_send(self, op: tuple[int, int, int], messages: Any) -> None:
+        if messages:
+            self._to_send.append(op)
+
+    def batch(self, p2p_ops: Any, *_: Any, **__: Any) -> Any:
+        if not self._session.open:
+            return None
+        sends = sum(each.op is self._isend for each in p2p_ops)
+        if sends:
+            for kind, stage, unit in self._to_send:
+                self._tape.post(kind, stage, unit)
+                if kind == _B:
+                    self._tape.post(_I, stage, unit)
+            self._to_send.clear()
+        if sends == len(p2p_ops):
+            return (SEND,)
+        return (BOTH,) if sends else (RECEIVE,)
+
+    def batched(self, which: tuple[int], works: Any) -> None:
+        self._kinds[id(works)] = which[0]
+
+    def wait(self, work: Any) -> Any:
+        return (self._kinds.get(id(work), BOTH), self._tape.now()) if work and self._session.open else None
+
+    def waited(self, began: tuple[int, int], _: Any) -> None:
+        self._tape.wait(*began)
+
+    def reduce(self, *_: Any, **__: Any) -> int | None:
+        return self._tape.now() if self._session.open else None
+
+    def reduced(self, began: int, _: Any) -> None:
+        self._session.add_outside(REDUCTION, self._tape.now() - began)
+
+    # What a step was.
+
+    def _seat(self, schedule: Any) -> Seat:
+        stage = _stage_of(schedule)
+        custom = getattr(schedule, "_comp_type_to_function_map", None) or {}
+        names = ", ".join(str(getattr(kind, "name", kind)) for kind in custom)
+        placement = getattr(schedule, "stage_index_to_group_rank", None) or stage.stage_index_to_group_rank
+        return self._made(
+            stage,
+            placement,
+            schedule=type(schedule).__name__.removeprefix("Schedule"),
+            microbatches=int(schedule._n_microbatches),
+            unseen=f"functions of its own are registered for {names}" if custom else "",
+        )
+
+    def _seat_of_stage(self, stage: Any) -> Seat:
+        units = self._tape.units()
+        return self._made(stage, stage.stage_index_to_group_rank, schedule="", microbatches=units, unseen="")
+
+    def _made(self, stage: Any, placement: dict[int, int], *, schedule: str, microbatches: int, unseen: str) -> Seat:
+        dist = sys.modules["torch.distributed"]
+        if self._axes is None:
+            self._axes = mesh_axes()
+        return Seat(
+            engine=ENGINE,
+            version=self._session.engines.get(ENGINE, ""),
+            schedule=schedule,
+            microbatches=microbatches,
+            pipeline=[int(rank) for rank in dist.get_process_group_ranks(stage.group or dist.group.WORLD)],
+            placement=[int(placement[at]) for at in range(stage.num_stages)],
+            axes=self._axes,
+            switches=_switches(stage),
+            unseen=unseen,
+        )
+
+
+def _stage_of(schedule: Any) -> Any:
+    stages = getattr(schedule, "_stages", None)
+    return stages[0] if stages else schedule._stage
+
+
+def _switches(stage: Any) -> dict[str, Whole]:
+    return {"compiled": hasattr(stage.submod, "_orig_mod")}
