@@ -1,11 +1,12 @@
 """Lower bounds on the makespan: what no order of the same ops on the same ranks can beat.
 
-The largest of three counts; the first two are the bounds of https://arxiv.org/abs/2401.10241, appendix H, for one
+The largest of four counts; the first two are the bounds of https://arxiv.org/abs/2401.10241, appendix H, for one
 rank, with the way there and the way back added:
 
     rank      the way from the input to a rank + all its work
     back      the way there + F, I and B of the rank, since W may run last + the way back + one W of stage 0
     chain     one micro-batch from end to end and back
+    windows   heads and tails of all ops, from rank to rank; see ``propagation``
 
 An engine adds two, whatever the order:
 
@@ -24,6 +25,7 @@ from .costs import Costs
 from .engine import IDEAL, Engine, Lane
 from .needs import transfers
 from .op import Kind
+from .propagation import propagated
 from .schedule import Schedule
 
 _FAR = np.iinfo(np.int64).max // 4
@@ -66,7 +68,7 @@ def lower_bound(schedule: Schedule, costs: Costs, engine: Engine = IDEAL) -> int
     bounds = [chain, by_rank[used].max(initial=0), by_return[used].max(initial=0)]
     if engine.meets:
         bounds += _of_engine(schedule, costs, engine, work)
-    return int(max(bounds))
+    return max(int(max(bounds)), propagated(schedule, costs))
 
 
 def _of_engine(schedule: Schedule, costs: Costs, engine: Engine, work: NDArray[np.int64]) -> list[int]:

@@ -23,7 +23,7 @@ class Release(Enum):
 
 
 # Change in half activations at the end of I and of W.
-_FREED = {Release.W: (0, -2), Release.HALF: (-1, -1), Release.I: (-2, 0)}
+FREED = {Release.W: (0, -2), Release.HALF: (-1, -1), Release.I: (-2, 0)}
 
 
 def peak_activations(schedule: Schedule, release: Release = Release.W) -> NDArray[np.float64]:
@@ -46,6 +46,6 @@ def changes(schedule: Schedule, release: Release) -> NDArray[np.int64]:
     """Change in half activations of a chunk (or slice of one) at each op, int64[ops]."""
     if schedule.forward_only:  # inference keeps nothing for a backward
         return np.zeros(len(schedule), np.int64)
-    at_i, at_w = _FREED[release]
+    at_i, at_w = FREED[release]
     by_kind = {Kind.F: 2, Kind.I: at_i, Kind.W: at_w, Kind.B: -2}
     return np.array([by_kind[kind] for kind in Kind], np.int64)[schedule.kind]

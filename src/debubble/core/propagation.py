@@ -1,0 +1,237 @@
+"""The propagation bound: how early each op can start and how much must follow it, memory included.
+
+*Forced before* an op on its own rank are the ops that come first in every order: by first in, first out, by the way of
+a micro-batch through its chunks, and by memory. The head of an op (its earliest start) is at least
+
+    the head of its input + duration + hop                                               (way)
+    the largest, over subsets of what is forced before it, of least head + work          (rank)
+
+The rank runs one op at a time and none of the subset starts before its least head, so all of it ends no earlier than
+least head + work; the op starts after that. Only subsets {ops with head >= t} need to be looked at: any other with the
+same least head has less work. Tails (what must follow an op) are the same, mirrored. On each rank the makespan is then
+at least that of Jackson's preemptive schedule: one machine with heads and tails, ops that may be interrupted, always
+that of the largest tail first, which is optimal (Carlier, The one-machine sequencing problem, EJOR 11, 1982).
+
+Memory: let K be the half activations of a chunk that fit on the rank, of which an F takes 2 and I and W free f_I and
+f_W (f_I + f_W = 2). When F of chunk c and micro-batch i starts, chunks 0..c have started i+1 of them (first in, first
+out, and chunk by chunk), deeper chunks have freed no more than they took, so
+
+    sum over c' <= c of (f_I #I_c' + f_W #W_c')  >=  2 (c+1) (i+1) - K  =:  need                           (cap)
+
+Since #W_c' <= #I_c' <= #I_c <= i, that forces #I_c >= need / (2 (c+1)), #I_c' >= (need - 2 c i) / 2 and
+#W_c' >= (need - (2 (c+1) - f_W) i) / f_W. With one chunk a rank and release at W this is exactly the cap: F of
+micro-batch i + K/2 after W of i. All that is forced has a lower micro-batch, so one pass over micro-batches
+finds every head; no iteration is needed.
+"""
+
+from __future__ import annotations
+
+import heapq
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from .costs import Costs
+from .instance import Instance, instance_of
+from .op import Kind
+from .schedule import Schedule
+
+Times = NDArray[np.int64]
+
+MOST_OPS = 8_000  # of a schedule whose bound is propagated unasked: a tenth of a second
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Windows:
+    """What no order can beat.
+
+    Args:
+        head: earliest start of each op, int64[kinds, stages, microbatches], nanoseconds.
+        tail: least time from its end to the end of the step, likewise.
+        bound: of the makespan, nanoseconds.
+    """
+
+    head: Times
+    tail: Times
+    bound: int
+
+
+def windows(instance: Instance) -> Windows:
+    """Heads, tails and the bound that they give, for the ideal engine; other engines are no faster.
+
+    Where micro-batches differ, each kind and stage counts with its shortest: then first in, first out costs nothing.
+
+    Args:
+        instance: every rank has room for one micro-batch at least.
+    """
+    spent, hop = instance.spent.min(axis=2), instance.hop.min(axis=2)
+    before = {int(rank): forced(instance, int(rank)) for rank in np.unique(instance.placement)}
+    head = _heads(instance, spent, hop, before)
+    tail = _tails(instance, spent, hop, before)
+    bound = int((head + spent[:, :, None] + tail).max(initial=0))
+    for rank in before:
+        mine = np.flatnonzero(instance.placement == rank)
+        work = np.broadcast_to(spent[:, mine, None], head[:, mine].shape)
+        bound = max(bound, jackson(head[:, mine].ravel(), work.ravel(), tail[:, mine].ravel()))
+    return Windows(head, tail, bound)
+
+
+def propagated(schedule: Schedule, costs: Costs) -> int:
+    """The bound of a schedule's placement, costs and kind of backward, without a limit of memory, nanoseconds.
+
+    0, which is always true, of what the bound is not made for: several copies of the weights, slices, overlapped pairs,
+    forwards alone, a backward that is split here and fused there; and of more ops than a tenth of a second takes.
+    """
+    plain = schedule.placement.shape[0] == 1 and schedule.slices == 1 and schedule.joined is None
+    mixed = schedule.splits and bool((schedule.kind == Kind.B).any())
+    if not plain or mixed or schedule.forward_only or not len(schedule) <= MOST_OPS:
+        return 0
+    return windows(instance_of(schedule, costs)).bound
+
+
+def forced(instance: Instance, rank: int) -> NDArray[np.int64]:
+    """How many ops of each kind and chunk of a rank come before each op of it, in every order.
+
+    Returns:
+        int64[kinds, chunks, microbatches, kinds, chunks]: the last two axes are those of the ops that come before.
+    """
+    kinds, chunks, m = len(instance.kinds), int(instance.chunks[rank]), instance.microbatches
+    found = np.zeros((kinds, chunks, m, kinds, chunks), np.int64)
+    i = np.arange(m)
+    for kind in range(kinds):
+        for chunk in range(chunks):
+            found[kind, chunk, :, kind, chunk] = i  # first in, first out
+    for chunk in range(chunks):
+        found[0, chunk, :, 0, :chunk] = i[:, None] + 1
+        found[1, chunk, :, 0, :] = i[:, None] + 1
+        found[1, chunk, :, 1, chunk + 1 :] = i[:, None] + 1
+        if kinds > 2:
+            found[2, chunk, :, 1, chunk] = i + 1
+        _forced_by_memory(instance, rank, found[0, chunk], chunk)
+    return _closed(found)
+
+
+def _forced_by_memory(instance: Instance, rank: int, found: NDArray[np.int64], chunk: int) -> None:
+    """Gradients and W that must have freed room before each F of a chunk, see (cap)."""
+    i = np.arange(instance.microbatches)
+    frees = -instance.frees[1:]
+    need = 2 * (chunk + 1) * (i + 1) - instance.room[rank]
+    deepest = -(-need // (2 * (chunk + 1)))
+    found[:, 1, chunk] = np.maximum(found[:, 1, chunk], deepest)
+    for other in range(chunk + 1):
+        gradients = -(-(need - 2 * chunk * i) // 2)
+        found[:, 1, other] = np.maximum(found[:, 1, other], gradients)
+        if len(frees) > 1 and frees[1]:
+            weights = -(-(need - (2 * (chunk + 1) - frees[1]) * i) // frees[1])
+            found[:, 2, other] = np.maximum(found[:, 2, other], weights)
+    np.clip(found, 0, None, out=found)
+
+
+def _closed(found: NDArray[np.int64]) -> NDArray[np.int64]:
+    """What is forced before what is forced before an op is forced before it."""
+    kinds, chunks, m = found.shape[:3]
+    while True:
+        grown = found.copy()
+        for kind in range(kinds):
+            for chunk in range(chunks):
+                last = found[:, :, :, kind, chunk] - 1
+                of_last = found[kind, chunk][np.clip(last, 0, m - 1)]
+                np.maximum(grown, np.where(last[..., None, None] >= 0, of_last, 0), out=grown)
+        if (grown == found).all():
+            return found
+        found = grown
+
+
+def _heads(instance: Instance, spent: Times, hop: Times, before: dict[int, NDArray[np.int64]]) -> Times:
+    stages, m = instance.stages, instance.microbatches
+    head = np.zeros((len(instance.kinds), stages, m), np.int64)
+    mine = {rank: np.flatnonzero(instance.placement == rank) for rank in before}
+    steps = [(0, stage) for stage in range(stages)]
+    steps += [(kind, stage) for kind in range(1, len(instance.kinds)) for stage in reversed(range(stages))]
+    for i in range(m):
+        for kind, stage in steps:
+            rank = int(instance.placement[stage])
+            count = before[rank][kind, instance.chunk[stage], i]
+            behind = (np.arange(m) < count[:, :, None]).nonzero()
+            earliest = 0
+            if (source := _source(kind, stage, stages)) is not None:
+                way = hop[min(kind, 1), stage] if kind < Kind.W else 0
+                earliest = head[*source, i] + spent[source] + way
+            own = mine[rank][behind[1]]
+            head[kind, stage, i] = max(earliest, _no_earlier(head[behind[0], own, behind[2]], spent[behind[0], own]))
+    return head
+
+
+def _tails(instance: Instance, spent: Times, hop: Times, before: dict[int, NDArray[np.int64]]) -> Times:
+    stages, m, kinds = instance.stages, instance.microbatches, len(instance.kinds)
+    tail = np.zeros((kinds, stages, m), np.int64)
+    mine = {rank: np.flatnonzero(instance.placement == rank) for rank in before}
+    steps = [(kind, stage) for kind in range(kinds - 1, 0, -1) for stage in range(stages)]
+    steps += [(0, stage) for stage in reversed(range(stages))]
+    for i in reversed(range(m)):
+        for kind, stage in steps:
+            rank = int(instance.placement[stage])
+            behind = (before[rank][:, :, :, kind, instance.chunk[stage]] > i).nonzero()
+            own = mine[rank][behind[1]]
+            least = _no_earlier(tail[behind[0], own, behind[2]], spent[behind[0], own])
+            for sink in _sinks(kind, stage, stages, kinds):
+                way = hop[min(sink[0], 1), sink[1]] if sink[0] < Kind.W else 0
+                least = max(least, tail[*sink, i] + spent[sink] + way)
+            tail[kind, stage, i] = least
+    return tail
+
+
+def _source(kind: int, stage: int, stages: int) -> tuple[int, int] | None:
+    """Kind and stage of what makes the input of an op; None at the start of the pipeline."""
+    if kind == Kind.W:
+        return (1, stage)
+    if kind == 0:
+        return (0, stage - 1) if stage else None
+    return (1, stage + 1) if stage + 1 < stages else (0, stage)
+
+
+def _sinks(kind: int, stage: int, stages: int, kinds: int) -> list[tuple[int, int]]:
+    """Kind and stage of what takes in the output of an op."""
+    if kind == 0:
+        return [(0, stage + 1) if stage + 1 < stages else (1, stage)]
+    if kind == Kind.W:
+        return []
+    found = [(2, stage)] if kinds > Kind.W else []
+    return found + ([(1, stage - 1)] if stage else [])
+
+
+def _no_earlier(head: Times, work: Times) -> int:
+    """The largest, over subsets, of least head + work: when a rank can have done all of it."""
+    if not len(head):
+        return 0
+    order = np.argsort(head, kind="stable")
+    onward = np.cumsum(work[order][::-1])[::-1]
+    return int((head[order] + onward).max())
+
+
+def jackson(head: Times, work: Times, tail: Times) -> int:
+    """The makespan of one machine with heads and tails whose ops may be interrupted: no order is shorter.
+
+    Args:
+        head: earliest start of each op, int64[ops].
+        work: its duration, int64[ops].
+        tail: what must follow it, int64[ops].
+    """
+    waiting: list[tuple[int, int]] = []  # (- tail, work left)
+    now, latest = 0, 0
+    order = np.argsort(head, kind="stable")
+    arrivals = list(zip(head[order].tolist(), work[order].tolist(), tail[order].tolist(), strict=True))
+    for place, (start, length, after) in enumerate(arrivals):
+        now = max(now, start)
+        heapq.heappush(waiting, (-after, length))
+        until = arrivals[place + 1][0] if place + 1 < len(arrivals) else None
+        while waiting and (until is None or now < until):
+            least, left = heapq.heappop(waiting)
+            ran = left if until is None else min(left, until - now)
+            now += ran
+            if ran < left:
+                heapq.heappush(waiting, (least, left - ran))
+            else:
+                latest = max(latest, now - least)
+    return latest

@@ -1,0 +1,192 @@
+"""Local search: move an op of a rank earlier or later, simulate again, keep what is not much worse (annealing).
+
+Most moves pick an op of the critical path, since no other move can shorten the step at once: the path runs back from
+what ends last, over the op in front of it where the rank was busy, over the maker of its input where it waited.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from .problem import Problem
+from .resimulate import WRONG, Rows, _njit, evaluate
+
+ROUND = 2_000  # moves between two looks at the clock
+_PLAIN = 100  # the same where each evaluation asks ``lower``
+_REACH = 12.0  # places that a move may span
+_CRITICAL = 0.8  # share of moves that pick from the critical path
+
+
+class Climber:
+    """One run of annealing, round after round.
+
+    Args:
+        problem: what is searched.
+        rows: where it begins.
+        seed: of its draws.
+    """
+
+    def __init__(self, problem: Problem, rows: Rows, seed: int = 0) -> None:
+        self.problem = problem
+        self.rows = rows.copy()
+        self.value = problem.value(rows)
+        self.best, self.best_rows = self.value, rows.copy()
+        self._draw = np.random.default_rng(seed)
+
+    def round(self, heat: float, moves: int = ROUND) -> int:
+        """Try some moves; ``best`` and ``best_rows`` are the best ever met.
+
+        Args:
+            heat: temperature as a share of the objective.
+            moves: how many; each is one evaluation.
+
+        Returns:
+            Evaluations that were made.
+        """
+        if self.problem.mode is None:
+            return self._asked(heat, min(moves, _PLAIN))
+        draws = self._draw.random((moves, 5))
+        best_rows = self.best_rows
+        found = _anneal(self.rows, best_rows, self.problem.tables.columns(), self.problem.scratch, (draws, heat, self.value, self.best))
+        self.value, self.best = int(found[0]), int(found[1])
+        return moves
+
+    def restart(self) -> None:
+        """Go on from the best."""
+        self.rows, self.value = self.best_rows.copy(), self.best
+
+    def _asked(self, heat: float, moves: int) -> int:
+        """The same for an engine whose rule is not written out: one ``lower`` and ``simulate`` a move."""
+        draws = self._draw.random((moves, 5))
+        path = np.empty((self.rows.size, 2), np.int64)
+        columns, scratch = self.problem.tables.columns(), self.problem.scratch
+        evaluate(self.rows, columns, scratch)
+        critical = _critical(self.rows, columns, scratch, path)
+        for draw in draws:
+            rank, start, stop = _picked(self.rows, draw, path, critical)
+            if start == stop:
+                continue
+            _shift(self.rows, rank, start, stop)
+            value = self.problem.value(self.rows)
+            if value <= self.value * (1.0 - heat * np.log(draw[4])):
+                self.value = value
+                critical = _critical(self.rows, columns, scratch, path)
+                if value < self.best:
+                    self.best, self.best_rows = value, self.rows.copy()
+            else:
+                _shift(self.rows, rank, stop, start)
+        return moves
+
+
+@_njit
+def _anneal(rows, best_rows, columns, scratch, settings):  # type: ignore[no-untyped-def]
+    """Change rows in place, and ``best_rows`` when something better is met; the last and the best objective."""
+    draws, heat, value, best = settings
+    path = np.empty((rows.size, 2), np.int64)
+    evaluate(rows, columns, scratch)
+    critical = _critical(rows, columns, scratch, path)
+    for turn in range(draws.shape[0]):
+        rank, start, stop = _picked(rows, draws[turn], path, critical)
+        if start == stop:
+            continue
+        _shift(rows, rank, start, stop)
+        found = evaluate(rows, columns, scratch)
+        if found <= value * (1.0 - heat * np.log(draws[turn, 4])):
+            if found != value or draws[turn, 3] < 0.1:
+                critical = _critical(rows, columns, scratch, path)
+            value = found
+            if value < best:
+                best = value
+                best_rows[:] = rows
+        else:
+            _shift(rows, rank, stop, start)
+    return value, best
+
+
+@_njit
+def _picked(rows, draw, path, critical):  # type: ignore[no-untyped-def]
+    """A rank, the place of an op and where it moves; the same place twice where nothing would change."""
+    ranks, length = rows.shape
+    if draw[0] < 0.8 and critical > 0:
+        at = int(draw[1] * critical)
+        rank, start = path[at, 0], path[at, 1]
+    else:
+        at = int(draw[1] * rows.size)
+        rank, start = at // length, at % length
+    away = 1 + int(draw[2] ** 3 * 12.0)
+    if draw[3] < 0.5:
+        stop = max(0, start - away)
+        while stop < start and rows[rank, stop] == rows[rank, start]:
+            stop += 1
+    else:
+        stop = min(length - 1, start + away)
+        while stop > start and rows[rank, stop] == rows[rank, start]:
+            stop -= 1
+    return rank, start, stop
+
+
+@_njit
+def _shift(rows, rank, start, stop):  # type: ignore[no-untyped-def]
+    """Move the op at ``start`` to ``stop``; ``_shift`` back undoes it."""
+    moved = rows[rank, start]
+    if start < stop:
+        for place in range(start, stop):
+            rows[rank, place] = rows[rank, place + 1]
+    else:
+        for place in range(start, stop, -1):
+            rows[rank, place] = rows[rank, place - 1]
+    rows[rank, stop] = moved
+
+
+@_njit
+def _critical(rows, columns, scratch, path):  # type: ignore[no-untyped-def]
+    """Rank and place of each op of the critical path after an evaluation; how many there are.
+
+    Under an engine it follows ends and inputs alone, which is a guide and no proof.
+    """
+    spent, _, source, _, home, _, _, rule = columns
+    end, state, m = scratch[0], scratch[4], rule[2]
+    ranks, length = rows.shape
+    place_of = scratch[2]
+    seen = scratch[3]
+    seen[:] = 0
+    for rank in range(ranks):
+        for place in range(length):
+            kind = rows[rank, place]
+            place_of[kind * m + seen[kind]] = place
+            seen[kind] += 1
+    rank = 0
+    for other in range(ranks):
+        mine = state[0, rank] - (state[3, rank] if rule[1] else 0)
+        theirs = state[0, other] - (state[3, other] if rule[1] else 0)
+        if theirs > mine:
+            rank = other
+    kind = rows[rank, length - 1]
+    op, count = kind * m + m - 1, 0
+    while True:
+        kind = op // m
+        rank, place = home[kind], place_of[op]
+        path[count, 0], path[count, 1] = rank, place
+        count += 1
+        before = np.int64(-1)
+        if place > 0:
+            last = rows[rank, place - 1]
+            turn = op % m if last == kind else _turn_before(rows, rank, place, last, m)
+            before = last * m + (turn - 1 if last == kind else turn)
+        maker = source[kind]
+        busy = before >= 0 and end[before] == end[op] - spent[op]
+        if not busy and maker >= 0 and home[maker] != rank:
+            before = maker * m + op % m
+        if before < 0 or count == path.shape[0]:
+            return count
+        op = before
+
+
+@_njit
+def _turn_before(rows, rank, place, kind, m):  # type: ignore[no-untyped-def]
+    """Which micro-batch the op of a kind in front of a place works on."""
+    turn = np.int64(-1)
+    for earlier in range(place):
+        if rows[rank, earlier] == kind:
+            turn += 1
+    return turn

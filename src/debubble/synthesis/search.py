@@ -1,0 +1,305 @@
+"""The search: an anytime loop over all that finds schedules, from the cheapest to the dearest, until a proof or the end.
+
+    catalog     every named schedule of the placement, zb-auto with this cap among them
+    list        event by event, many rules and draws
+    local       annealing on re-simulation, from the best of these, hot and cold in turn
+    stretch     long runs from short ones
+    solver      CP-SAT beside the local search, on the ideal engine, with a proof
+
+The best order so far is always there: Ctrl-C and the end of the budget keep it.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
+from itertools import islice
+from threading import Thread
+
+import numpy as np
+
+from ..core.schedule import Schedule
+from .listing import portfolio
+from .local_search import ROUND, Climber
+from .problem import WRONG, Problem, Rows
+from .resimulate import LATENCY
+from .solver import MOST_OPS, Solver, has_solver
+from .stretch import short_runs, shortened, stretched
+
+PROVED, BOUND, BUDGET, INTERRUPTED = "proved", "bound reached", "budget", "interrupted"
+_HEATS = (1e-3, 1e-2, 3e-3, 3e-4, 3e-2)  # of the objective; the facts' 3e-4 to 1e-3 win from 8 ranks on
+_MANY_RANKS = 12  # from here on a tenth of that: one move in a long step changes it by less
+_COOLING = 20  # rounds of a run of annealing
+_LISTS = 150
+_WORKERS = 8  # fewer leave out the searches that prove optimality, even if cores are fewer
+_RESTART = 0.25  # share of the time left that the solver keeps a target which local search has beaten
+
+
+@dataclass(frozen=True, slots=True)
+class Budget:
+    """How long to search.
+
+    Args:
+        seconds: of search, start and compilation apart.
+        evaluations: simulations at most; None for no limit. The answer is then the same on every machine, if
+            ``solver`` is off.
+        solver: whether CP-SAT may be asked.
+    """
+
+    seconds: float = 30.0
+    evaluations: int | None = None
+    solver: bool = True
+
+
+@dataclass(slots=True)
+class Best:
+    """The best so far, and where it came from. (The one thing here that changes.)"""
+
+    value: int = int(WRONG)
+    schedule: Schedule | None = None
+    rows: Rows | None = None
+    method: str = ""
+    bound: int = 0
+    proved: bool = False
+    evaluations: int = 0
+    trail: list[tuple[float, int, str]] = field(default_factory=list)
+
+
+class Search:
+    """One search.
+
+    Args:
+        problem: what for.
+        budget: how long.
+        bound: nanoseconds that no order is below, by bounds beside the propagation bound.
+        progress: told of the seconds so far, the best objective and the bound, some times a second.
+    """
+
+    def __init__(
+        self,
+        problem: Problem,
+        budget: Budget,
+        bound: int = 0,
+        progress: Callable[[float, int, int], None] | None = None,
+    ) -> None:
+        self.problem, self.budget, self.progress = problem, budget, progress
+        self.best = Best(bound=bound if problem.span else max(bound, problem.windows.bound))
+        self.stopped = BUDGET
+        self._solver: Solver | None = None
+        self._began = time.monotonic()
+
+    @property
+    def seconds(self) -> float:
+        """Since the search began."""
+        return time.monotonic() - self._began
+
+    def run(self, seeds: Iterable[tuple[str, Schedule]]) -> Best:
+        """Search until a proof, the bound, the end of the budget or Ctrl-C; ``stopped`` says which.
+
+        Args:
+            seeds: schedules to begin with, and the names of what made them.
+        """
+        self._compile()
+        self._began = time.monotonic()
+        try:
+            self._offer_seeds(seeds)
+            self._lists()
+            if not self._over():
+                self._improve()
+        except KeyboardInterrupt:
+            self.stopped = INTERRUPTED
+        finally:
+            if self._solver is not None:
+                self._solver.stop()
+        if self.best.proved:
+            self.stopped = PROVED
+        elif self.best.value <= self.best.bound:
+            self.stopped = BOUND
+        return self.best
+
+    def _compile(self) -> None:
+        """Let numba compile, or load what it compiled, before the clock starts."""
+        rows = next(islice(portfolio(self.problem), 1), None)
+        if rows is not None and self.problem.mode is not None:
+            Climber(self.problem, rows).round(0.0, 2)
+
+    def _over(self, share: float = 1.0) -> bool:
+        """Whether there is nothing left to gain or no time left, or only this share of it is used up."""
+        best, budget = self.best, self.budget
+        if best.value <= best.bound or best.proved:
+            return True
+        if budget.evaluations is not None and best.evaluations >= share * budget.evaluations:
+            return True
+        return self.seconds >= share * budget.seconds
+
+    def offer(self, rows: Rows, method: str) -> int:
+        """Take rows if they are better than the best; each is simulated by the engine's own simulation first."""
+        self.best.evaluations += 1
+        value = self.problem.value(rows)
+        if value < self.best.value:
+            self._take(self.problem.schedule(rows), rows, method)
+        return value
+
+    def _take(self, schedule: Schedule, rows: Rows | None, method: str) -> None:
+        value = self.problem.measured(schedule)
+        if value < self.best.value:
+            self.best.value, self.best.schedule, self.best.method = value, schedule, method
+            self.best.rows = None if rows is None else rows.copy()
+            self.best.trail.append((self.seconds, value, method))
+        if self.progress is not None:
+            self.progress(self.seconds, self.best.value, self.best.bound)
+
+    def _offer_seeds(self, seeds: Iterable[tuple[str, Schedule]]) -> None:
+        """Named schedules as they are, and as rows, with each full backward as an I with its W behind it."""
+        for name, schedule in seeds:
+            self.best.evaluations += 1
+            self._take(schedule, self.problem.rows(schedule), name)
+            rows = self.problem.rows(schedule)
+            if rows is not None:
+                self.offer(rows, name)
+
+    def _lists(self) -> None:
+        for turn, rows in enumerate(portfolio(self.problem)):
+            self.offer(rows, "list")
+            if turn >= _LISTS or self._over(0.1):
+                break
+
+    def _improve(self) -> None:
+        """Annealing, with the solver beside it; long runs by stretching first."""
+        starts = self._starts()
+        if not starts:
+            return
+        self._anneal(starts, 0.12)
+        if self._stretches():
+            self._stretch(0.4)
+        helper = self._start_solver()
+        turn = 0
+        while not self._over():
+            turn += 1
+            self._anneal(self._starts(turn), 1.0, turn)
+            if self._outdated(helper):
+                helper = self._start_solver()
+        if helper is not None and self._solver is not None:
+            self._solver.stop()
+            helper.join()
+
+    def _starts(self, turn: int = 0) -> list[Rows]:
+        """The best, or now and then a list schedule of its own, so that not every run climbs the same hill."""
+        if self.best.rows is not None and turn % 3 != 2:
+            return [self.best.rows]
+        return list(islice(portfolio(self.problem, seed=turn), turn % 7, turn % 7 + 1))
+
+    def _anneal(self, starts: list[Rows], share: float, turn: int = 0) -> None:
+        """One run of annealing from each start."""
+        heat = _HEATS[turn % len(_HEATS)]
+        if self.problem.instance.ranks >= _MANY_RANKS:
+            heat /= 10
+        rounds = _COOLING * (1 + turn // len(_HEATS))
+        for start in starts:
+            climber = Climber(self.problem, start, seed=turn)
+            if climber.value == WRONG:
+                continue
+            for step in range(rounds):
+                self.best.evaluations += climber.round(heat * (1 - step / rounds), self._moves())
+                if climber.best < self.best.value:
+                    self._take(self.problem.schedule(climber.best_rows), climber.best_rows, "local search")
+                if self._over(share):
+                    return
+
+    def _moves(self) -> int:
+        """Moves of a round: what the budget of evaluations leaves, and no longer than a tenth of a second or so."""
+        left = ROUND
+        if self.budget.evaluations is not None:
+            left = max(1, self.budget.evaluations - self.best.evaluations)
+        return min(ROUND, left)
+
+    def _stretches(self) -> bool:
+        instance = self.problem.instance
+        return instance.alike and bool(short_runs(instance)) and not self.problem.span
+
+    def _stretch(self, share: float) -> None:
+        """Solve short runs by list and annealing, and repeat parts of them."""
+        instance = self.problem.instance
+        lengths = short_runs(instance)
+        classes = len(instance.kinds) * instance.stages
+        for turn, short in enumerate(lengths):
+            limit = share * (turn + 1) / len(lengths)
+            inner = Problem(shortened(instance, short), self.problem.span)
+            found = self._short(inner, limit)
+            self.best.evaluations += found.evaluations
+            for rows in found.trail_rows:
+                for longer in stretched(rows, (short, instance.microbatches), classes):
+                    self.offer(longer, "stretch")
+                    if self._over(limit):
+                        break
+        if self.best.rows is not None:
+            self._anneal([self.best.rows], min(1.0, share + 0.1))
+
+    def _short(self, inner: Problem, limit: float) -> _Short:
+        """The best rows of a short run, the last few of them: the best of it is not always the best to repeat."""
+        budget = Budget(
+            max(0.05, 0.7 * (limit * self.budget.seconds - self.seconds)),
+            None if self.budget.evaluations is None else max(1, int(0.1 * self.budget.evaluations)),
+            solver=False,
+        )
+        search = Search(inner, budget)
+        kept: list[Rows] = []
+        search._lists()
+        turn = 0
+        while not search._over() and search.best.rows is not None:
+            search._anneal([search.best.rows], 1.0, turn)
+            kept.append(search.best.rows)
+            turn += 1
+        if search.best.rows is not None:
+            kept.append(search.best.rows)
+        return _Short(kept[-3:], search.best.evaluations)
+
+    def _start_solver(self) -> Thread | None:
+        """Ask the solver, in a thread, to beat the best; None if it cannot be asked for this."""
+        instance, best = self.problem.instance, self.best
+        asked = self.budget.solver and has_solver() and instance.ops <= MOST_OPS
+        exact = self.problem.mode == LATENCY and not self.problem.span and instance.alike
+        if not (asked and exact) or best.rows is None:
+            return None
+        solver = Solver(self.problem, best.rows, best.value)
+        self._solver = solver
+        self._asked_at, self._target = self.seconds, best.value
+
+        def solve() -> None:
+            bound, proved = solver.solve(max(0.1, self.budget.seconds - self.seconds), _WORKERS, self._told)
+            best.bound = max(best.bound, min(bound, best.value))
+            best.proved = best.proved or (proved and best.value <= bound)
+
+        thread = Thread(target=solve, daemon=True)
+        thread.start()
+        return thread
+
+    def _told(self, rows: Rows) -> None:
+        """A schedule of the solver's; evaluated with scratch of its own, for local search uses the problem's."""
+        schedule = self.problem.schedule(rows)
+        self._take(schedule, rows, "solver")
+
+    def _outdated(self, helper: Thread | None) -> bool:
+        """Whether local search has beaten what the solver was asked to beat, a while ago: then it is asked anew."""
+        if helper is None or self._solver is None or not helper.is_alive() or self.best.value >= self._target:
+            return False
+        since, left = self.seconds - self._asked_at, self.budget.seconds - self._asked_at
+        if since < max(2.0, _RESTART * left) or self.best.trail[-1][2] == "solver":
+            return False
+        self._solver.stop()
+        helper.join()
+        return not self._over()
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _Short:
+    """Rows of a short run and what they cost."""
+
+    trail_rows: list[Rows]
+    evaluations: int
+
+
+def best_of(values: Iterable[int]) -> int:
+    """The least of some objectives, ``WRONG`` of none."""
+    return min(values, default=int(np.int64(WRONG)))

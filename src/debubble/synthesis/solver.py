@@ -1,0 +1,201 @@
+"""Constraint programming: a start for every op, exact for the ideal engine, with a proof if time allows (CP-SAT).
+
+    variables     a start in [head, target - tail] for each op; the makespan
+    constraints   way of a micro-batch; first in, first out; one op at a time on a rank; memory
+    objective     the makespan, no less than the propagation bound
+
+Memory with one chunk a rank and release at one op is a precedence: F of micro-batch i + K after what frees i. Else
+activations are intervals from an F to what frees it, of which no more than fit may overlap; the precedences that follow
+from the cap (see ``core.propagation``) are given as well, for they are what lets the solver prove anything.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from importlib.util import find_spec
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from ..core.op import Kind
+from ..core.propagation import forced
+from .problem import Problem
+from .resimulate import Rows, evaluate
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+MOST_OPS = 1_300  # beyond, the solver neither proves nor improves anything within minutes
+
+
+def has_solver() -> bool:
+    """Whether the extra ``solve`` is installed."""
+    return find_spec("ortools") is not None
+
+
+class Solver:
+    """One problem as a model of CP-SAT, with a schedule that it has to beat.
+
+    Args:
+        problem: of the ideal engine, with the makespan as its objective.
+        rows: the best schedule so far.
+        value: its makespan, nanoseconds.
+    """
+
+    def __init__(self, problem: Problem, rows: Rows, value: int) -> None:
+        from ortools.sat.python import cp_model  # a second to load: only for problems that it may prove
+
+        self._cp = cp_model
+        self.problem, self.instance = problem, problem.instance
+        self.model = cp_model.CpModel()
+        spent, hop = self.instance.spent, self.instance.hop
+        sizes = np.concatenate([spent.ravel(), hop.ravel()])
+        self.unit = int(np.gcd.reduce(sizes[sizes > 0])) if sizes.any() else 1
+        self.spent, self.hop = spent // self.unit, hop // self.unit
+        self.bound = -(-problem.windows.bound // self.unit)
+        self.target = value // self.unit
+        self._stop: Callable[[], None] | None = None
+        self._add_variables()
+        self._add_constraints()
+        self._add_objective()
+        self._add_hint(rows)
+
+    def _add_variables(self) -> None:
+        head = -(-self.problem.windows.head // self.unit)
+        tail = -(-self.problem.windows.tail // self.unit)
+        latest = np.maximum(self.target - tail - self.spent, head)
+        self.start = np.empty(head.shape, object)
+        self.busy = np.empty(head.shape, object)
+        for at in np.ndindex(head.shape):
+            name = f"{self.instance.kinds[at[0]].name}_{at[1]}_{at[2]}"
+            self.start[at] = self.model.new_int_var(int(head[at]), int(latest[at]), name)
+            self.busy[at] = self.model.new_fixed_size_interval_var(self.start[at], int(self.spent[at]), f"busy_{name}")
+        self.makespan = self.model.new_int_var(int(self.bound), int(self.target), "makespan")
+
+    def _add_constraints(self) -> None:
+        self._add_way_of_each_microbatch()
+        self._add_first_in_first_out()
+        self._add_one_op_at_a_time()
+        self._add_memory()
+
+    def _end(self, at: tuple[int, int, int]) -> Any:
+        return self.start[at] + int(self.spent[at])
+
+    def _add_way_of_each_microbatch(self) -> None:
+        """Each op starts when what makes its input has ended, and the hop."""
+        stages, kinds = self.instance.stages, len(self.instance.kinds)
+        for i in range(self.instance.microbatches):
+            for stage in range(stages):
+                if stage:
+                    self._after((0, stage, i), (0, stage - 1, i), int(self.hop[0, stage, i]))
+                self._after((1, stage, i), (0, stage, i), 0)
+                if stage + 1 < stages:
+                    self._after((1, stage, i), (1, stage + 1, i), int(self.hop[1, stage, i]))
+                if kinds > Kind.W:
+                    self._after((2, stage, i), (1, stage, i), 0)
+
+    def _after(self, later: tuple[int, int, int], earlier: tuple[int, int, int], lag: int) -> None:
+        self.model.add(self.start[later] >= self._end(earlier) + lag)
+
+    def _add_first_in_first_out(self) -> None:
+        """Each kind and stage takes micro-batches in order, which costs nothing where they are alike."""
+        for kind in range(len(self.instance.kinds)):
+            for stage in range(self.instance.stages):
+                for i in range(1, self.instance.microbatches):
+                    self._after((kind, stage, i), (kind, stage, i - 1), 0)
+
+    def _add_one_op_at_a_time(self) -> None:
+        """Intervals of a rank do not overlap."""
+        for rank in range(self.instance.ranks):
+            mine = np.flatnonzero(self.instance.placement == rank)
+            self.model.add_no_overlap(self.busy[:, mine].ravel().tolist())
+
+    def _add_memory(self) -> None:
+        """Each rank holds no more than fits: precedences that follow from the cap, and the cap itself."""
+        for rank in range(self.instance.ranks):
+            if self.instance.room[rank] >= 2 * self.instance.microbatches * self.instance.chunks[rank]:
+                continue
+            mine = np.flatnonzero(self.instance.placement == rank)
+            before = forced(self.instance, rank)
+            for chunk, stage in enumerate(mine):
+                for i in range(self.instance.microbatches):
+                    for kind in range(1, len(self.instance.kinds)):
+                        for other, source in enumerate(mine):
+                            count = int(before[0, chunk, i, kind, other])
+                            if count:
+                                self._after((0, int(stage), i), (kind, int(source), count - 1), 0)
+            if len(mine) > 1 or self.instance.frees[1:].max() == self.instance.frees[1:].min():
+                self._add_held(rank, mine)
+
+    def _add_held(self, rank: int, mine: NDArray[np.int64]) -> None:
+        """Activations as intervals from their forward to the op that frees them, or half of them."""
+        held, demands = [], []
+        for kind, gain in enumerate(self.instance.frees.tolist()):
+            if gain >= 0:
+                continue
+            for stage in mine.tolist():
+                for i in range(self.instance.microbatches):
+                    length = self.model.new_int_var(0, int(self.target), f"held_{kind}_{stage}_{i}")
+                    begin, end = self.start[0, stage, i], self._end((kind, stage, i))
+                    held.append(self.model.new_interval_var(begin, length, end, f"kept_{kind}_{stage}_{i}"))
+                    demands.append(-gain)
+        self.model.add_cumulative(held, demands, int(self.instance.room[rank]))
+
+    def _add_objective(self) -> None:
+        last = len(self.instance.kinds) - 1
+        for stage in range(self.instance.stages):
+            for kind in (0, last):
+                self.model.add(self.makespan >= self._end((kind, stage, self.instance.microbatches - 1)))
+        self.model.minimize(self.makespan)
+
+    def _add_hint(self, rows: Rows) -> None:
+        columns, scratch = self.problem.tables.columns(), self.problem.tables.scratch()
+        evaluate(rows, columns, scratch)
+        begins = (scratch[0] // self.unit).reshape(self.start.shape) - self.spent
+        for at in np.ndindex(self.start.shape):
+            self.model.add_hint(self.start[at], int(begins[at]))
+        self.model.add_hint(self.makespan, int(self.target))
+
+    def solve(self, seconds: float, workers: int, found: Callable[[Rows], None]) -> tuple[int, bool]:
+        """Search until a proof, the end of the time or ``stop``.
+
+        Args:
+            seconds: at most.
+            workers: threads.
+            found: told of each better schedule.
+
+        Returns:
+            A bound that no schedule is below, nanoseconds, and whether the best one found is optimal.
+        """
+        solver = self._cp.CpSolver()
+        solver.parameters.max_time_in_seconds = seconds
+        solver.parameters.num_workers = workers
+        self._stop = solver.stop_search
+        status = solver.solve(self.model, _told(self._cp, self, found))
+        proved = status == self._cp.OPTIMAL
+        return int(np.ceil(solver.best_objective_bound - 1e-6)) * self.unit, proved
+
+    def stop(self) -> None:
+        """End ``solve`` soon, from another thread."""
+        if self._stop is not None:
+            self._stop()
+
+    def rows(self, starts: NDArray[np.int64]) -> Rows:
+        """The order of each rank, from starts; of those at the same time the one that takes no time comes first."""
+        ranks, stages = self.instance.ranks, self.instance.stages
+        kind, stage, turn = np.indices(starts.shape)
+        code = (kind * stages + stage).ravel()
+        rank = self.instance.placement[stage].ravel()
+        order = np.lexsort((turn.ravel(), code, self.spent.ravel() > 0, starts.ravel(), rank))
+        return code[order].reshape(ranks, -1).astype(np.int32)
+
+
+def _told(cp: Any, solver: Solver, found: Callable[[Rows], None]) -> Any:
+    """A callback of CP-SAT that passes each solution on as rows."""
+
+    class Told(cp.CpSolverSolutionCallback):  # type: ignore[misc, name-defined]
+        def on_solution_callback(self) -> None:
+            starts = np.array([self.value(start) for start in solver.start.ravel()], np.int64)
+            found(solver.rows(starts.reshape(solver.start.shape)))
+
+    return Told()
