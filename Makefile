@@ -55,7 +55,7 @@ bench: .venv/test ## every claim of speed, measured here
 .venv/test: pyproject.toml requirements-test.txt
 	@test -x $(BIN)/python || $(PYTHON) -m venv .venv
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --requirement requirements-test.txt
-	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[dev,fast]'
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[dev,fast,solve]'
 	@touch $@ .venv/demo
 
 docs: .venv/test ## put into the pages what their commands print now

@@ -16,6 +16,7 @@ FILES = sorted(SOURCE.rglob("*.py"))
 MAY = {
     "core": set(),
     "schedules": {"core"},
+    "synthesis": {"core", "schedules"},
     "config": {"core", "schedules"},
     "frameworks": {"core", "schedules", "config"},
     "readers": {"core", "config", "reconstruct", "export"},

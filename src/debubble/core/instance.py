@@ -6,8 +6,8 @@ the starts of each (kind, stage) and deal them out in order; every precedence an
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from functools import cached_property
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -22,9 +22,10 @@ SPLIT = (Kind.F, Kind.I, Kind.W)
 FUSED = (Kind.F, Kind.B)
 
 
-@dataclass(frozen=True, eq=False)
 class Instance:
     """Ops, ranks, durations, memory and engine of a step, without an order.
+
+    Columns are made when they are first asked for.
 
     Args:
         placement: rank of each stage, int32[stages].
@@ -37,13 +38,24 @@ class Instance:
         engine: how ranks communicate.
     """
 
-    placement: NDArray[np.int32]
-    microbatches: int
-    costs: Costs
-    room: NDArray[np.int64]
-    split: bool = True
-    release: Release = Release.W
-    engine: Engine = IDEAL
+    def __init__(
+        self,
+        placement: NDArray[np.int32],
+        microbatches: int,
+        costs: Costs,
+        room: NDArray[np.int64],
+        *,
+        split: bool = True,
+        release: Release = Release.W,
+        engine: Engine = IDEAL,
+    ) -> None:
+        self.placement, self.microbatches, self.costs, self.room = placement, microbatches, costs, room
+        self.split, self.release, self.engine = split, release, engine
+
+    def but(self, **changes: Any) -> Instance:
+        """The same with other arguments, by name."""
+        names = ("placement", "microbatches", "costs", "room", "split", "release", "engine")
+        return Instance(**{**{name: getattr(self, name) for name in names}, **changes})
 
     @property
     def ranks(self) -> int:
@@ -69,7 +81,8 @@ class Instance:
     def chunk(self) -> NDArray[np.int32]:
         """Which of its rank's stages each stage is, in the order of the model, int32[stages]."""
         earlier = np.tril(self.placement[:, None] == self.placement[None, :], -1)
-        return earlier.sum(axis=1).astype(np.int32)
+        chunk: NDArray[np.int32] = earlier.sum(axis=1).astype(np.int32)
+        return chunk
 
     @cached_property
     def chunks(self) -> NDArray[np.int64]:
@@ -127,7 +140,8 @@ def instance_of(
     """
     if room is None:
         room = no_limit(schedule.placement[0], schedule.microbatches)
-    return Instance(schedule.placement[0], schedule.microbatches, costs, room, schedule.splits, release, engine)
+    home, m = schedule.placement[0], schedule.microbatches
+    return Instance(home, m, costs, room, split=schedule.splits, release=release, engine=engine)
 
 
 def no_limit(placement: NDArray[np.int32], microbatches: int) -> NDArray[np.int64]:

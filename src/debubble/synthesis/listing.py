@@ -8,43 +8,46 @@ makes room under memory pressure, or waits. A forward of chunk c leaves room for
 from __future__ import annotations
 
 from collections.abc import Iterator
+from itertools import product
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from .problem import Problem
-from .resimulate import Rows, _njit
+from .resimulate import Rows, njit
 
 # What decides between ops that can start: gradients first, forwards first, the longest way to the end of the step.
 GRADIENTS, FORWARDS, TAILS = 0, 1, 2
 _GAPS = (1.0, 0.5, 0.0)  # share of a W that must fit before the next known arrival
 _NOISE = (0.0, 0.02, 0.06)  # of the longest tail, added to each priority
+_FAR = np.int64(2**62)
 
 
 def portfolio(problem: Problem, seed: int = 0) -> Iterator[Rows]:
-    """List schedules without end: each rule once, then the same rules with drawn limits and noise."""
-    instance = problem.instance
-    tables, tail = problem.ideal.tables, problem.windows.tail
-    draw = np.random.default_rng(seed)
-    limits = list(_limits(problem))
-    turn = 0
+    """List schedules without end: each rule once, then the same rules with drawn limits and noise.
+
+    Args:
+        problem: what for; its engine counts as ideal here.
+        seed: of the draws.
+    """
+    instance, tail = problem.instance, problem.windows.tail
+    columns, draw = problem.ideal.tables.columns(), np.random.default_rng(seed)
+    rules = list(product((TAILS, GRADIENTS, FORWARDS), _GAPS, _limits(problem)))
+    none = np.zeros(instance.ops)
+    for rule, gap, limit in rules:
+        settings = np.array([rule, gap, 0.0])
+        rows = _listed(columns, (tail.ravel(), np.minimum(instance.room, limit), settings, none))
+        if rows is not None:
+            yield rows
     while True:
-        for rule in (TAILS, GRADIENTS, FORWARDS):
-            for gap in _GAPS:
-                for limit in limits:
-                    noise = 0.0 if turn == 0 else float(draw.choice(_NOISE))
-                    shift = limit if turn == 0 else limit + 2 * draw.integers(-1, 2, len(limit))
-                    room = np.minimum(instance.room, np.maximum(shift, 2 * instance.chunks))
-                    gap_drawn = gap if turn == 0 else gap * float(draw.random()) * 2
-                    settings = np.array([rule, gap_drawn, noise * float(tail.max())], np.float64)
-                    rows = _listed(tables.columns(), tail.ravel(), room, settings, _draws(draw, instance.ops, noise))
-                    if rows is not None:
-                        yield rows
-        turn += 1
-
-
-def _draws(draw: np.random.Generator, ops: int, noise: float) -> NDArray[np.float64]:
-    return draw.random(ops) if noise else np.zeros(ops)
+        rule, gap, limit = rules[draw.integers(len(rules))]
+        limit = np.maximum(limit + 2 * draw.integers(-1, 2, len(limit)), 2 * instance.chunks)
+        settings = np.array([rule, 2 * gap * draw.random(), draw.choice(_NOISE) * tail.max()])
+        room = np.minimum(instance.room, limit)
+        rows = _listed(columns, (tail.ravel(), room, settings, draw.random(instance.ops)))
+        if rows is not None:
+            yield rows
 
 
 def _limits(problem: Problem) -> Iterator[NDArray[np.int64]]:
@@ -62,20 +65,16 @@ def _limits(problem: Problem) -> Iterator[NDArray[np.int64]]:
         yield 4 * behind - 2
 
 
-def _listed(columns, tail, room, settings, noise) -> Rows | None:  # type: ignore[no-untyped-def]
+def _listed(columns: tuple[Any, ...], rule: tuple[Any, ...]) -> Rows | None:
     """One list schedule; None where its limits leave a rank without an op that it may start."""
-    ranks, classes, m = len(room), len(columns[2]), int(columns[7][2])
+    ranks, classes, m = len(rule[1]), len(columns[2]), int(columns[7][2])
     rows = np.empty((ranks, classes * m // ranks), np.int32)
-    stages = len(tail) // m // (classes // int(len(tail) // m))  # kinds x stages classes, one tail an op
-    del stages
-    fine = _list(rows, columns, (tail, room, settings, noise), _state(columns, ranks))
+    fine = _list(rows, columns, rule, _state(columns, ranks))
     return rows if fine else None
 
 
-def _state(columns, ranks):  # type: ignore[no-untyped-def]
+def _state(columns: tuple[Any, ...], ranks: int) -> tuple[Any, ...]:
     ops, classes = len(columns[0]), len(columns[2])
-    kinds = 3 if (columns[5] < 0).any() and classes else 2
-    del kinds
     home = columns[4]
     deeper = np.zeros(classes, np.int64)  # half activations that a forward leaves free for deeper chunks
     forwards = np.flatnonzero(columns[5] > 0)
@@ -86,103 +85,78 @@ def _state(columns, ranks):  # type: ignore[no-untyped-def]
     return np.zeros(ops, np.int64), np.zeros(classes, np.int64), np.zeros((3, ranks), np.int64), deeper, of_rank, first
 
 
-@_njit
+@njit
 def _list(rows, columns, rule, state):  # type: ignore[no-untyped-def]
     """Fill rows; False where no rank can go on."""
-    spent, hop, source, _, home, gain, _, sizes = columns
-    tail, room, settings, noise = rule
-    end, done, (now, place, held), deeper, of_rank, first = state
-    m, classes, ranks = sizes[2], len(source), len(room)
-    far, stages = np.int64(2**62), np.int64(0)
-    while stages < classes and gain[stages] > 0:
-        stages += 1
-    choice, when = np.full(ranks, -1, np.int64), np.full(ranks, far, np.int64)
-    stale = np.ones(ranks, np.bool_)
-    left = rows.size
-    while left:
-        best = -1
-        for rank in range(ranks):
-            if stale[rank]:
-                _choose(rank, (spent, hop, source, gain, tail, noise), (end, done, now, held, room), (of_rank, first, deeper), (choice, when, settings, m, stages))
-                stale[rank] = False
-            if choice[rank] >= 0 and (best < 0 or when[rank] < when[best]):
-                best = rank
-        if best < 0:
+    spent, source, home, gain = columns[0], columns[2], columns[4], columns[5]
+    end, done, (now, place, held) = state[:3]
+    m, classes, ranks = columns[7][2], len(source), rows.shape[0]
+    choice, when = np.full(ranks, -1, np.int64), np.full(ranks, _FAR, np.int64)
+    for rank in range(ranks):
+        choice[rank], when[rank] = _choose(rank, columns, rule, state)
+    for _ in range(rows.size):
+        rank = int(np.argmin(when))
+        kind = choice[rank]
+        if kind < 0:
             return False
-        kind = choice[best]
         op = kind * m + done[kind]
-        now[best] = when[best] + spent[op]
-        end[op] = now[best]
-        held[best] += gain[kind]
-        rows[best, place[best]] = kind
-        place[best] += 1
+        now[rank] = end[op] = when[rank] + spent[op]
+        held[rank] += gain[kind]
+        rows[rank, place[rank]] = kind
+        place[rank] += 1
         done[kind] += 1
-        left -= 1
-        stale[best] = True
+        choice[rank], when[rank] = _choose(rank, columns, rule, state)
         for other in range(classes):
-            if source[other] == kind:
-                stale[home[other]] = True
+            if source[other] == kind and home[other] != rank:
+                choice[home[other]], when[home[other]] = _choose(home[other], columns, rule, state)
     return True
 
 
-@_njit
-def _choose(rank, costs, now_state, lists, answer):  # type: ignore[no-untyped-def]
-    """The op that a rank would start next, and when."""
-    spent, hop, source, gain, tail, noise = costs
-    end, done, now, held, room = now_state
-    of_rank, first, deeper = lists
-    choice, when, settings, m, stages = answer
-    far = np.int64(2**62)
-    soonest, weight, blocked = far, np.int64(-1), False
-    for pick in range(first[rank], first[rank + 1]):  # when the first F or gradient can start
+@njit
+def _choose(rank, columns, rule, state):  # type: ignore[no-untyped-def]
+    """The class of the op that a rank would start next, and when; -1 where it has none."""
+    spent, gain, m = columns[0], columns[5], columns[7][2]
+    tail, room, settings, noise = rule
+    _, done, (now, _, held), deeper, of_rank, first = state
+    stages = np.sum(gain > 0)  # forwards come first, one class a stage
+    best, start, top, weight, blocked = np.int64(-1), _FAR, -1.0, np.int64(-1), False
+    for pick in range(first[rank], first[rank + 1]):
         kind = of_rank[pick]
-        turn, maker = done[kind], source[kind]
-        if turn >= m or (maker >= 0 and done[maker] <= turn):
+        ready = _ready(kind, now[rank], columns, state)
+        if ready == _FAR:
             continue
+        op = kind * m + done[kind]
+        worth = settings[2] * noise[op] + tail[op]
         if kind >= 2 * stages:
-            if weight < 0 or end[maker * m + turn] < end[source[weight] * m + done[weight]]:
+            if weight < 0 or tail[op] > tail[weight * m + done[weight]]:
                 weight = kind
             continue
         if gain[kind] > 0 and held[rank] + gain[kind] + deeper[kind] > room[rank]:
             blocked = True
             continue
-        ready = now[rank]
-        if maker >= 0:
-            ready = max(ready, end[maker * m + turn] + hop[kind * m + turn])
-        soonest = min(soonest, ready)
-    choice[rank], when[rank] = -1, far
-    if weight >= 0:
-        length = spent[weight * m + done[weight]]
-        full = blocked and soonest > now[rank]
-        if soonest == far or full or soonest - now[rank] >= settings[1] * length and soonest > now[rank]:
-            choice[rank], when[rank] = weight, now[rank]
-            return
-    if soonest == far:
-        return
-    top = -1.0e300
-    for pick in range(first[rank], first[rank + 1]):
-        kind = of_rank[pick]
-        turn, maker = done[kind], source[kind]
-        if turn >= m or (maker >= 0 and done[maker] <= turn) or kind >= 2 * stages:
-            continue
-        if gain[kind] > 0 and held[rank] + gain[kind] + deeper[kind] > room[rank]:
-            continue
-        ready = now[rank]
-        if maker >= 0:
-            ready = max(ready, end[maker * m + turn] + hop[kind * m + turn])
-        if ready > soonest:
-            continue
-        op = kind * m + turn
-        worth = settings[2] * noise[op] + tail[op]
-        if settings[0] == 0 and kind >= stages:
+        if (settings[0] == GRADIENTS and kind >= stages) or (settings[0] == FORWARDS and kind < stages):
             worth += 1.0e18
-        if settings[0] == 1 and kind < stages:
-            worth += 1.0e18
-        if worth > top:
-            top, choice[rank], when[rank] = worth, kind, ready
-    # A rank whose memory is full may have to let a W go first although a gradient could start: that is what the
-    # tails say, which count what the freed room lets in.
-    if weight >= 0 and settings[0] == 2:
-        op = weight * m + done[weight]
-        if settings[2] * noise[op] + tail[op] > top:
-            choice[rank], when[rank] = weight, now[rank]
+        if ready < start or (ready == start and worth > top):
+            best, start, top = kind, ready, worth
+    if weight < 0:
+        return best, start
+    op = weight * m + done[weight]
+    gap = start - now[rank]
+    fits = gap > 0 and (blocked or gap >= settings[1] * spent[op])
+    # The tails of W count what the room that it frees lets in: with full memory it may go before a gradient.
+    if best < 0 or fits or (settings[0] == TAILS and settings[2] * noise[op] + tail[op] > top):
+        return weight, now[rank]
+    return best, start
+
+
+@njit
+def _ready(kind, now, columns, state):  # type: ignore[no-untyped-def]
+    """When the next op of a class could start, ``_FAR`` if its input has not been made or none is left."""
+    hop, source, m = columns[1], columns[2], columns[7][2]
+    end, done = state[0], state[1]
+    turn, maker = done[kind], source[kind]
+    if turn >= m or (maker >= 0 and done[maker] <= turn):
+        return _FAR
+    if maker < 0:
+        return now
+    return max(now, end[maker * m + turn] + hop[kind * m + turn])

@@ -9,7 +9,7 @@ from __future__ import annotations
 import numpy as np
 
 from .problem import Problem
-from .resimulate import WRONG, Rows, _njit, evaluate
+from .resimulate import Rows, evaluate, njit
 
 ROUND = 2_000  # moves between two looks at the clock
 _PLAIN = 100  # the same where each evaluation asks ``lower``
@@ -47,7 +47,13 @@ class Climber:
             return self._asked(heat, min(moves, _PLAIN))
         draws = self._draw.random((moves, 5))
         best_rows = self.best_rows
-        found = _anneal(self.rows, best_rows, self.problem.tables.columns(), self.problem.scratch, (draws, heat, self.value, self.best))
+        found = _anneal(
+            self.rows,
+            best_rows,
+            self.problem.tables.columns(),
+            self.problem.scratch,
+            (draws, heat, self.value, self.best),
+        )
         self.value, self.best = int(found[0]), int(found[1])
         return moves
 
@@ -78,7 +84,7 @@ class Climber:
         return moves
 
 
-@_njit
+@njit
 def _anneal(rows, best_rows, columns, scratch, settings):  # type: ignore[no-untyped-def]
     """Change rows in place, and ``best_rows`` when something better is met; the last and the best objective."""
     draws, heat, value, best = settings
@@ -103,17 +109,17 @@ def _anneal(rows, best_rows, columns, scratch, settings):  # type: ignore[no-unt
     return value, best
 
 
-@_njit
+@njit
 def _picked(rows, draw, path, critical):  # type: ignore[no-untyped-def]
     """A rank, the place of an op and where it moves; the same place twice where nothing would change."""
-    ranks, length = rows.shape
-    if draw[0] < 0.8 and critical > 0:
+    length = rows.shape[1]
+    if draw[0] < _CRITICAL and critical > 0:
         at = int(draw[1] * critical)
         rank, start = path[at, 0], path[at, 1]
     else:
         at = int(draw[1] * rows.size)
         rank, start = at // length, at % length
-    away = 1 + int(draw[2] ** 3 * 12.0)
+    away = 1 + int(draw[2] ** 3 * _REACH)
     if draw[3] < 0.5:
         stop = max(0, start - away)
         while stop < start and rows[rank, stop] == rows[rank, start]:
@@ -125,7 +131,7 @@ def _picked(rows, draw, path, critical):  # type: ignore[no-untyped-def]
     return rank, start, stop
 
 
-@_njit
+@njit
 def _shift(rows, rank, start, stop):  # type: ignore[no-untyped-def]
     """Move the op at ``start`` to ``stop``; ``_shift`` back undoes it."""
     moved = rows[rank, start]
@@ -138,7 +144,7 @@ def _shift(rows, rank, start, stop):  # type: ignore[no-untyped-def]
     rows[rank, stop] = moved
 
 
-@_njit
+@njit
 def _critical(rows, columns, scratch, path):  # type: ignore[no-untyped-def]
     """Rank and place of each op of the critical path after an evaluation; how many there are.
 
@@ -171,7 +177,7 @@ def _critical(rows, columns, scratch, path):  # type: ignore[no-untyped-def]
         before = np.int64(-1)
         if place > 0:
             last = rows[rank, place - 1]
-            turn = op % m if last == kind else _turn_before(rows, rank, place, last, m)
+            turn = op % m if last == kind else _turn_before(rows, rank, place, last)
             before = last * m + (turn - 1 if last == kind else turn)
         maker = source[kind]
         busy = before >= 0 and end[before] == end[op] - spent[op]
@@ -182,8 +188,8 @@ def _critical(rows, columns, scratch, path):  # type: ignore[no-untyped-def]
         op = before
 
 
-@_njit
-def _turn_before(rows, rank, place, kind, m):  # type: ignore[no-untyped-def]
+@njit
+def _turn_before(rows, rank, place, kind):  # type: ignore[no-untyped-def]
     """Which micro-batch the op of a kind in front of a place works on."""
     turn = np.int64(-1)
     for earlier in range(place):

@@ -1,13 +1,13 @@
-"""A problem: an instance with an objective, what rows of it cost by the engine's own simulation, and rows as schedules."""
+"""A problem: an instance and an objective, what rows cost by the engine's own simulation, and rows as schedules."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from functools import cached_property
 
 import numpy as np
 from numpy.typing import NDArray
 
+from ..core.engine import IDEAL
 from ..core.errors import Refusal
 from ..core.instance import Instance
 from ..core.lower import lower
@@ -21,7 +21,6 @@ from .resimulate import LATENCY, MAKESPAN, SPAN, WRONG, Rows, Tables, evaluate, 
 __all__ = ["WRONG", "Problem", "Rows"]
 
 
-@dataclass(frozen=True, eq=False)
 class Problem:
     """What a search is given.
 
@@ -30,8 +29,8 @@ class Problem:
         span: whether the longest rank's own time counts, from its first op to its last; else the makespan.
     """
 
-    instance: Instance
-    span: bool = False
+    def __init__(self, instance: Instance, *, span: bool = False) -> None:
+        self.instance, self.span = instance, span
 
     @cached_property
     def mode(self) -> int | None:
@@ -47,7 +46,7 @@ class Problem:
     @cached_property
     def ideal(self) -> Problem:
         """The same under the ideal engine, which a list schedule and heads and tails are made for."""
-        return self if self.mode == LATENCY else Problem(_without_engine(self.instance), self.span)
+        return self if self.mode == LATENCY else Problem(self.instance.but(engine=IDEAL), span=self.span)
 
     @cached_property
     def windows(self) -> Windows:
@@ -68,7 +67,7 @@ class Problem:
         return self.measured(self.schedule(rows))
 
     def measured(self, schedule: Schedule) -> int:
-        """The objective of a schedule by the engine's own simulation; ``WRONG`` where it deadlocks or holds too much."""
+        """The objective by the engine's own simulation; ``WRONG`` where a schedule deadlocks or holds too much."""
         share = 2 * schedule.slices * schedule.chunks_of().max(axis=0)
         held = np.rint(peak_activations(schedule, self.instance.release) * share)
         if (held > self.instance.room).any():
@@ -100,10 +99,10 @@ class Problem:
         )
 
     def rows(self, schedule: Schedule) -> Rows | None:
-        """The rows of a schedule; None if they are none of this problem: another placement, pairs, slices, or an order
-        that takes micro-batches of one kind and stage another way than first in, first out.
+        """The rows of a schedule; None if it is none of this problem.
 
-        A full backward becomes an I with its W behind it where this problem splits them.
+        That is: another placement, pairs, slices, or micro-batches not first in, first out. A full backward becomes an
+        I with its W behind it where this problem splits them.
         """
         instance = self.instance
         fits = np.array_equal(schedule.placement, instance.placement[None, :]) and schedule.joined is None
@@ -136,14 +135,3 @@ def turns(rows: Rows) -> NDArray[np.int32]:
         fresh = np.flatnonzero(np.diff(sorted_row, prepend=-1))
         out[order] = np.arange(len(row)) - np.repeat(fresh, np.diff(np.append(fresh, len(row))))
     return found
-
-
-def _without_engine(instance: Instance) -> Instance:
-    return Instance(
-        instance.placement,
-        instance.microbatches,
-        instance.costs,
-        instance.room,
-        instance.split,
-        instance.release,
-    )

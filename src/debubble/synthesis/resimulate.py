@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, TypeVar
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -22,21 +22,19 @@ from ..core.instance import Instance
 
 Rows = NDArray[np.int32]
 Times = NDArray[np.int64]
-_Loop = TypeVar("_Loop", bound=Callable[..., Any])
 
 WRONG = np.int64(2**62)
 LATENCY, BATCHES, PLACED = 0, 1, 2
 MAKESPAN, SPAN = 0, 1
 
 
-def _njit(loop: _Loop) -> _Loop:
+def njit(loop: Callable[..., Any]) -> Any:
     """Compiled when it is first called; the plain loop without the extra ``solve``, some hundred times slower."""
     try:
-        from numba import njit
+        import numba
     except ImportError:
         return loop
-    made: _Loop = njit(cache=True, nogil=True)(loop)
-    return made
+    return numba.njit(cache=True, nogil=True)(loop)
 
 
 def mode_of(engine: Engine, instance: Instance) -> int | None:
@@ -120,7 +118,7 @@ def tables_of(instance: Instance, mode: int, objective: int = MAKESPAN) -> Table
     )
 
 
-@_njit
+@njit
 def evaluate(rows, columns, scratch):  # type: ignore[no-untyped-def]
     """The makespan of rows (or the longest rank's own time), or ``WRONG``."""
     rule, state, done = columns[7], scratch[4], scratch[3]
@@ -141,172 +139,146 @@ def evaluate(rows, columns, scratch):  # type: ignore[no-untyped-def]
     return longest
 
 
-@_njit
+# Each rule is one loop without calls: a call would count a reference to every array, which costs more than an op.
+# ``stuck`` counts ranks in a row that could not go on; once all of them could not, nobody ever will.
+
+
+@njit
 def _latency(rows, columns, scratch):  # type: ignore[no-untyped-def]
     """An op starts when the one before it on its rank has ended and its input has come; nothing else waits."""
     spent, hop, source, _, _, gain, room, rule = columns
     end, _, _, done, state, _ = scratch
-    ranks, length, m, left = rows.shape[0], rows.shape[1], rule[2], rows.shape[0]
-    while left:
-        moved = False
-        for rank in range(ranks):
-            now, place, held = state[0, rank], state[1, rank], state[2, rank]
-            begun = place
-            while place < length:
-                kind = rows[rank, place]
-                turn, maker = done[kind], source[kind]
-                op, ready = kind * m + turn, np.int64(0)
+    (ranks, length), m = rows.shape, rule[2]
+    rank, stuck, left = 0, 0, rows.size
+    while stuck < ranks:
+        place = state[1, rank]
+        if place < length:
+            kind = rows[rank, place]
+            turn, maker = done[kind], source[kind]
+            if maker < 0 or done[maker] > turn:
+                op = kind * m + turn
+                start = state[0, rank]
                 if maker >= 0:
-                    if done[maker] <= turn:
-                        break
-                    ready = end[maker * m + turn] + hop[op]
-                held += gain[kind]
-                if held > room[rank]:
-                    return False
-                start = max(now, ready)
+                    start = max(start, end[maker * m + turn] + hop[op])
                 if place == 0:
                     state[3, rank] = start
-                now = start + spent[op]
-                end[op] = now
-                done[kind] = turn + 1
-                place += 1
-            if place > begun:
-                moved = True
-                state[0, rank], state[1, rank], state[2, rank] = now, place, held
-                if place == length:
-                    left -= 1
-        if not moved:
-            return False
-    return True
-
-
-@_njit
-def _batches(rows, columns, scratch):  # type: ignore[no-untyped-def]
-    """Megatron's 1F1B: in each gap one batch where send and receive go to the same rank, else the send, then the receive.
-
-    The rank stands still until a batch has ended; each transfer ends a hop after both of its sides are posted.
-    """
-    spent, hop, source, sink, home, gain, room, rule = columns
-    end, sent, received, done, state, _ = scratch
-    ranks, length, m, left = rows.shape[0], rows.shape[1], rule[2], rows.shape[0]
-    sent[:] = -1
-    received[:] = -1
-    while left:
-        moved = False
-        for rank in range(ranks):
-            while state[1, rank] <= length:
-                place, now, phase = state[1, rank], state[0, rank], state[4, rank]
-                give, take = np.int64(-1), np.int64(-1)  # transfers by their consumers
-                if place > 0:
-                    last = rows[rank, place - 1]
-                    if sink[last] >= 0:
-                        give = sink[last] * m + done[last] - 1
-                if place < length:
-                    following = rows[rank, place]
-                    maker = source[following]
-                    if maker >= 0 and home[maker] != rank:
-                        take = following * m + done[following]
-                together = give >= 0 and take >= 0 and home[sink[rows[rank, place - 1]]] == home[source[rows[rank, place]]]
-                if phase == 0:  # post what comes first
-                    if give >= 0:
-                        sent[give] = now
-                    if take >= 0 and (together or give < 0):
-                        received[take] = now
-                    moved = True
-                    state[4, rank] = phase = 1
-                if phase == 1:  # wait for it
-                    if give >= 0:
-                        if received[give] < 0:
-                            break
-                        now = max(now, max(sent[give], received[give]) + hop[give])
-                    if take >= 0 and (together or give < 0):
-                        if sent[take] < 0:
-                            break
-                        now = max(now, max(sent[take], received[take]) + hop[take])
-                    state[0, rank] = now
-                    moved = True
-                    state[4, rank] = phase = 2
-                    if take >= 0 and give >= 0 and not together:
-                        received[take] = now
-                if take >= 0 and give >= 0 and not together:
-                    if sent[take] < 0:
-                        break
-                    now = max(now, max(sent[take], received[take]) + hop[take])
-                if place == length:
-                    state[1, rank] = length + 1
-                    left -= 1
-                    moved = True
-                    break
-                kind = rows[rank, place]
-                turn = done[kind]
-                maker = source[kind]
-                if maker >= 0 and home[maker] == rank and done[maker] <= turn:
-                    return False
                 state[2, rank] += gain[kind]
                 if state[2, rank] > room[rank]:
                     return False
-                if place == 0:
-                    state[3, rank] = now
-                now += spent[kind * m + turn]
-                end[kind * m + turn] = now
-                state[0, rank], state[1, rank], state[4, rank] = now, place + 1, 0
+                state[0, rank] = end[op] = start + spent[op]
+                state[1, rank] = place + 1
                 done[kind] = turn + 1
-                moved = True
-        if not moved:
-            return False
-    for rank in range(ranks):  # sends behind the last op are no part of the window
-        last = rows[rank, length - 1]
-        state[0, rank] = end[last * m + done[last] - 1]
-    return True
+                left -= 1
+                stuck = 0
+                continue
+        stuck += 1
+        rank += 1
+        if rank == ranks:
+            rank = 0
+    return left == 0
 
 
-@_njit
+@njit
 def _placed(rows, columns, scratch):  # type: ignore[no-untyped-def]
-    """torch's runtime: ranks take turns and place an op each; both sides of what it makes are posted then.
+    """Torch's runtime: ranks take turns and place an op each; both sides of what it makes are posted then.
 
     A transfer starts when both sides have come to it and its lane, one a pair of ranks, is free.
     """
     spent, hop, source, sink, home, gain, room, rule = columns
     end, arrived, turn_of, done, state, lane = scratch
-    ranks, length, m, left = rows.shape[0], rows.shape[1], rule[2], rows.shape[0] * rows.shape[1]
+    (ranks, length), m = rows.shape, rule[2]
     lane[:] = 0
-    arrived[:] = -1
-    turn = 0
-    while left:
-        turn += 1
-        before = left
-        for rank in range(ranks):
-            place = state[1, rank]
-            if place == length:
+    turn, rank, stuck, left = 1, -1, 0, rows.size
+    while stuck < ranks:
+        stuck += 1
+        rank += 1
+        if rank == ranks:
+            rank, turn = 0, turn + 1
+        place = state[1, rank]
+        if place == length:
+            continue
+        kind = rows[rank, place]
+        number, maker = done[kind], source[kind]
+        op, start = kind * m + number, state[0, rank]
+        if maker >= 0 and done[maker] <= number:
+            continue
+        if maker >= 0 and home[maker] != rank:
+            if home[maker] > rank and turn_of[maker * m + number] == turn:
                 continue
-            kind = rows[rank, place]
-            number, maker = done[kind], source[kind]
-            op, ready = kind * m + number, np.int64(0)
-            if maker >= 0:
-                if done[maker] <= number:
-                    continue
-                if home[maker] != rank:
-                    if home[maker] > rank and turn_of[maker * m + number] == turn:
-                        continue
-                    ready = arrived[op]
-            state[2, rank] += gain[kind]
-            if state[2, rank] > room[rank]:
-                return False
-            start = max(state[0, rank], ready)
-            if place == 0:
-                state[3, rank] = start
-            state[0, rank] = start + spent[op]
-            end[op] = state[0, rank]
-            turn_of[op] = turn
-            done[kind] = number + 1
-            state[1, rank] = place + 1
-            left -= 1
-            if sink[kind] >= 0:
-                user = sink[kind] * m + number
-                other = home[sink[kind]]
-                near, far = min(rank, other), max(rank, other)
-                arrived[user] = max(max(end[op], state[0, other]), lane[near, far]) + hop[user]
-                lane[near, far] = arrived[user]
-        if left == before:
+            start = max(start, arrived[op])
+        state[2, rank] += gain[kind]
+        if state[2, rank] > room[rank]:
             return False
-    return True
+        if place == 0:
+            state[3, rank] = start
+        state[0, rank] = end[op] = start + spent[op]
+        turn_of[op] = turn
+        done[kind], state[1, rank] = number + 1, place + 1
+        stuck = 0
+        left -= 1
+        if sink[kind] >= 0:
+            user, other = sink[kind] * m + number, home[sink[kind]]
+            near, far = min(rank, other), max(rank, other)
+            arrived[user] = max(max(end[op], state[0, other]), lane[near, far]) + hop[user]
+            lane[near, far] = arrived[user]
+    return left == 0
+
+
+@njit
+def _batches(rows, columns, scratch):  # type: ignore[no-untyped-def]
+    """Megatron's 1F1B: in a gap one batch where send and receive go to the same rank, else the send, then the receive.
+
+    The rank stands still until a batch has ended; each transfer ends a hop after both of its sides are posted. Row 4
+    of the state counts steps in a gap: 0 nothing is posted, 1 the first batch is, 2 a receive of its own is.
+    """
+    spent, hop, source, sink, home, gain, room, rule = columns
+    end, sent, received, done, state, _ = scratch
+    (ranks, length), m = rows.shape, rule[2]
+    sent[:] = -1
+    received[:] = -1
+    rank, stuck, left = 0, 0, ranks
+    while stuck < ranks:
+        place, now = state[1, rank], state[0, rank]
+        give, take, to, by = np.int64(-1), np.int64(-1), -1, -1  # transfers by their consumers, and the other rank
+        if 0 < place <= length and sink[rows[rank, place - 1]] >= 0:
+            last = rows[rank, place - 1]
+            give, to = sink[last] * m + done[last] - 1, home[sink[last]]
+        if place < length and source[rows[rank, place]] >= 0 and home[source[rows[rank, place]]] != rank:
+            kind = rows[rank, place]
+            take, by = kind * m + done[kind], home[source[kind]]
+        together = give < 0 or to == by
+        if state[4, rank] == 0 and place <= length:
+            stuck = 0
+            state[4, rank] = 1
+            if give >= 0:
+                sent[give] = now
+            if take >= 0 and together:
+                received[take] = now
+        waits = place > length or (state[4, rank] == 1 and give >= 0 and received[give] < 0)
+        waits = waits or (take >= 0 and (together or state[4, rank] == 2) and sent[take] < 0)
+        if waits:
+            stuck, rank = stuck + 1, (rank + 1) % ranks
+            continue
+        stuck = 0
+        if give >= 0 and state[4, rank] == 1:
+            now = max(now, max(sent[give], received[give]) + hop[give])
+        if take >= 0 and not together and state[4, rank] == 1:
+            received[take] = now
+            state[0, rank], state[4, rank] = now, 2
+            continue
+        if take >= 0:
+            now = max(now, max(sent[take], received[take]) + hop[take])
+        state[1, rank], state[4, rank] = place + 1, 0
+        if place == length:  # sends behind the last op are no part of the window
+            left -= 1
+            continue
+        kind = rows[rank, place]
+        state[2, rank] += gain[kind]
+        op, maker = kind * m + done[kind], source[kind]
+        if state[2, rank] > room[rank] or (maker >= 0 and done[maker] <= done[kind]):
+            return False
+        if place == 0:
+            state[3, rank] = now
+        state[0, rank] = end[op] = now + spent[op]
+        done[kind] += 1
+    return left == 0

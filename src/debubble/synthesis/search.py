@@ -1,4 +1,4 @@
-"""The search: an anytime loop over all that finds schedules, from the cheapest to the dearest, until a proof or the end.
+"""The search: an anytime loop over all that finds schedules, cheapest first, until a proof or the end of the budget.
 
     catalog     every named schedule of the placement, zb-auto with this cap among them
     list        event by event, many rules and draws
@@ -13,11 +13,9 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from itertools import islice
-from threading import Thread
-
-import numpy as np
+from threading import Lock, Thread
 
 from ..core.schedule import Schedule
 from .listing import portfolio
@@ -25,15 +23,17 @@ from .local_search import ROUND, Climber
 from .problem import WRONG, Problem, Rows
 from .resimulate import LATENCY
 from .solver import MOST_OPS, Solver, has_solver
-from .stretch import short_runs, shortened, stretched
+from .stretch import short_runs, stretched
 
 PROVED, BOUND, BUDGET, INTERRUPTED = "proved", "bound reached", "budget", "interrupted"
-_HEATS = (1e-3, 1e-2, 3e-3, 3e-4, 3e-2)  # of the objective; the facts' 3e-4 to 1e-3 win from 8 ranks on
+# Temperatures as shares of the objective, in turn: orders of one chunk a rank are smooth, those of several are not.
+_HEATS = {False: (1e-3, 1e-2, 3e-3, 3e-4, 3e-2), True: (2e-2, 1e-2, 5e-3, 3e-2)}
 _MANY_RANKS = 12  # from here on a tenth of that: one move in a long step changes it by less
 _COOLING = 20  # rounds of a run of annealing
 _LISTS = 150
 _WORKERS = 8  # fewer leave out the searches that prove optimality, even if cores are fewer
 _RESTART = 0.25  # share of the time left that the solver keeps a target which local search has beaten
+_PATIENCE = 3.0  # seconds for the solver to end once it was told
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,18 +52,20 @@ class Budget:
     solver: bool = True
 
 
-@dataclass(slots=True)
 class Best:
-    """The best so far, and where it came from. (The one thing here that changes.)"""
+    """The best so far, and where it came from; it changes as the search goes on.
 
-    value: int = int(WRONG)
-    schedule: Schedule | None = None
-    rows: Rows | None = None
-    method: str = ""
-    bound: int = 0
-    proved: bool = False
-    evaluations: int = 0
-    trail: list[tuple[float, int, str]] = field(default_factory=list)
+    Args:
+        bound: that no order is below, nanoseconds.
+    """
+
+    def __init__(self, bound: int) -> None:
+        self.value, self.bound = int(WRONG), bound
+        self.schedule: Schedule | None = None
+        self.rows: Rows | None = None
+        self.method = ""
+        self.proved = False
+        self.evaluations = 0
 
 
 class Search:
@@ -80,6 +82,7 @@ class Search:
         self,
         problem: Problem,
         budget: Budget,
+        *,
         bound: int = 0,
         progress: Callable[[float, int, int], None] | None = None,
     ) -> None:
@@ -87,6 +90,7 @@ class Search:
         self.best = Best(bound=bound if problem.span else max(bound, problem.windows.bound))
         self.stopped = BUDGET
         self._solver: Solver | None = None
+        self._lock = Lock()  # the solver finds schedules in a thread of its own
         self._began = time.monotonic()
 
     @property
@@ -143,10 +147,12 @@ class Search:
 
     def _take(self, schedule: Schedule, rows: Rows | None, method: str) -> None:
         value = self.problem.measured(schedule)
-        if value < self.best.value:
-            self.best.value, self.best.schedule, self.best.method = value, schedule, method
-            self.best.rows = None if rows is None else rows.copy()
-            self.best.trail.append((self.seconds, value, method))
+        with self._lock:
+            if value < self.best.value:
+                self.best.value, self.best.schedule, self.best.method = value, schedule, method
+                self.best.rows = None if rows is None else rows.copy()
+
+    def _tell(self) -> None:
         if self.progress is not None:
             self.progress(self.seconds, self.best.value, self.best.bound)
 
@@ -162,6 +168,7 @@ class Search:
     def _lists(self) -> None:
         for turn, rows in enumerate(portfolio(self.problem)):
             self.offer(rows, "list")
+            self._tell()
             if turn >= _LISTS or self._over(0.1):
                 break
 
@@ -182,7 +189,7 @@ class Search:
                 helper = self._start_solver()
         if helper is not None and self._solver is not None:
             self._solver.stop()
-            helper.join()
+            helper.join(_PATIENCE)
 
     def _starts(self, turn: int = 0) -> list[Rows]:
         """The best, or now and then a list schedule of its own, so that not every run climbs the same hill."""
@@ -192,10 +199,11 @@ class Search:
 
     def _anneal(self, starts: list[Rows], share: float, turn: int = 0) -> None:
         """One run of annealing from each start."""
-        heat = _HEATS[turn % len(_HEATS)]
+        heats = _HEATS[bool((self.problem.instance.chunks > 1).any())]
+        heat = heats[turn % len(heats)]
         if self.problem.instance.ranks >= _MANY_RANKS:
             heat /= 10
-        rounds = _COOLING * (1 + turn // len(_HEATS))
+        rounds = _COOLING * (1 + turn // len(heats))
         for start in starts:
             climber = Climber(self.problem, start, seed=turn)
             if climber.value == WRONG:
@@ -204,6 +212,7 @@ class Search:
                 self.best.evaluations += climber.round(heat * (1 - step / rounds), self._moves())
                 if climber.best < self.best.value:
                     self._take(self.problem.schedule(climber.best_rows), climber.best_rows, "local search")
+                self._tell()
                 if self._over(share):
                     return
 
@@ -220,40 +229,42 @@ class Search:
 
     def _stretch(self, share: float) -> None:
         """Solve short runs by list and annealing, and repeat parts of them."""
-        instance = self.problem.instance
-        lengths = short_runs(instance)
-        classes = len(instance.kinds) * instance.stages
+        lengths = short_runs(self.problem.instance)
         for turn, short in enumerate(lengths):
             limit = share * (turn + 1) / len(lengths)
-            inner = Problem(shortened(instance, short), self.problem.span)
-            found = self._short(inner, limit)
-            self.best.evaluations += found.evaluations
-            for rows in found.trail_rows:
-                for longer in stretched(rows, (short, instance.microbatches), classes):
-                    self.offer(longer, "stretch")
-                    if self._over(limit):
-                        break
+            for rows in self._short(short, limit):
+                self._fill(rows, short, limit)
         if self.best.rows is not None:
             self._anneal([self.best.rows], min(1.0, share + 0.1))
 
-    def _short(self, inner: Problem, limit: float) -> _Short:
-        """The best rows of a short run, the last few of them: the best of it is not always the best to repeat."""
-        budget = Budget(
-            max(0.05, 0.7 * (limit * self.budget.seconds - self.seconds)),
-            None if self.budget.evaluations is None else max(1, int(0.1 * self.budget.evaluations)),
-            solver=False,
-        )
-        search = Search(inner, budget)
+    def _fill(self, rows: Rows, short: int, limit: float) -> None:
+        """Repeat each part of a short run that can be repeated."""
+        instance = self.problem.instance
+        classes = len(instance.kinds) * instance.stages
+        for longer in stretched(rows, (short, instance.microbatches), classes):
+            self.offer(longer, "stretch")
+            if self._over(limit):
+                return
+
+    def _short(self, microbatches: int, limit: float) -> list[Rows]:
+        """The last few best rows of a short run: the best of it is not always the best to repeat."""
+        seconds, evaluations = 0.7 * (limit * self.budget.seconds - self.seconds), None
+        if self.budget.evaluations is not None:
+            evaluations = max(1, int(0.1 * self.budget.evaluations))
+        budget = Budget(max(0.05, seconds), evaluations, solver=False)
+        inner = Search(Problem(self.problem.instance.but(microbatches=microbatches)), budget)
+        kept = inner.climb()
+        self.best.evaluations += inner.best.evaluations
+        return kept[-3:]
+
+    def climb(self) -> list[Rows]:
+        """Lists and annealing alone, until the budget ends: the best after each run of annealing."""
+        self._lists()
         kept: list[Rows] = []
-        search._lists()
-        turn = 0
-        while not search._over() and search.best.rows is not None:
-            search._anneal([search.best.rows], 1.0, turn)
-            kept.append(search.best.rows)
-            turn += 1
-        if search.best.rows is not None:
-            kept.append(search.best.rows)
-        return _Short(kept[-3:], search.best.evaluations)
+        while self.best.rows is not None and (not self._over() or not kept):
+            self._anneal([self.best.rows], 1.0, len(kept))
+            kept.append(self.best.rows)
+        return kept
 
     def _start_solver(self) -> Thread | None:
         """Ask the solver, in a thread, to beat the best; None if it cannot be asked for this."""
@@ -285,21 +296,8 @@ class Search:
         if helper is None or self._solver is None or not helper.is_alive() or self.best.value >= self._target:
             return False
         since, left = self.seconds - self._asked_at, self.budget.seconds - self._asked_at
-        if since < max(2.0, _RESTART * left) or self.best.trail[-1][2] == "solver":
+        if since < max(2.0, _RESTART * left) or self.best.method == "solver":
             return False
         self._solver.stop()
-        helper.join()
+        helper.join(_PATIENCE)
         return not self._over()
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class _Short:
-    """Rows of a short run and what they cost."""
-
-    trail_rows: list[Rows]
-    evaluations: int
-
-
-def best_of(values: Iterable[int]) -> int:
-    """The least of some objectives, ``WRONG`` of none."""
-    return min(values, default=int(np.int64(WRONG)))

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from importlib.util import find_spec
+from itertools import product
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -25,7 +26,7 @@ from .resimulate import Rows, evaluate
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-MOST_OPS = 1_300  # beyond, the solver neither proves nor improves anything within minutes
+MOST_OPS = 1_000  # beyond, the solver neither proves nor improves anything within minutes
 
 
 def has_solver() -> bool:
@@ -64,12 +65,13 @@ class Solver:
         head = -(-self.problem.windows.head // self.unit)
         tail = -(-self.problem.windows.tail // self.unit)
         latest = np.maximum(self.target - tail - self.spent, head)
-        self.start = np.empty(head.shape, object)
-        self.busy = np.empty(head.shape, object)
+        self.start: NDArray[Any] = np.empty(head.shape, object)
+        self.busy: NDArray[Any] = np.empty(head.shape, object)
         for at in np.ndindex(head.shape):
             name = f"{self.instance.kinds[at[0]].name}_{at[1]}_{at[2]}"
-            self.start[at] = self.model.new_int_var(int(head[at]), int(latest[at]), name)
-            self.busy[at] = self.model.new_fixed_size_interval_var(self.start[at], int(self.spent[at]), f"busy_{name}")
+            start = self.model.new_int_var(int(head[at]), int(latest[at]), name)
+            self.start[at] = start
+            self.busy[at] = self.model.new_fixed_size_interval_var(start, int(self.spent[at]), f"busy_{name}")
         self.makespan = self.model.new_int_var(int(self.bound), int(self.target), "makespan")
 
     def _add_constraints(self) -> None:
@@ -84,25 +86,22 @@ class Solver:
     def _add_way_of_each_microbatch(self) -> None:
         """Each op starts when what makes its input has ended, and the hop."""
         stages, kinds = self.instance.stages, len(self.instance.kinds)
-        for i in range(self.instance.microbatches):
-            for stage in range(stages):
-                if stage:
-                    self._after((0, stage, i), (0, stage - 1, i), int(self.hop[0, stage, i]))
-                self._after((1, stage, i), (0, stage, i), 0)
-                if stage + 1 < stages:
-                    self._after((1, stage, i), (1, stage + 1, i), int(self.hop[1, stage, i]))
-                if kinds > Kind.W:
-                    self._after((2, stage, i), (1, stage, i), 0)
+        for i, stage in product(range(self.instance.microbatches), range(stages)):
+            self._after((1, stage, i), (0, stage, i), 0)
+            if stage:
+                self._after((0, stage, i), (0, stage - 1, i), int(self.hop[0, stage, i]))
+                self._after((1, stage - 1, i), (1, stage, i), int(self.hop[1, stage - 1, i]))
+            if kinds > Kind.W:
+                self._after((2, stage, i), (1, stage, i), 0)
 
     def _after(self, later: tuple[int, int, int], earlier: tuple[int, int, int], lag: int) -> None:
         self.model.add(self.start[later] >= self._end(earlier) + lag)
 
     def _add_first_in_first_out(self) -> None:
         """Each kind and stage takes micro-batches in order, which costs nothing where they are alike."""
-        for kind in range(len(self.instance.kinds)):
-            for stage in range(self.instance.stages):
-                for i in range(1, self.instance.microbatches):
-                    self._after((kind, stage, i), (kind, stage, i - 1), 0)
+        kinds, stages = range(len(self.instance.kinds)), range(self.instance.stages)
+        for kind, stage, i in product(kinds, stages, range(1, self.instance.microbatches)):
+            self._after((kind, stage, i), (kind, stage, i - 1), 0)
 
     def _add_one_op_at_a_time(self) -> None:
         """Intervals of a rank do not overlap."""
@@ -112,33 +111,29 @@ class Solver:
 
     def _add_memory(self) -> None:
         """Each rank holds no more than fits: precedences that follow from the cap, and the cap itself."""
-        for rank in range(self.instance.ranks):
-            if self.instance.room[rank] >= 2 * self.instance.microbatches * self.instance.chunks[rank]:
+        instance = self.instance
+        at_two_ops = instance.frees[1:].max() == instance.frees[1:].min() != -2
+        for rank in range(instance.ranks):
+            mine = np.flatnonzero(instance.placement == rank)
+            if instance.room[rank] >= 2 * instance.microbatches * len(mine):
                 continue
-            mine = np.flatnonzero(self.instance.placement == rank)
-            before = forced(self.instance, rank)
-            for chunk, stage in enumerate(mine):
-                for i in range(self.instance.microbatches):
-                    for kind in range(1, len(self.instance.kinds)):
-                        for other, source in enumerate(mine):
-                            count = int(before[0, chunk, i, kind, other])
-                            if count:
-                                self._after((0, int(stage), i), (kind, int(source), count - 1), 0)
-            if len(mine) > 1 or self.instance.frees[1:].max() == self.instance.frees[1:].min():
+            before = forced(instance, rank)[0]
+            for chunk, i, kind, other in np.argwhere(before > 0).tolist():
+                if kind > 0:
+                    last = int(before[chunk, i, kind, other]) - 1
+                    self._after((0, int(mine[chunk]), i), (kind, int(mine[other]), last), 0)
+            if len(mine) > 1 or at_two_ops:
                 self._add_held(rank, mine)
 
     def _add_held(self, rank: int, mine: NDArray[np.int64]) -> None:
         """Activations as intervals from their forward to the op that frees them, or half of them."""
         held, demands = [], []
-        for kind, gain in enumerate(self.instance.frees.tolist()):
-            if gain >= 0:
-                continue
-            for stage in mine.tolist():
-                for i in range(self.instance.microbatches):
-                    length = self.model.new_int_var(0, int(self.target), f"held_{kind}_{stage}_{i}")
-                    begin, end = self.start[0, stage, i], self._end((kind, stage, i))
-                    held.append(self.model.new_interval_var(begin, length, end, f"kept_{kind}_{stage}_{i}"))
-                    demands.append(-gain)
+        freeing = [kind for kind, gain in enumerate(self.instance.frees.tolist()) if gain < 0]
+        for kind, stage, i in product(freeing, mine.tolist(), range(self.instance.microbatches)):
+            length = self.model.new_int_var(0, int(self.target), f"held_{kind}_{stage}_{i}")
+            begin, end = self.start[0, stage, i], self._end((kind, stage, i))
+            held.append(self.model.new_interval_var(begin, length, end, f"kept_{kind}_{stage}_{i}"))
+            demands.append(int(-self.instance.frees[kind]))
         self.model.add_cumulative(held, demands, int(self.instance.room[rank]))
 
     def _add_objective(self) -> None:
@@ -152,8 +147,8 @@ class Solver:
         columns, scratch = self.problem.tables.columns(), self.problem.tables.scratch()
         evaluate(rows, columns, scratch)
         begins = (scratch[0] // self.unit).reshape(self.start.shape) - self.spent
-        for at in np.ndindex(self.start.shape):
-            self.model.add_hint(self.start[at], int(begins[at]))
+        for start, begin in zip(self.start.ravel(), begins.ravel(), strict=True):
+            self.model.add_hint(start, int(begin))
         self.model.add_hint(self.makespan, int(self.target))
 
     def solve(self, seconds: float, workers: int, found: Callable[[Rows], None]) -> tuple[int, bool]:
@@ -193,7 +188,7 @@ class Solver:
 def _told(cp: Any, solver: Solver, found: Callable[[Rows], None]) -> Any:
     """A callback of CP-SAT that passes each solution on as rows."""
 
-    class Told(cp.CpSolverSolutionCallback):  # type: ignore[misc, name-defined]
+    class Told(cp.CpSolverSolutionCallback):  # type: ignore[misc]
         def on_solution_callback(self) -> None:
             starts = np.array([self.value(start) for start in solver.start.ravel()], np.int64)
             found(solver.rows(starts.reshape(solver.start.shape)))

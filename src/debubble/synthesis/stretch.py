@@ -21,19 +21,6 @@ from .resimulate import Rows
 _CUTS = 24  # moments of the short run at which a part may begin
 
 
-def shortened(instance: Instance, microbatches: int) -> Instance:
-    """The same instance with fewer micro-batches, which must be alike."""
-    return Instance(
-        instance.placement,
-        microbatches,
-        instance.costs,
-        instance.room,
-        instance.split,
-        instance.release,
-        instance.engine,
-    )
-
-
 def short_runs(instance: Instance) -> list[int]:
     """Micro-batches of runs that are long enough for a steady state, two to three times what is in flight."""
     in_flight = int(np.ceil((instance.room / (2 * instance.chunks)).max()))

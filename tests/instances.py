@@ -1,0 +1,24 @@
+"""Instances as the published tables write them."""
+
+import numpy as np
+
+from debubble import Costs
+from debubble.core.instance import Instance, no_limit
+from debubble.core.op import KINDS, Kind
+from debubble.core.schedule import loop_placement, v_placement
+
+
+def instance_of_row(row):
+    """The instance of one row of ``ilp_linear.csv`` or ``instances.csv``; without a cap where it has none."""
+    p, m = int(row["ranks"]), int(row["microbatches"])
+    spent = [[round(float(x) * 1e6) for x in row[key].split()] for key in ("forward_ms", "input_ms", "weight_ms")]
+    hops = [round(float(x) * 1e6) for x in row["hop_ms"].split()]
+    stages = len(spent[0])
+    placement = v_placement(p)[0] if row.get("placement") == "v" else loop_placement(p, stages // p)[0]
+    durations, transfers = np.zeros((2, KINDS, stages, 1), np.int64)
+    durations[:3, :, 0] = spent
+    durations[Kind.B] = durations[Kind.I] + durations[Kind.W]
+    transfers[Kind.F, 1:, 0] = transfers[Kind.I, :-1, 0] = hops if len(hops) > 1 else hops * (stages - 1)
+    transfers[Kind.B] = transfers[Kind.I]
+    room = np.full(p, 2 * int(row["cap"]), np.int64) if "cap" in row else no_limit(placement, m)
+    return Instance(placement, m, Costs(durations, transfers), room)
