@@ -152,29 +152,25 @@ def _latency(rows, columns, scratch):  # type: ignore[no-untyped-def]
     rank, stuck, left = 0, 0, rows.size
     while stuck < ranks:
         place = state[1, rank]
-        if place < length:
-            kind = rows[rank, place]
-            turn, maker = done[kind], source[kind]
-            if maker < 0 or done[maker] > turn:
-                op = kind * m + turn
-                start = state[0, rank]
-                if maker >= 0:
-                    start = max(start, end[maker * m + turn] + hop[op])
-                if place == 0:
-                    state[3, rank] = start
-                state[2, rank] += gain[kind]
-                if state[2, rank] > room[rank]:
-                    return False
-                state[0, rank] = end[op] = start + spent[op]
-                state[1, rank] = place + 1
-                done[kind] = turn + 1
-                left -= 1
-                stuck = 0
-                continue
-        stuck += 1
-        rank += 1
-        if rank == ranks:
-            rank = 0
+        kind = rows[rank, min(place, length - 1)]
+        turn, maker = done[kind], source[kind]
+        if place == length or (maker >= 0 and done[maker] <= turn):
+            stuck, rank = stuck + 1, rank + 1
+            if rank == ranks:
+                rank = 0
+            continue
+        op, start = kind * m + turn, state[0, rank]
+        if maker >= 0:
+            start = max(start, end[maker * m + turn] + hop[op])
+        if place == 0:
+            state[3, rank] = start
+        state[2, rank] += gain[kind]
+        if state[2, rank] > room[rank]:
+            return False
+        state[0, rank] = end[op] = start + spent[op]
+        state[1, rank], done[kind] = place + 1, turn + 1
+        left -= 1
+        stuck = 0
     return left == 0
 
 
