@@ -77,6 +77,7 @@ from .diagnosis.diagnosis import Receives as Receives
 from .diagnosis.diagnosis import ReplicaWindow as ReplicaWindow
 from .diagnosis.diagnosis import ReplicaWork as ReplicaWork
 from .diagnosis.diagnosis import SpanTime as SpanTime
+from .diagnosis.engine_fit import EngineFit as EngineFit
 from .diagnosis.fit import Fit as Fit
 from .diagnosis.fit import FittedSetting as FittedSetting
 from .diagnosis.fit import Forecast as Forecast

@@ -97,6 +97,7 @@ def rows_of(result: type, key: str) -> set[str]:
 
 def annotation(result: type, key: str) -> Any:
     named = {name: value for module in list(sys.modules.values()) for name, value in vars_of(module)}
+    named |= vars(sys.modules[result.__module__])  # of two rooms that use one name, its own room says what is meant
     return get_type_hints(result, localns=named)[key]
 
 

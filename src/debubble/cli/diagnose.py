@@ -10,7 +10,7 @@ import click
 import debubble
 
 from .command import SHARE, Verb, option
-from .completion import FRAMEWORK, SCHEDULE
+from .completion import ENGINE, FRAMEWORK, SCHEDULE
 from .groups import measurement_options
 from .output import Output, output_options
 from .progress import working
@@ -23,6 +23,7 @@ from .progress import working
 @option("--gate", type=SHARE, help="Exit 1 if the run idles for more than this, as in 30%.")
 @option("--strict", is_flag=True, help="Exit 1 if ranks are missing.")
 @option("--framework", shell_complete=FRAMEWORK, help="Who will run what is advised: megatron, torchtitan, torch, ..")
+@option("--engine", metavar="E", shell_complete=ENGINE, help="Who executed it.  [default: the one that fits]")
 @option(
     "--distil",
     former=("--record",),

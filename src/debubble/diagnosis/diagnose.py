@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from ..core.engine import IDEAL, Engine
 from ..core.finding import Finding, Span
 from ..core.observation import Observation
 from ..core.timeline import Timeline
@@ -24,6 +25,7 @@ from .edits import (
     replay_of,
     without_hop,
 )
+from .engine_fit import EngineFit, engine_for, fit_engines
 from .evidence import (
     Heavy,
     Late,
@@ -262,7 +264,7 @@ def _transfer(case: Case) -> Iterator[Finding]:
         f"{hop.usual_ns / 1e6:.2f} ms from the end of an op to the start of the next (median)"
     )
     alone = without_hop(case.replay, hop.sender, hop.receiver, forward=hop.forward).again().window
-    if (cost := case.causes.resimulated - alone) > 0:
+    if (cost := case.replay.again().window - alone) > 0:
         sentence += f", {cost / 1e6:.1f} ms of the window by themselves"
     remedy = REMEDIES["transfer"]
     link = next((e for e in case.run.links if (e.sender, e.receiver) == (hop.sender, hop.receiver)), None)
@@ -342,6 +344,7 @@ class Examined:
         remedies: changes and what they would bring; none if the replay cannot be trusted.
         replicas: side by side.
         replay: of the median window, on which changes are tried.
+        engines: the window simulated again under each, the best first.
     """
 
     run: Observation
@@ -352,6 +355,7 @@ class Examined:
     remedies: Remedies
     replicas: tuple[Replica, ...]
     replay: Replay
+    engines: tuple[EngineFit, ...] = ()
 
     @property
     def what_ifs(self) -> tuple[WhatIf, ...]:
@@ -376,27 +380,34 @@ class Examined:
         return list(_verdict(self))
 
 
-def diagnose(run: Observation, asked: str | None = None, launcher: Launcher | None = None) -> Examined:
+def diagnose(
+    run: Observation, asked: str | None = None, launcher: Launcher | None = None, engine: Engine | None = None
+) -> Examined:
     """Account for a run's windows, say why they are as long as they are, and try what would shorten them.
 
     Args:
         run: what was measured.
         asked: the schedule that was asked for; None for what the run itself says of it, if anything.
         launcher: the framework that will run what is advised; None if nobody knows.
+        engine: that executed it; None for the one that fits, if hops cost enough to tell.
 
     Raises:
-        InputError: there is no complete step.
+        InputError: there is no complete step, or the engine does not run its order.
     """
     summary = summarise(run)
     schedule = summary.window.timeline.program.schedule
     order = Recognised(None, None) if run.torn else recognise(schedule)
     found = causes(summary.window.timeline)
-    replay = replay_of(run, summary, order.name)
+    replay, fits = replay_of(run, summary, order.name), tuple[EngineFit, ...]()
+    if not run.torn:
+        window = summary.window.timeline
+        fits = fit_engines(window, run.engine)
+        replay = engine_for(replay, window, fits, found, engine)
     work = work_of(summary)
     slow = slow_ranks(work)
     helpful, cured = measured_remedies(run, summary, replay, slow, launcher)
     case = Case(run, summary, found, replay, order, asked or schedule.name, cured, heavy_stage(work, slow), helpful)
-    return Examined(run, summary, order, found, tuple(findings(case)), helpful, replicas(summary), replay)
+    return Examined(run, summary, order, found, tuple(findings(case)), helpful, replicas(summary), replay, fits)
 
 
 def _remarks(d: Examined) -> Iterator[str]:
@@ -410,8 +421,15 @@ def _remarks(d: Examined) -> Iterator[str]:
     short = 1 - d.causes.resim_without_transfer_ratio
     if abs(short) > FAR and not d.run.torn:
         model = "so hops were fitted as they were measured" if d.what_ifs else "and what-ifs are not offered"
+        if d.replay.engine != IDEAL:
+            model = f"and {d.replay.engine.name} with the least hops seen explains it"
         ratio = 1 / d.causes.resim_without_transfer_ratio
         yield f"the window is {ratio:.3f} times what is simulated with free transfers, {model}"
+    if d.replay.engine != IDEAL:
+        yield (
+            f"changes are simulated under {d.replay.engine}, so the page has no sliders: they know hops that are only "
+            "latencies"
+        )
     if d.run.matched_share < 1:
         yield f"{100 * (1 - d.run.matched_share):.3g} % of the transfers have no partner"
     if d.run.paced:

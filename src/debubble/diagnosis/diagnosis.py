@@ -11,6 +11,7 @@ import numpy as np
 
 from ..core.account import Account
 from ..core.costs import Rates
+from ..core.engine import IDEAL
 from ..core.finding import Finding
 from ..core.memory import peak_activations
 from ..core.observation import DeviceClock, Link, Observation
@@ -24,6 +25,7 @@ from ..schedules.closed_form import ratio_of_any_costs, sizes_of
 from .causes import CauseCost, cause_costs, causes
 from .diagnose import Examined
 from .edits import WhatIf
+from .engine_fit import EngineFit
 from .evidence import Replica
 from .remedies import Sliders, measured_sliders, stage_table
 
@@ -284,6 +286,10 @@ class Diagnosis(Result):
         schedule_idle_share: idle share if only the schedule idled, simulated.
         resim_ratio: the window simulated again over what was measured.
         resim_without_transfer_ratio: the same with free transfers.
+        engine: under which changes are simulated; ``ideal`` where hops cost too little to tell engines apart.
+        engine_fits: the window simulated again under each engine that can run its order, with the least hops that were
+            seen; the one that starts ops where they did start is first.
+        resim_ratio_by_engine: the length of these windows over what was measured.
         trusted: whether that is near enough for what-ifs.
         matched_share: of transfers whose two ends were found; None if none was measured.
         torn_ranks: that talk to ranks which were not measured.
@@ -336,6 +342,9 @@ class Diagnosis(Result):
     schedule_idle_share: float
     resim_ratio: float
     resim_without_transfer_ratio: float
+    engine: str
+    engine_fits: tuple[EngineFit, ...]
+    resim_ratio_by_engine: dict[str, float]
     trusted: bool
     matched_share: float | None
     torn_ranks: tuple[int, ...]
@@ -414,7 +423,9 @@ class Diagnosis(Result):
     @property
     def sliders(self) -> Sliders | None:
         """Where the sliders of its page start; None if simulating the run again misses its window."""
-        return measured_sliders(self.examined.replay, self.resim_ratio) if self.trusted else None
+        if not self.trusted or self.examined.replay.engine != IDEAL:
+            return None
+        return measured_sliders(self.examined.replay, self.resim_ratio)
 
 
 def diagnosis_of(found: Examined, passes: Gate | None = None) -> Diagnosis:
@@ -422,9 +433,7 @@ def diagnosis_of(found: Examined, passes: Gate | None = None) -> Diagnosis:
     run, summary, schedule = found.run, found.summary, found.summary.window.timeline.program.schedule
     lengths = [each.window for each in summary.accounts]
     ratios = [each.bubble_ratio for each in summary.accounts]
-    first = None
-    if found.remedies.first is not None:
-        first = change_of(found.remedies.first)
+    first = found.remedies.first
     return Diagnosis(
         source=_named(run.source),
         steps=summary.steps,
@@ -459,6 +468,9 @@ def diagnosis_of(found: Examined, passes: Gate | None = None) -> Diagnosis:
         schedule_idle_share=1 - found.causes.most_busy,
         resim_ratio=found.causes.resim_ratio,
         resim_without_transfer_ratio=found.causes.resim_without_transfer_ratio,
+        engine=found.replay.engine.name,
+        engine_fits=found.engines,
+        resim_ratio_by_engine={fit.engine: fit.resim_ratio for fit in found.engines},
         trusted=found.causes.trusted,
         matched_share=run.matched_share if run.links or run.matched_share < 1 else None,
         torn_ranks=run.torn,
@@ -470,7 +482,7 @@ def diagnosis_of(found: Examined, passes: Gate | None = None) -> Diagnosis:
         memory=_memory(run) or None,
         findings=tuple(_finding(each) for each in found.findings),
         what_if=tuple(map(change_of, found.what_ifs)),
-        first=first,
+        first=None if first is None else change_of(first),
         verdict=tuple(found.verdict),
         remarks=tuple(found.remarks),
         gate=passes,

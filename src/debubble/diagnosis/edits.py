@@ -41,13 +41,14 @@ from numpy.typing import NDArray
 
 from ..core.account import Account, account
 from ..core.costs import Costs
+from ..core.engine import IDEAL, Engine
 from ..core.errors import InputError
-from ..core.lower import lower
 from ..core.memory import peak_activations
 from ..core.observation import Observation
 from ..core.op import KINDS, Kind
 from ..core.schedule import Schedule, Shape, loop_placement
 from ..core.simulate import simulate
+from ..frameworks.engines import executing
 from ..schedules.catalog import build
 from .causes import fitted, free_transfers, present
 from .windows import Summary
@@ -76,6 +77,7 @@ class Replay:
             of the weights, another framework), a clause each.
         open: what of the run it rests on that nobody said, a clause each.
         bound: whether something was changed that nobody can do, to see what it costs.
+        engine: who executes it; another one takes over an order that it cannot run.
     """
 
     schedule: Schedule
@@ -92,6 +94,7 @@ class Replay:
     demands: tuple[str, ...] = ()
     open: tuple[str, ...] = ()
     bound: bool = False
+    engine: Engine = IDEAL
 
     @property
     def chunks(self) -> int:
@@ -114,7 +117,7 @@ class Replay:
 
     def again(self) -> Account:
         """Where time goes when it is simulated."""
-        return account(simulate(lower(self.schedule), self.costs))
+        return account(simulate(executing(self.schedule, self.engine), self.costs))
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,8 +9,10 @@ from __future__ import annotations
 from dataclasses import replace
 
 from ..core.engine import IDEAL, Engine, Lane, Posting, WaitUntil, steps_of
-from ..core.errors import nearest
+from ..core.errors import Deadlock, InputError, nearest
+from ..core.lower import lower
 from ..core.op import Kind
+from ..core.program import Program
 from ..core.schedule import Schedule
 
 # forward_backward_pipelining_without_interleaving: recv_forward, forward, send_forward; in the steady phase
@@ -167,17 +169,27 @@ ENGINES: dict[str, Engine] = {
 }
 
 
-def engine_of(name: str, schedule: Schedule) -> Engine:
-    """The engine of that name, as it executes a schedule.
+def engine_named(name: str) -> Engine:
+    """The engine of that name.
 
     Raises:
         InputError: no such engine; it offers the nearest names.
     """
     if name not in ENGINES:
         raise nearest(name, ENGINES, "engine")
+    return ENGINES[name]
+
+
+def engine_of(name: str, schedule: Schedule) -> Engine:
+    """The engine of that name, as it executes a schedule.
+
+    Raises:
+        InputError: as ``engine_named``.
+    """
+    engine = engine_named(name)
     if name == TORCH_1F1B.name and _forwards_first(schedule):
         return _GPIPE  # torch has two loops for one chunk a rank, one for each order
-    return ENGINES[name]
+    return engine
 
 
 def _forwards_first(schedule: Schedule) -> bool:
@@ -186,3 +198,16 @@ def _forwards_first(schedule: Schedule) -> bool:
     behind_another = forward[1:] & ~forward[:-1]
     rank = schedule.rank_of()
     return not bool((behind_another & (rank[1:] == rank[:-1])).any())
+
+
+def executing(schedule: Schedule, engine: Engine) -> Program:
+    """A schedule under an engine, or, where that cannot run it, under one that would be used instead.
+
+    Megatron-Core runs 1F1B without overlap, whatever was asked for; any other order has torch's runtime.
+    """
+    for name in dict.fromkeys([engine.name, engine.name.partition("-")[0], TORCH.name]):
+        try:
+            return lower(schedule, engine_of(name, schedule))
+        except (InputError, Deadlock):
+            continue
+    return lower(schedule)

@@ -6,6 +6,7 @@ from collections.abc import Iterator, Sequence
 from statistics import median
 from typing import TYPE_CHECKING
 
+from ..core.engine import IDEAL
 from ..core.units import counted, percent
 from .advice import beyond_section, causes_section, changes_section
 from .figures import Cell, Unit, decimals, milliseconds, span
@@ -19,6 +20,7 @@ MOST_REPLICAS = 8  # in a terminal; a page has all
 MOST_STAGES = 6  # of which each has a column there
 MOST_LINKS = 8
 MOST_DEVICES = 16
+MOST_ENGINES = 4  # of which a terminal tells
 MOST_LISTED = 16  # steps or ranks in a list of numbers
 HOT = 1.05  # work over the median of all stages, from which a cell is marked
 
@@ -43,6 +45,7 @@ def report(run: Diagnosis, *, detail: bool = False) -> Report:
         sections.append(_replicas(run, detail))
     sections += [
         _transfers(run, detail),
+        *_engines(run, detail),
         Sentences("Findings", list(map(_finding, run.findings))),
         changes_section(launchable, fit, detail=detail),
         beyond_section(beyond),
@@ -70,6 +73,20 @@ def gate_section(gate: Gate | None) -> Sentences:
     if gate is None:
         return Sentences("Gate", [])
     return Sentences("Gate", gate.reasons or ["passed"])
+
+
+def _engines(run: Diagnosis, detail: bool) -> Iterator[Table]:
+    """The window under each engine; a terminal has room for it where hops matter, and there for the best."""
+    if run.engine == IDEAL.name and not detail:
+        return
+    columns = [
+        Column("engine", left=True),
+        Column("of the window", Unit.SHARE),
+        Column("ops start off by", Unit.SHARE),
+    ]
+    fits = run.engine_fits if detail else run.engine_fits[:MOST_ENGINES]
+    rows = [(fit.engine, fit.resim_ratio, fit.start_error_share) for fit in fits]
+    yield Table("Simulated again under each engine, with the least hops seen", columns, rows)
 
 
 def _clocks(run: Diagnosis, detail: bool) -> Table:

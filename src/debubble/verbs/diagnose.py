@@ -14,6 +14,7 @@ from ..diagnosis.diagnose import Examined
 from ..diagnosis.diagnose import diagnose as examine
 from ..diagnosis.diagnosis import Diagnosis, PartOfRun, diagnosis_of
 from ..diagnosis.diagnosis import gate as gate_of
+from ..frameworks.engines import engine_named
 from ..readers.distilled import distil as write_distilled
 from ..readers.source import Ask, gather, merge
 from ..reconstruct.device_ops import Reading
@@ -40,6 +41,7 @@ def diagnose(
     gate: str | float | None = None,
     strict: bool = False,
     framework: str | None = None,
+    engine: str | None = None,
     distil: None = None,
 ) -> Diagnosis: ...
 @overload
@@ -56,6 +58,7 @@ def diagnose(
     gate: str | float | None = None,
     strict: bool = False,
     framework: str | None = None,
+    engine: str | None = None,
     distil: AnyPath,
 ) -> Diagnosis | PartOfRun: ...
 def diagnose(
@@ -71,6 +74,7 @@ def diagnose(
     gate: str | float | None = None,
     strict: bool = False,
     framework: str | None = None,
+    engine: str | None = None,
     distil: AnyPath | None = None,
 ) -> Diagnosis | PartOfRun:
     """Say how big the bubble of a measured run is, when its ranks idle, why, and what would help.
@@ -90,6 +94,7 @@ def diagnose(
         gate: the most that the run may idle, as in ``30%``; the gate fails above.
         strict: the gate fails if ranks are missing.
         framework: who will run what is advised; what it does not run stands apart.
+        engine: that executed it, as in ``megatron-overlap``; None for the one that fits, if hops cost enough to tell.
         distil: a folder for the traces as small tables; several hosts may write into one.
 
     Returns:
@@ -105,11 +110,14 @@ def diagnose(
     if expect is not None:
         expect = entry_of(expect).name
     launcher = launcher_of(framework)
+    executed = None
+    if engine is not None:
+        executed = engine_named(engine)
     asked = ask_of(ranks=ranks, data=data, chunks=chunks, steps=steps, columns=columns, ray=ray)
     measured = run if isinstance(run, Observation) else _observed(paths_of(run), asked, distil)
     if isinstance(measured, PartOfRun):
         return measured
-    found = examine(measured, expect, launcher)
+    found = examine(measured, expect, launcher, executed)
     if limit is None and expect is None and not strict:
         return diagnosis_of(found)  # nothing was asked that could fail
     reasons = _unexpected(found, expect)
