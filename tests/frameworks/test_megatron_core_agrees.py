@@ -106,15 +106,9 @@ EDITS = [
     setting("layout", "Et|tL", "Ett|ttL", "Et|t|t|tL", "E|tt|tt|L", "Etttt|L", "tE|tL", "Et|tL|", "Et|tmL", "Em|tL"),
     setting("rampup", (2, 2, 100), (4, 4, 100), (8, 8, 64), (1, 3, 50), (4, 4)),
     again(recompute=("full", "selective", "none", "some")),
-    wording(
-        recompute_modules=(
-            ("core_attn",),
-            ("moe_act",),
-            ("mla_up_proj",),
-            ("mlp", "moe"),
-            ("shared_experts",),
-            ("all",),
-        )
+    setting(
+        "recompute_modules",
+        *(("core_attn",), ("moe_act",), ("mla_up_proj",), ("mlp", "moe"), ("shared_experts",), ("all",)),
     ),
     wording(moe_grouped_gemm=ON),
     wording(multi_latent_attention=ON, rotary_interleaved=ON),
@@ -209,7 +203,8 @@ def selective(said: Said, rng: random.Random) -> None:
     more = {"fp8": rng.choice((None, "hybrid")), "moe_grouped_gemm": rng.random() < 0.5}
     more |= {"moe_token_dispatcher_type": "alltoall", "moe_shared_expert_intermediate_size": 32}
     more |= {"moe_shared_expert_overlap": rng.random() < 0.5}
-    said["own"] = {**said["own"], **more, "recompute_modules": (rng.choice(parts),)}
+    said["own"] = {**said["own"], **more}
+    said["recompute_modules"] = (rng.choice(parts),)
 
 
 FULL = together(recompute=("full",), recompute_method=("uniform",), recompute_layers=(1,))

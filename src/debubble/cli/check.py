@@ -38,7 +38,8 @@ from .output import Output, output_options
     "--framework",
     former=("--backend",),
     shell_complete=FRAMEWORK,
-    help="Whose configuration: megatron, torchtitan, torch, deepspeed, nemo or nanotron.",
+    help="Whose configuration: megatron, torchtitan, torch, deepspeed, nemo, nanotron, internevo, maxtext, or what wraps "
+    "Megatron-Core: swift, slime, verl, primus, accelerate.",
 )
 @option("--model", shell_complete=MODEL, help="Name or config.json of the model, for its layers and heads.")
 @option("--gpu", shell_complete=GPU, help="Device, to tell whether there is room without recomputation.")

@@ -392,7 +392,9 @@ _ABOUT = ("own", "open", "places", "follows", "remarks")
 _DEFAULTS = {one.name: one.default for one in fields(Config)}
 SAYABLE = tuple(name for name in _ALL if name not in _ABOUT)
 NUMBERS = tuple(one.name for one in fields(Config) if one.type == "int | None" and one.name != "peak_memory")
-OF_THE_MODEL = ("layers", "heads", "kv_heads", "experts", "hidden", "ffn", "vocab", "next_layers", "sequence")
+OF_THE_MODEL = frozenset(
+    ("layers", "heads", "kv_heads", "experts", "hidden", "ffn", "vocab", "next_layers", "sequence")
+)
 SWITCHES = tuple(one.name for one in fields(Config) if one.type == "bool | None")
 # How a layer runs and what is kept of it: fields of a layout too, under the same names.
 RECIPE = (

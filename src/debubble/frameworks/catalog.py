@@ -2,22 +2,30 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 
-from ..config.config import Config
+from ..config.config import OF_THE_MODEL, Config
 from ..core.errors import Fault, InputError, nearest
 from .deepspeed import DEEPSPEED
 from .files import Block, read_file
 from .framework import Framework
-from .keys import Pairs, fields_known, keys_known, read_config
+from .internevo import INTERNEVO
+from .keys import Pairs, fields_known, keys_known, marks_known, read_config
+from .maxtext import MAXTEXT
 from .megatron import MEGATRON
 from .nanotron import NANOTRON
 from .nemo import NEMO
 from .torch_pipelining import TORCH
 from .torchtitan import TORCHTITAN
+from .wrappers import WRAPPERS
 
-FRAMEWORKS = {one.name: one for one in (MEGATRON, TORCHTITAN, TORCH, DEEPSPEED, NEMO, NANOTRON)}
+FRAMEWORKS = {
+    one.name: one for one in (MEGATRON, TORCHTITAN, TORCH, DEEPSPEED, NEMO, NANOTRON, *WRAPPERS, INTERNEVO, MAXTEXT)
+}
+OFFERED = tuple(one for one in FRAMEWORKS.values() if one.offered)
 # Fields by which a part of a file is known to say a job.
 _TELLING = frozenset(
     (
@@ -39,15 +47,26 @@ def framework_of(name: str) -> Framework:
     return FRAMEWORKS[name.lower()]
 
 
-def recognised(pairs: Pairs, where: str) -> Framework:
-    """The framework whose own keys a configuration has most of.
+def recognised(pairs: Pairs, where: str, program: str = "") -> Framework:
+    """The framework whose program is launched, else the one whose own keys a configuration has most of.
+
+    Args:
+        pairs: what it says.
+        where: what errors call it.
+        program: the words of its command in front of the first flag; empty where no command says it.
 
     Raises:
         InputError: none, or several alike.
     """
+    for one in FRAMEWORKS.values():
+        if one.programs and re.search(one.programs, program):
+            return one
     counts = {name: keys_known(one, pairs) for name, one in FRAMEWORKS.items()}
     most = max(counts.values(), default=0)
     best = [name for name, count in counts.items() if count == most]
+    if most and len(best) > 1:  # keys that many have; those of one alone decide
+        marked = {name: marks_known(FRAMEWORKS[name], pairs) for name in best}
+        best = [name for name in best if marked[name] == max(marked.values())]
     if not most and any(said.key == "layout" for said in pairs):
         return MEGATRON  # nobody else writes stages as a string
     if set(best) == {"megatron", "nemo"}:  # the same words, as flags and as fields
@@ -93,11 +112,13 @@ def configurations_of(path: Path, framework: Framework | None = None) -> tuple[C
     """
     found = []
     for block in blocks_of(path, framework):
-        whose = framework or recognised(block.pairs, str(path))
+        whose = framework or recognised(block.pairs, str(path), block.program)
         if not fields_known(whose, block.pairs):
             raise unknown_keys(path, whose)
+        if OF_THE_MODEL.issuperset(fields_known(whose, block.pairs)):
+            raise only_a_model(path)
         name = f"{path.name}:{block.name}" if block.name else path.name
-        found.append(read_config(whose, block.pairs, name, whole=True))
+        found.append(read_config(whose, block.pairs, name, whole=block.whole))
     return tuple(found)
 
 
@@ -119,7 +140,13 @@ def blocks_of(path: Path, framework: Framework | None = None) -> tuple[Block, ..
             raise nearest(name, [block.name for block in blocks], f"{path.name}: part")
         return named
     jobs = jobs_in(blocks, framework)
-    return tuple(Block("", jobs[0].pairs) for _ in jobs) if len(jobs) == 1 else jobs
+    return (replace(jobs[0], name=""),) if len(jobs) == 1 else jobs
+
+
+def only_a_model(where: Path | str) -> InputError:
+    """The fault of a file that says a model and nothing of how it is trained."""
+    rule = "it says a model and nothing of a job: neither devices, degrees nor a batch"
+    return InputError(Fault(str(where), rule, "give the launch configuration, or --pipeline and other flags beside it"))
 
 
 def unknown_keys(where: Path | str, framework: Framework) -> InputError:

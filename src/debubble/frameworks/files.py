@@ -13,6 +13,7 @@ import tomllib
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
+from itertools import takewhile
 from pathlib import Path
 
 from ..core.errors import Fault, InputError
@@ -40,11 +41,15 @@ class Block:
         name: what tells it from others of the file: a function, a line; empty where there is one alone.
         pairs: keys with values, in order.
         launched: whether a command of a script says it.
+        program: words of that command in front of its first flag.
+        whole: whether all of it was read; not where a script reads another file that is not there.
     """
 
     name: str
     pairs: tuple[Said, ...]
     launched: bool = False
+    program: str = ""
+    whole: bool = True
 
 
 def read_file(path: Path) -> tuple[Block, ...]:
@@ -57,10 +62,26 @@ def read_file(path: Path) -> tuple[Block, ...]:
         raw = stream.read(LARGEST + 1)
     if len(raw) > LARGEST:
         raise InputError(Fault(str(path), f"a configuration has less than {LARGEST:,} bytes", "give the configuration"))
-    return read_text(raw.decode("utf-8", errors="replace"), path.suffix.lower(), path.name, str(path))
+    text = raw.decode("utf-8", errors="replace")
+    return read_text(text, path.suffix.lower(), path.name, str(path), _beside(path.parent))
 
 
-def read_text(text: str, suffix: str, file: str, path: str) -> tuple[Block, ...]:
+def _beside(folder: Path) -> Callable[[str], str | None]:
+    """What reads a file that a script names: from its own folder, whatever variable stands in front."""
+
+    def text_of(named: str) -> str | None:
+        plain = re.sub(r"^\$(\{[^}]*\}|\(.*\)|\w+)/", "", named)
+        path = folder / plain
+        if "$" in plain or not path.is_file() or path.stat().st_size > LARGEST:
+            return None
+        return path.read_text(encoding="utf-8", errors="replace")
+
+    return text_of
+
+
+def read_text(
+    text: str, suffix: str, file: str, path: str, beside: Callable[[str], str | None] = lambda _: None
+) -> tuple[Block, ...]:
     """The same of a text.
 
     Args:
@@ -68,6 +89,7 @@ def read_text(text: str, suffix: str, file: str, path: str) -> tuple[Block, ...]
         suffix: of its name, tried first.
         file: its name, for places.
         path: what errors call it.
+        beside: reads a file that a script names; None for one that is not there.
 
     Raises:
         InputError: it cannot be read.
@@ -80,18 +102,20 @@ def read_text(text: str, suffix: str, file: str, path: str) -> tuple[Block, ...]
         ".py": _python,
     }
     try:
-        return tuple(formats.get(suffix, _unnamed)(text, file))
+        if suffix in formats:
+            return tuple(formats[suffix](text, file))
+        return tuple(_unnamed(text, file, beside))
     except (ValueError, RecursionError, SyntaxError) as error:
         reason = str(error).splitlines()[0] if str(error) else type(error).__name__
         raise InputError(Fault(path, f"it cannot be read: {reason}", "mend the file")) from None
 
 
-def _unnamed(text: str, file: str) -> Sequence[Block]:
+def _unnamed(text: str, file: str, beside: Callable[[str], str | None]) -> Sequence[Block]:
     """A file whose name does not tell its format."""
     if text.lstrip()[:1] == "{":
         with suppress(ValueError, RecursionError):
             return _json(text, file)
-    return _script(text, file)
+    return _script(text, file, beside)
 
 
 def _json(text: str, file: str) -> Sequence[Block]:
@@ -136,8 +160,22 @@ def _flat(table: object, file: str) -> list[Said]:
         if isinstance(value, dict):
             waiting += [(f"{path}.{key}" if path else str(key), value[key]) for key in reversed(value)]
         else:
+            seen += _parts_of(value, MOST_KEYS - seen)
             found.append(Said(path, value, file))
     return found
+
+
+def _parts_of(value: object, most: int) -> int:
+    """Parts of nested lists, counted no further than one too many: aliases may make them stand for billions."""
+    waiting, many = [value], 0
+    while waiting and many <= most:
+        one = waiting.pop()
+        if isinstance(one, list):
+            many += len(one)
+            waiting += one
+    if many > most:
+        raise ValueError(f"it has more than {MOST_KEYS:,} keys")
+    return many
 
 
 def _resolved(value: object, values: Mapping[str, object]) -> object:
@@ -166,23 +204,27 @@ def _python(text: str, file: str) -> Sequence[Block]:
     return [Block(block.name, block.pairs) for block in blocks_of(text, file)]
 
 
-def _script(text: str, file: str) -> Sequence[Block]:
+def _script(text: str, file: str, beside: Callable[[str], str | None] = lambda _: None) -> Sequence[Block]:
     """Each command with flags or overrides, and texts that the script writes; else the arguments of a log."""
-    script = run(text)
+    script = run(text, beside)
     held = [pair for document, line in script.documents for pair in _document(document, f"{file}:{line}")]
     header = pairs_of(script.header, file)
     blocks = [_command(command, file, (*header, *held)) for command in script.commands]
     blocks = [block for block in blocks if len(block.pairs) > len(header) + len(held)]
     if blocks:
-        return blocks
+        return [replace(block, whole=not script.unread) for block in blocks]
     loose = [pair for command in script.lists for pair in pairs_of(command.words, f"{file}:{command.line}")]
     if held or loose:
-        return [Block("", (*header, *held, *loose))]
+        return [Block("", (*header, *held, *loose), whole=bool(held))]  # flags that some other script takes
     return [Block("", dump_pairs(text, file))]
 
 
 def _command(command: Command, file: str, shared: tuple[Said, ...]) -> Block:
-    return Block(f"line {command.line}", (*shared, *pairs_of(command.words, f"{file}:{command.line}")), launched=True)
+    place = f"{file}:{command.line}"
+    devices = tuple(Said(f"--{name.lower()}", value, place) for name, value in command.surroundings)
+    program = " ".join(takewhile(lambda word: not word.startswith("--") and "=" not in word, command.words))
+    said = (*shared, *devices, *pairs_of(command.words, place))
+    return Block(f"line {command.line}", said, launched=True, program=program)
 
 
 def _document(text: str, place: str) -> list[Said]:

@@ -91,6 +91,23 @@ def sizes(config: Config) -> Iterator[Breach]:
 SIZES = Rule(sizes, "ours: with other numbers nothing can be worked out")
 
 
+def _rests_on_silence(breach: Breach, config: Config) -> bool:
+    """Whether a rule misses a word that nobody said, in a configuration whose model stands elsewhere.
+
+    A recipe or a checkpoint that sets the model sets such words with it: they are not off because they are absent.
+    """
+    opened = config.opened()
+    for name in breach.fields:
+        if name in opened:
+            continue
+        if name in Config.__dataclass_fields__:
+            if getattr(config, name) is None:
+                return True
+        elif config.own.get(name) is None:
+            return True
+    return False
+
+
 @dataclass(frozen=True, slots=True)
 class Judged:
     """What rules say of a configuration.
@@ -138,6 +155,13 @@ class Framework:
         remark: what a plan should say of how it runs there, as a sentence; None where there is nothing to say.
         names: its own name of each of our schedules, where it has names.
         deals: the only splits of a model over so many stages that it can be told; None where it takes any.
+        wraps: the framework whose engine and rules it has, under words and defaults of its own; empty for none.
+        programs: a pattern of the commands that launch it, where they tell it from what it wraps.
+        inside: beginnings of the keys that speak of the training; empty for all keys. Others are of further models or
+            of inference, under the same words.
+        provided: whether a recipe or a checkpoint may set the model, with words that no configuration says.
+        offered: whether plans offer it unasked.
+        auto: fields that -1 leaves to it.
         lacks: what it cannot be told of a layout: ``context``, ``expert``, ``expert tensor`` (an expert on several
             devices), ``some layers`` (of a stage recomputed), ``zero`` (more than the optimizer shared out),
             ``bare ends`` (a stage of the head alone), ``gathers alone`` (of weights, without overlapped reductions).
@@ -160,6 +184,12 @@ class Framework:
     remark: Callable[[Layout], str] | None = None
     names: Mapping[str, str] = field(default_factory=dict)
     deals: Callable[[Config, int], tuple[tuple[int, ...], ...]] | None = None
+    wraps: str = ""
+    programs: str = ""
+    inside: tuple[str, ...] = ()
+    provided: bool = False
+    offered: bool = True
+    auto: frozenset[str] = frozenset({"data", "sharded", "global_batch"})
     lacks: frozenset[str] = frozenset()
 
     def broken(self, config: Config) -> Judged:
@@ -170,10 +200,12 @@ class Framework:
         full = self.filled(config)
         breaches: list[tuple[Breach, Rule]] = []
         undecided: dict[Open, None] = {}
+        told = not self.provided or bool(full.said("layers", "hidden", "pattern", "split"))
         for one in self.rules:
             try:
                 for breach in one.breaches(full):  # one by one: those before an unknown field count
-                    breaches.append((breach, one))
+                    if told or not _rests_on_silence(breach, full):
+                        breaches.append((breach, one))
             except StillOpen as error:
                 undecided |= dict.fromkeys(error.fields)
             except Absent:

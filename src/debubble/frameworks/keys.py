@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Container, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from difflib import get_close_matches
 
@@ -26,6 +26,11 @@ class Said:
     value: object
     place: str = ""
 
+    @property
+    def typed(self) -> bool:
+        """Whether somebody said it to us, and no file."""
+        return self.place in ("", COMMAND_LINE) or self.place.startswith("--")
+
 
 @dataclass(frozen=True, slots=True)
 class Unresolved:
@@ -35,6 +40,7 @@ class Unresolved:
 
 
 Pairs = Sequence[Said]
+COMMAND_LINE = "command line"  # the place of what nobody's file says
 
 WORDS = (
     *("split", "layout", "pattern", "rampup", "schedule", "recompute", "recompute_method", "recompute_modules"),
@@ -47,10 +53,13 @@ OURS |= {"ranks": "pipeline", "stage_layers": "split", "batch": "local_batch", "
 OURS |= {"model_layers": "layers", "vpp": "chunks", "pp": "pipeline", "tp": "tensor", "dp": "data", "cp": "context"}
 OURS |= {"ep": "expert", "etp": "expert_tensor", "mbs": "micro_batch", "gbs": "global_batch"}
 
-NODES = ("nnodes", "num_nodes", "trainer.num_nodes", "nodes", "n_nodes", "num_machines")
+NODES = (
+    *("nnodes", "num_nodes", "trainer.num_nodes", "nodes", "n_nodes", "num_machines"),
+    *("trainer.nnodes", "actor_num_nodes"),  # of trainers that share a job with inference
+)
 PER_NODE = (
     *("nproc_per_node", "gpus_per_node", "trainer.devices", "num_gpus_per_node", "ntasks_per_node"),
-    *("n_gpus_per_node", "num_gpus"),
+    *("n_gpus_per_node", "num_gpus", "trainer.n_gpus_per_node", "actor_num_gpus_per_node"),
 )
 # What says that a value is left open: a variable of a shell, an interpolation, a template, a word that must be set.
 _OPEN = re.compile(r"[$`]|\{\{.*\}\}|^\?\?\?$|^<[A-Za-z_ ]+>$")
@@ -71,14 +80,19 @@ def read_config(framework: Framework, pairs: Pairs, name: str = "job", *, whole:
         InputError: values that are not what their key takes; all of them.
     """
     known = _known(framework)
+    own_keys = {*framework.keys.values(), *framework.aliases}
     values: dict[str, Value] = {}
     own: dict[str, Value] = {}
     opened: dict[str, Open] = {}
     places: dict[str, str] = {}
     faults: list[Fault] = []
+    if framework.inside:
+        pairs = [said for said in pairs if "." not in said.key or said.key.lstrip("+").startswith(framework.inside)]
     for said in pairs:
         field = _field(known, said.key)
         word, negated = _own_word(framework, said)
+        if field is None and word in Config.__dataclass_fields__:
+            continue  # a word of the framework under the name of a field of ours that it does not mean
         target, key = (own, word) if field is None else (values, field)
         places[key] = said.place
         if text := open_text(said.value):
@@ -87,8 +101,11 @@ def read_config(framework: Framework, pairs: Pairs, name: str = "job", *, whole:
             continue
         opened.pop(key, None)
         try:
-            value = _plain_value(said, negated) if field is None else _read(field, said.key, said.value)
+            value = _plain_value(said, negated) if field is None else _read(field, said.key, said.value, framework.auto)
         except InputError as error:
+            # A file may have a key of its own under one of our short words, such as context.
+            if not said.typed and said.key in OURS and said.key not in own_keys:
+                continue
             faults += error.faults
             continue
         target[key] = value
@@ -107,9 +124,21 @@ def read_config(framework: Framework, pairs: Pairs, name: str = "job", *, whole:
 
 
 def keys_known(framework: Framework, pairs: Pairs) -> int:
-    """How many keys are this framework's own: a sign of whose configuration it is."""
+    """How many keys are this framework's own: a sign of whose configuration it is.
+
+    A program around another framework shares that one's keys, and small tables have keys that many have, so that for
+    these only marks tell.
+    """
+    if not framework.offered and not marks_known(framework, pairs):
+        return 0
     own = {_plain(key) for key in (*framework.keys.values(), *framework.aliases, *framework.marks)} - OURS.keys()
     return sum(any(name in own for name in _suffixes(said.key)) for said in pairs)
+
+
+def marks_known(framework: Framework, pairs: Pairs) -> int:
+    """How many keys are nobody else's."""
+    marks = {_plain(mark) for mark in framework.marks}
+    return sum(any(name in marks for name in _suffixes(said.key)) for said in pairs)
 
 
 def fields_known(framework: Framework, pairs: Pairs) -> frozenset[str]:
@@ -179,11 +208,11 @@ def _plain_value(said: Said, negated: bool) -> Value:
     return None
 
 
-def _read(field: str, key: str, value: object) -> Value:
+def _read(field: str, key: str, value: object, auto: Container[str]) -> Value:
     """The value of a field; None where it leaves it to the framework."""
-    if value in (-1, "-1") and field in ("data", "sharded", "global_batch"):
+    if value in (-1, "-1") and field in auto:
         return None
-    if value is None or value in ("auto", "None", "null"):
+    if value is None or value in ("auto", "None", "null", ""):
         return None
     if field in SWITCHES:
         return _switch(key, value)

@@ -48,6 +48,7 @@ KEYS = {
     "recompute": "--recompute-granularity",
     "recompute_method": "--recompute-method",
     "recompute_layers": "--recompute-num-layers",
+    "recompute_modules": "--recompute-modules",
     "sequence_parallel": "--sequence-parallel",
     "overlap": "--overlap-grad-reduce",
     "overlap_gather": "--overlap-param-gather",
@@ -150,9 +151,23 @@ def _zero(config: Config) -> int:
 
 
 def emit(layout: Layout, model: Config) -> str:
-    """Flags of a layout, one a line."""
+    """The launch line, and the flags of a layout, one a line; it is run on each node."""
+    nodes, each = nodes_of(layout)
+    line = f"torchrun --nnodes {nodes} --nproc-per-node {each} pretrain_gpt.py"
+    accumulated = f"{layout.microbatches} micro-batches of {layout.micro_batch} for each of {layout.data} replicas"
+    return f"# {VERSION}: {accumulated}\n" + " \\\n".join([line, *(f"  {flag}" for flag in flags(layout, model))])
+
+
+def nodes_of(layout: Layout) -> tuple[int, int]:
+    """Nodes of a job and devices of each: 8, or as many below that as share them out evenly."""
+    each = next(many for many in range(min(8, layout.gpus), 0, -1) if layout.gpus % many == 0)
+    return layout.gpus // each, each
+
+
+def flags(layout: Layout, model: Config) -> list[str]:
+    """Flags of a layout, each with its value."""
     layers, following = model.number("layers"), model.next_layers or 0
-    flags = [
+    said = [
         f"{KEYS['tensor']} {layout.tensor}",
         f"{KEYS['pipeline']} {layout.pipeline}",
         f"{KEYS['context']} {layout.context}",
@@ -162,24 +177,24 @@ def emit(layout: Layout, model: Config) -> str:
         f"{KEYS['layers']} {layers}",
     ]
     if following:
-        flags.append(f"{KEYS['next_layers']} {following}")
-    flags += _split_flags(layout, layers, following)
+        said.append(f"{KEYS['next_layers']} {following}")
+    said += _split_flags(layout, layers, following)
     if layout.expert > 1:
-        flags.append(f"{KEYS['expert']} {layout.expert}")
+        said.append(f"{KEYS['expert']} {layout.expert}")
     if max(layout.tensor, layout.expert_shards) > 1 and (model.experts or layout.expert > 1):
-        flags.append(f"{KEYS['expert_tensor']} {layout.expert_shards}")  # what is taken unsaid differs by version
+        said.append(f"{KEYS['expert_tensor']} {layout.expert_shards}")  # what is taken unsaid differs by version
     if layout.tensor > 1 and layout.sequence_parallel:
-        flags.append(KEYS["sequence_parallel"])
-        flags += [KEYS["tensor_overlap"]] if layout.tensor_overlap else []
+        said.append(KEYS["sequence_parallel"])
+        said += [KEYS["tensor_overlap"]] if layout.tensor_overlap else []
     if layout.zero >= 1:
-        flags.append("--use-distributed-optimizer")
+        said.append("--use-distributed-optimizer")
     if layout.overlap:
-        flags.append(KEYS["overlap"])
+        said.append(KEYS["overlap"])
     if layout.zero >= 1 and layout.overlap_gather and layout.overlap:
-        flags.append(KEYS["overlap_gather"])
-    flags += _recompute_flags(layout)
-    flags.append(PRECISIONS[layout.precision])
-    return " \\\n".join(flags)
+        said.append(KEYS["overlap_gather"])
+    said += _recompute_flags(layout)
+    said.append(PRECISIONS[layout.precision])
+    return said
 
 
 def _split_flags(layout: Layout, layers: int, following: int) -> list[str]:

@@ -98,6 +98,7 @@ def _expert_sizes(config: Config) -> Iterator[Breach]:
         what = "it is the number of shared experts times the width of each"
         yield refused("moe_shared_expert_intermediate_size", what, value=str(shared), law="width of shared experts")
     if not config.experts:
+        config.need("layers")  # else the model stands elsewhere: in a checkpoint, or in a file that was not read
         if config.number("expert") > 1:
             what = "it spreads experts, of which the model has none"
             yield Breach("expert degree without experts", ("expert", "experts"), what, "give <experts>")

@@ -57,7 +57,7 @@ def _selective(config: Config) -> bool:
 def _parts(config: Config) -> set[str]:
     """The parts that a selective recomputation runs again."""
     again = {"moe"} if config.on("moe_layer_recompute") else set()
-    return set(listed(config.word("recompute_modules", ("core_attn",)))) | again
+    return set(config.recompute_modules or ("core_attn",)) | again
 
 
 @rule(_CONFIG)
@@ -76,9 +76,16 @@ def _recomputed_modules(config: Config) -> Iterator[Breach]:
         what = f"it knows {', '.join(sorted(_RECOMPUTABLE))}, not {', '.join(sorted(strange))}"
         yield refused(name, what, value=text, law="parts to recompute")
     if "moe_act" in parts and not config.on("moe_grouped_gemm"):
-        yield refused(name, "moe_act needs <moe_grouped_gemm>", value=text, law="activation of experts again")
+        what, other = "moe_act needs <moe_grouped_gemm>", "moe_grouped_gemm"
+        yield refused(name, what, other, value=text, law="activation of experts again")
     if "mla_up_proj" in parts and not config.on("multi_latent_attention"):
-        yield refused(name, "mla_up_proj needs latent attention", value=text, law="projection of latents again")
+        yield refused(
+            name,
+            "mla_up_proj needs latent attention",
+            "multi_latent_attention",
+            value=text,
+            law="projection of latents again",
+        )
     overlapped = config.on("moe_shared_expert_overlap")
     if "shared_experts" in parts and overlapped and config.word("moe_shared_expert_intermediate_size") is not None:
         what = "shared experts that overlap are not recomputed"

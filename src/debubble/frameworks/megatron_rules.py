@@ -301,7 +301,7 @@ def _flag(name: str, what: str, value: str = "on") -> Breach:
 
 
 @rule("arguments.py validate_args")
-def _required(config: Config) -> Iterator[Breach]:
+def a_micro_batch(config: Config) -> Iterator[Breach]:
     """What every launch must say."""
     if config.whole and config.micro_batch is None:
         yield Breach("a micro-batch", ("micro_batch",), "every launch says it", "give <micro_batch>", "nothing")
@@ -398,7 +398,7 @@ PIPELINE_RULES: tuple[Rule, ...] = (
 # Of Megatron-LM's own flags; Megatron-Core behind another front end does not ask them.
 ARGUMENT_RULES: tuple[Rule, ...] = (
     _ways_to_chunk,
-    _required,
+    a_micro_batch,
     _gathers,
     _fully_sharded,
     _activations_spread,

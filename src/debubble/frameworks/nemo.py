@@ -43,6 +43,7 @@ KEYS = {
     "recompute": "recompute_granularity",
     "recompute_method": "recompute_method",
     "recompute_layers": "recompute_num_layers",
+    "recompute_modules": "recompute_modules",
     "hidden": "hidden_size",
     "ffn": "ffn_hidden_size",
     "vocab": "vocab_size",
@@ -113,4 +114,5 @@ NEMO = replace(
     rules=(*PIPELINE_RULES, *CORE_RULES, _sequence_parallel),
     emit=emit,
     dashed=False,
+    provided=True,
 )

@@ -8,8 +8,8 @@ from __future__ import annotations
 
 import ast
 import re
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
 from fnmatch import fnmatchcase
 from operator import add, eq, floordiv, ge, gt, le, lt, mod, mul, ne, sub
 
@@ -37,6 +37,9 @@ _PASSIVE = frozenset(
         *("kill", "pkill", "command", "let", "set", "source", ".", "!"),
     )
 )
+# Files that a shell reads for what is installed, not for a job.
+_ENVIRONMENT = re.compile(r"activate|rc$|profile|conda|venv|set_?env|setup|module|\.env$")
+_READ_BY_LAUNCHERS = ("NNODES", "NPROC_PER_NODE")  # torchrun's, as ms-swift's own command reads them
 _SBATCH = re.compile(r"^#SBATCH\s+(.*)$", re.MULTILINE)
 _SLURM = {
     ("nodes", "N"): ("SLURM_NNODES", "SLURM_JOB_NUM_NODES"),
@@ -53,10 +56,12 @@ class Command:
     Args:
         words: with quotes gone and variables filled in.
         line: where it stands.
+        surroundings: variables that launchers read by themselves, as they are set there.
     """
 
     words: tuple[str, ...]
     line: int
+    surroundings: tuple[tuple[str, str], ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,19 +73,26 @@ class Script:
         documents: texts that it writes or hands to a command, with the line where each begins.
         lists: variables that hold flags and that no command takes, with their lines.
         header: flags for what its ``#SBATCH`` lines say of nodes and devices.
+        unread: files that it reads and that are not there.
     """
 
     commands: tuple[Command, ...]
     documents: tuple[tuple[str, int], ...]
     lists: tuple[Command, ...]
     header: tuple[str, ...]
+    unread: tuple[str, ...] = ()
 
 
-def run(text: str) -> Script:
-    """Everything that a script would run."""
+def run(text: str, beside: Callable[[str], str | None] = lambda _: None) -> Script:
+    """Everything that a script would run.
+
+    Args:
+        text: of the script.
+        beside: reads a file that it names; None for one that is not there.
+    """
     slurm = _slurm([word for line in _SBATCH.findall(text) for word in line.split("#")[0].split()])
     header = tuple(f"--{name}={slurm[variable]}" for name, variable in _HEADER.items() if variable in slurm)
-    shell = _Shell(slurm)
+    shell = _Shell(slurm, beside)
     shell.block(parse(text), ())
     used = {word for command in shell.commands for word in command.words}
     lists = tuple(
@@ -90,7 +102,7 @@ def run(text: str) -> Script:
         and any(word.startswith("--") for word in words)
         and not used.issuperset(words)
     )
-    return Script(tuple(shell.commands), tuple(shell.documents), lists, header)
+    return Script(tuple(shell.commands), tuple(shell.documents), lists, header, tuple(shell.unread))
 
 
 def _slurm(header: Sequence[str]) -> dict[str, Variable]:
@@ -112,10 +124,11 @@ def _slurm(header: Sequence[str]) -> dict[str, Variable]:
 class _Shell:
     """The state of a shell while a script runs: the one thing here that changes."""
 
-    __slots__ = ("commands", "depth", "documents", "functions", "lines", "variables")
+    __slots__ = ("beside", "commands", "depth", "documents", "functions", "lines", "unread", "variables")
 
-    def __init__(self, variables: dict[str, Variable]) -> None:
-        self.variables = variables
+    def __init__(self, variables: dict[str, Variable], beside: Callable[[str], str | None]) -> None:
+        self.variables, self.beside = variables, beside
+        self.unread: list[str] = []
         self.commands: list[Command] = []
         self.documents: list[tuple[str, int]] = []
         self.functions: dict[str, tuple[Node, ...]] = {}
@@ -251,6 +264,8 @@ class _Shell:
         """A command of another program; a text that a shell is to run is run here."""
         if words[0] == "eval" and len(words) > 1:
             return self.inner(" ".join(words[1:]), arguments)
+        if words[0] in ("source", ".") and len(words) > 1:
+            return self.sourced(words[1], arguments)
         if words[0] in _PASSIVE:
             return True if words[0] in _GOES_WELL else None
         for n, word in enumerate(words[:-1]):
@@ -259,11 +274,22 @@ class _Shell:
                 before = len(self.commands)
                 self.inner(words[n + 1], arguments)
                 inner = self.commands[before:]
-                self.commands[before:] = [Command(outer.words + one.words, line) for one in inner]
+                self.commands[before:] = [replace(one, words=outer.words + one.words, line=line) for one in inner]
                 return None
         parts = [part for word in words for part in (word.split() if " --" in f" {word}" and " " in word else [word])]
-        self.commands.append(Command(tuple(parts), line))
+        known = {name: self.known(name, ()) for name in _READ_BY_LAUNCHERS}
+        surroundings = tuple((name, value) for name, value in known.items() if value is not None and "$" not in value)
+        self.commands.append(Command(tuple(parts), line, surroundings))
         return None
+
+    def sourced(self, named: str, arguments: tuple[str, ...]) -> bool:
+        """Commands of another file, where it is there; an environment that is switched on says nothing of a job."""
+        text = self.beside(named)
+        if text is not None:
+            self.inner(text, arguments)
+        elif not _ENVIRONMENT.search(named):
+            self.unread.append(named)
+        return True
 
     def inner(self, text: str, arguments: tuple[str, ...]) -> bool | None:
         """Commands in a text."""

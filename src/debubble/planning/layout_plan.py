@@ -19,7 +19,7 @@ from ..estimate.constants import Calibration
 from ..estimate.count import parameters
 from ..estimate.hardware import Cluster
 from ..estimate.model import Model
-from ..frameworks.catalog import FRAMEWORKS
+from ..frameworks.catalog import OFFERED
 from ..frameworks.framework import Framework
 from .arithmetic import Growth
 from .calibration_file import FactorValue, factor_values
@@ -179,7 +179,7 @@ class Search:
     @property
     def launched(self) -> tuple[int, Framework] | None:
         """The first layout that a framework launches by name, and which; the one asked for, if any."""
-        able = [self.framework] if self.framework else list(FRAMEWORKS.values())
+        able = [self.framework] if self.framework else list(OFFERED)
         plans = self.best.plans
         pairs = ((n, each) for n, plan in enumerate(plans) for each in able if _runs(each, plan))
         return next(pairs, None)
@@ -435,7 +435,7 @@ def _emitted(asked: Search, plan: Plan) -> str | None:
 def _pastes(model: Model, layout: Layout) -> Iterator[tuple[str, str, str]]:
     """What to paste, for each framework that runs the schedule."""
     sizes = sizes_of(model, layout.sequence)
-    for framework in FRAMEWORKS.values():
+    for framework in OFFERED:
         if framework.lacking(layout, sizes):
             continue
         try:

@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
 from ..config.config import NUMBERS, OF_THE_MODEL, Config, Unknown
+from ..core.errors import InputError
 from ..frameworks.framework import Breach, Framework
 from .idle import idle_share
 
@@ -80,5 +81,5 @@ def idle_of(framework: Framework, config: Config) -> float | None:
         if name is None or many is None or many < 1:
             return None
         return idle_share(name, full.ranks, many, full.number("chunks"))
-    except Unknown:
+    except InputError:  # something is not known, or nobody has a schedule of this name
         return None

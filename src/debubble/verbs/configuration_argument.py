@@ -7,13 +7,13 @@ from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
-from ..config.config import Config
+from ..config.config import OF_THE_MODEL, Config
 from ..core.errors import Fault, InputError, nearest
 from ..estimate.read_model import read_model
-from ..frameworks.catalog import blocks_of, framework_of, recognised, unknown_keys
+from ..frameworks.catalog import blocks_of, framework_of, only_a_model, recognised, unknown_keys
 from ..frameworks.files import SUFFIXES, Block, pairs_of
 from ..frameworks.framework import Framework
-from ..frameworks.keys import Said, fields_known, read_config
+from ..frameworks.keys import COMMAND_LINE, Said, fields_known, read_config
 from ..frameworks.layout_string import looks_like_layout
 
 Blocks = Mapping[str, tuple[Block, ...]]
@@ -73,14 +73,16 @@ def configurations(asked: Asked) -> list[Config]:
     framework = framework_of(asked.framework) if asked.framework else None
     read = {place: _blocks(place, framework) for place in asked.places}
     _refuse_a_mixture(asked, read)
-    said = pairs_of(asked.words, "command line")
+    said = pairs_of(asked.words, COMMAND_LINE)
     given = (*_of_sizes(asked), *_of_model(asked.model))
     # Files with one configuration each are parts of one; of a file with several each is one, with those parts.
     alone: list[Said] = []
+    programs: list[str] = []
     several: Sequence[Block] = ()
     for place, blocks in read.items():
         if len(blocks) == 1:
             alone += blocks[0].pairs
+            programs.append(blocks[0].program)
         elif several:
             rule = "another file holds several configurations too"
             raise InputError(Fault(place, rule, "check one at a time"))
@@ -89,13 +91,15 @@ def configurations(asked: Asked) -> list[Config]:
     if not (given or said or alone or several):
         raise _nothing(asked)
     where = next(iter(asked.places), "configuration")
-    whole = any(not looks_like_layout(place) for place in asked.places)
+    whole = any(not looks_like_layout(place) and all(one.whole for one in read[place]) for place in asked.places)
     found = []
     for block in several or (Block("", ()),):
         pairs = (*given, *alone, *block.pairs, *said)
-        whose = framework or recognised(pairs, where)
+        whose = framework or recognised(pairs, where, " ".join((block.program, *programs)))
         if asked.places and not fields_known(whose, (*alone, *block.pairs)):
             raise unknown_keys(where, whose)
+        if asked.places and OF_THE_MODEL.issuperset(fields_known(whose, pairs)):
+            raise only_a_model(where)
         # A file says all that it sets; flags alone may be a part, and what they leave out is open.
         config = read_config(whose, pairs, block.name or where, whole=whole)
         if config.layout is not None and config.pipeline is None:
@@ -123,7 +127,7 @@ def _refuse_a_mixture(asked: Asked, read: Blocks) -> None:
     whose = {}
     for place, blocks in read.items():
         with suppress(InputError):  # nobody's in particular
-            whose[place] = recognised(blocks[0].pairs, place).title
+            whose[place] = recognised(blocks[0].pairs, place, blocks[0].program).title
     if asked.framework is None and len(set(whose.values())) > 1:
         named = ", ".join(f"{place} is {title}'s" for place, title in whose.items())
         raise InputError(Fault(named, "they are not one configuration", "check one at a time, or give --framework"))
@@ -139,7 +143,7 @@ def _nothing(asked: Asked) -> InputError:
 
 def _blocks(place: str, framework: Framework | None) -> tuple[Block, ...]:
     if looks_like_layout(place):
-        return (Block("", (Said("layout", place, "command line"),)),)
+        return (Block("", (Said("layout", place, COMMAND_LINE),)),)
     return blocks_of(Path(place), framework)
 
 

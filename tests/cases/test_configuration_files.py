@@ -1,0 +1,428 @@
+"""Configurations as people have them: scripts, recipes, YAML, TOML of a dozen programs, each with its right verdict.
+
+The first rows are the shared failing inputs; the rest was written from the documentation of each program.
+"""
+
+import json
+
+import pytest
+
+from debubble.cli.main import main
+
+TORCHRUN = "torchrun --nproc_per_node 8 --nnodes 4 pretrain_gpt.py --micro-batch-size 1 --global-batch-size 64 "
+TITAN = """
+[model]
+name = "llama3"
+[training]
+local_batch_size = 16
+seq_len = 8192
+[parallelism]
+data_parallel_shard_degree = 2
+pipeline_parallel_degree = 4
+pipeline_parallel_schedule = "Interleaved1F1B"
+"""
+RECIPES = """
+from megatron.bridge.recipes.common import _pretrain_common
+from megatron.bridge.training.config import ConfigContainer
+
+
+def small_pretrain_config() -> ConfigContainer:
+    cfg = _pretrain_common()
+    cfg.model.pipeline_model_parallel_size = 4
+    cfg.model.virtual_pipeline_model_parallel_size = 2
+    cfg.model.expert_model_parallel_size = 8
+    cfg.train.micro_batch_size = 1
+    cfg.train.global_batch_size = 64
+    return cfg
+
+
+def large_pretrain_config() -> ConfigContainer:
+    cfg = _pretrain_common()
+    cfg.model.num_layers = 62
+    cfg.model.pipeline_model_parallel_size = 8
+    return cfg
+"""
+ARGPARSE = """
+import argparse
+parser = argparse.ArgumentParser()
+parser.add_argument("--pipeline-model-parallel-size", type=int, default=8)
+parser.add_argument("--num-layers", type=int, default=12)
+parser.add_argument("--micro-batch-size", type=int, default=1)
+args = parser.parse_args()
+"""
+VERL = """
+PP=${PP:-4}
+python3 -m verl.trainer.main_ppo --config-name='ppo_megatron_trainer' \\
+    data.train_batch_size=512 \\
+    actor_rollout_ref.model.path=Qwen/Qwen3-30B-A3B \\
+    actor_rollout_ref.actor.ppo_mini_batch_size=64 \\
+    actor_rollout_ref.actor.ppo_micro_batch_size_per_gpu=2 \\
+    actor_rollout_ref.actor.megatron.pipeline_model_parallel_size=$PP \\
+    actor_rollout_ref.actor.megatron.tensor_model_parallel_size=2 \\
+    actor_rollout_ref.actor.megatron.expert_model_parallel_size=4 \\
+    actor_rollout_ref.ref.megatron.pipeline_model_parallel_size=1 \\
+    actor_rollout_ref.rollout.tensor_model_parallel_size=8 \\
+    actor_rollout_ref.rollout.n=4 \\
+    critic.megatron.pipeline_model_parallel_size=16 \\
+    trainer.n_gpus_per_node=8 trainer.nnodes=4
+"""
+SLIME = """
+SCRIPT_DIR="$(cd -- "$(dirname -- "${BASH_SOURCE[0]}")" && pwd)"
+source "${SCRIPT_DIR}/models/model.sh"
+PERF_ARGS=(
+   --tensor-model-parallel-size 2
+   --sequence-parallel
+   --pipeline-model-parallel-size 4
+   --use-dynamic-batch-size
+   --max-tokens-per-gpu 9216
+)
+ROLLOUT_ARGS=(
+   --rollout-batch-size 32
+   --n-samples-per-prompt 8
+   --num-steps-per-rollout 1
+)
+ray job submit --address="http://127.0.0.1:8265" -- python3 train.py \\
+   --actor-num-nodes 2 --actor-num-gpus-per-node 8 ${MODEL_ARGS[@]} ${PERF_ARGS[@]} ${ROLLOUT_ARGS[@]}
+"""
+PRIMUS = """
+work_group: ${PRIMUS_TEAM:amd}
+exp_name: ${PRIMUS_EXP_NAME:mixtral}
+modules:
+  pre_trainer:
+    framework: megatron
+    config: pre_trainer.yaml
+    model: mixtral_8x7B_v0.1.yaml
+    overrides:
+      micro_batch_size: 2
+      global_batch_size: 256
+      tensor_model_parallel_size: ${PRIMUS_TP:1}
+      pipeline_model_parallel_size: ${PRIMUS_PP:4}
+      expert_model_parallel_size: 8
+      sequence_parallel: 1
+      overlap_grad_reduce: true
+      overlap_param_gather: true
+"""
+PRIMUS_TITAN = """
+modules:
+  pre_trainer:
+    framework: torchtitan
+    config: pre_trainer.yaml
+    overrides:
+      training: {local_batch_size: 4, seq_len: 8192}
+      parallelism: {pipeline_parallel_degree: 2, pipeline_parallel_schedule: GPipe, tensor_parallel_degree: 4}
+"""
+ACCELERATE = """
+compute_environment: LOCAL_MACHINE
+distributed_type: MEGATRON_LM
+megatron_lm_config:
+  megatron_lm_gradient_clipping: 1.0
+  megatron_lm_num_micro_batches: 8
+  megatron_lm_pp_degree: 2
+  megatron_lm_recompute_activations: true
+  megatron_lm_sequence_parallelism: true
+  megatron_lm_tp_degree: 2
+num_machines: 1
+num_processes: 16
+"""
+INTERNEVO = """
+parallel = dict(zero1=dict(size=-1), tensor=dict(size=2, mode="msp"),
+    pipeline=dict(size=4, interleaved_overlap={overlap}), weight=dict(size=1))
+data = dict(seq_len=4096, micro_num={many}, micro_bsz=1, rampup_batch_size="")
+model = dict(num_chunks=2, num_layers={layers})
+"""
+MAXTEXT = (
+    "python3 -m maxtext.trainers.pre_train.train maxtext/configs/base.yml run_name=x per_device_batch_size=2 "
+    "base_num_decoder_layers=32 ici_pipeline_parallelism={ranks} num_layers_per_pipeline_stage=2 "
+    "num_pipeline_microbatches={many} ici_fsdp_parallelism=-1 {more}\n"
+)
+SWIFT = """
+NPROC_PER_NODE=8 \\
+CUDA_VISIBLE_DEVICES=0,1,2,3,4,5,6,7 \\
+megatron sft \\
+    --model Qwen/Qwen3-30B-A3B-Instruct-2507 \\
+    --load_safetensors true \\
+    --split_dataset_ratio 0.01 \\
+    --pipeline_model_parallel_size 2 \\
+    --expert_model_parallel_size 4 \\
+    --moe_permute_fusion true \\
+    --micro_batch_size {size} \\
+    --global_batch_size 16 \\
+    --recompute_granularity full \\
+    --recompute_method uniform \\
+    --recompute_num_layers 1
+"""
+HEREDOC = """
+cat > ds.json <<JSON
+{"train_batch_size": 256, "train_micro_batch_size_per_gpu": 4, "pipeline": {"stages": 4}}
+JSON
+deepspeed --num_gpus 8 --num_nodes 2 train.py --deepspeed_config ds.json
+"""
+
+
+@pytest.fixture
+def check(tmp_path, capsys):
+    """The exit status and JSON of ``check`` for a file of this name and text, or for a shared one."""
+
+    def run(file, *args, text=None):
+        if text is not None:
+            (tmp_path / file).parent.mkdir(parents=True, exist_ok=True)
+            (tmp_path / file).write_text(text)
+            file = tmp_path / file
+        status = main(["check", str(file), *map(str, args), "--json"])
+        return status, json.loads(capsys.readouterr().out)
+
+    return run
+
+
+def rules(said) -> str:
+    return " | ".join(f"{one['key']}: {one['rule']}" for one in said["faults"])
+
+
+# What the rows of the shared list say of configurations.
+
+
+def test_an_open_degree_is_no_verdict(shared, check):
+    status, said = check(shared / "cases/failing/open-degree.sh", "--framework", "megatron")
+    assert (status, said["legal"]) == (2, None)
+    assert "give --pipeline" in json.dumps(said)
+
+
+@pytest.mark.parametrize("args", [(), ("--framework", "nemo")])
+def test_overrides_of_a_script_are_its_configuration(shared, check, args):
+    status, said = check(shared / "cases/failing/nemo-overrides.sh", *args)
+    assert (status, said["backend"], said["pipeline"]) == (1, "nemo", 6)
+    assert "24 devices, which does not divide it" in rules(said)  # 32 GPUs
+
+
+def test_internevo_is_read_as_what_it_is(shared, check):
+    status, said = check(shared / "cases/failing/internevo.py")
+    assert (said["backend"], said["pipeline"], said["chunks"], said["microbatches"]) == ("internevo", 4, 2, 6)
+    assert (status, rules(said)) == (1, "data.micro_num: with several chunks it is a multiple of 4 ranks")
+
+
+def test_each_function_of_a_file_is_a_verdict(shared, check):
+    status, said = check(shared / "cases/failing/config_registry.py", "--framework", "torchtitan")
+    assert (status, [one["name"] for one in said["verdicts"]]) == (0, ["small", "large"])
+    status, said = check(f"{shared}/cases/failing/config_registry.py:small")
+    assert (status, said["pipeline"], said["data"]) == (0, 2, 2)
+
+
+def test_usage_text_is_no_launch_line(shared, check):
+    status, said = check(shared / "cases/failing/usage-text.sh", "--framework", "megatron")
+    assert (status, said["pipeline"], said["microbatches"]) == (1, 8, 128)
+    assert "12 layers do not split evenly over 8 ranks" in rules(said)
+
+
+def test_a_switch_with_a_value_is_on(shared, check):
+    status, said = check(shared / "cases/failing/switch-with-value.sh")
+    assert (status, said["legal"], said["backend"], said["pipeline"]) == (0, True, "swift", 4)
+
+
+def test_megatron_core_recomputes_no_layer_if_told_so(shared, check):
+    status, said = check(shared / "cases/failing/recompute-zero.yaml")
+    assert (status, said["legal"], said["pipeline"]) == (0, True, 4)
+
+
+def test_key_value_heads_are_shared_out_in_torchtitan_alone(capsys):
+    flags = ("--tensor", "8", "--kv-heads", "2", "--heads", "32", "--layers", "60")
+    assert main(["check", "--framework", "torchtitan", *flags]) == 1
+    assert main(["check", "--framework", "megatron", *flags]) == 0
+
+
+@pytest.mark.parametrize(
+    ("more", "rule"),
+    [
+        ((), "wants virtual stages"),
+        (("--recompute-granularity", "full", "--recompute-method", "uniform"), "recomput"),
+        (("--moe-shared-expert-overlap",), "shared"),
+    ],
+)
+def test_overlapped_experts_want_virtual_stages_and_no_second_way(capsys, more, rule):
+    flags = ("--pipeline-model-parallel-size", "4", "--num-layers", "48", "--num-experts", "64")
+    flags += ("--expert-model-parallel-size", "8", "--overlap-moe-expert-parallel-comm", "--world-size", "64")
+    assert main(["check", "--framework", "megatron", *flags, *more, "--json"]) == 1
+    assert rule in rules(json.loads(capsys.readouterr().out))
+
+
+@pytest.mark.parametrize("name", ["list-aliases.yaml", "text-where-number.config.json", "builder_raises.py"])
+def test_what_says_no_job_is_one_line(shared, capsys, name):
+    assert main(["check", str(shared / "cases" / "failing" / name)]) == 2
+    assert len(capsys.readouterr().err.strip().splitlines()) == 1
+
+
+# Of each kind more, from the documentation of each program.
+
+
+def test_a_default_in_a_script_is_its_value(check):
+    status, said = check("a.sh", text="PP=${PP:-8}\n" + TORCHRUN + "--num-layers 12 --pipeline-model-parallel-size $PP")
+    assert (status, said["pipeline"]) == (1, 8)
+    assert "12 layers do not split evenly over 8 ranks" in rules(said)
+
+
+@pytest.mark.parametrize("text", ["${PP}", "$1", "`cat pp`", "$(cat pp)", "{{ pp }}"])
+def test_what_a_script_leaves_open_is_asked_for(check, text):
+    status, said = check("a.sh", text=TORCHRUN + f"--num-layers 12 --pipeline-model-parallel-size {text}")
+    assert (status, said["legal"]) == (2, None)
+
+
+@pytest.mark.parametrize("text", ["???", "${oc.env:PP}", "${oc.env:PP,8}", "${model.ranks}"])
+def test_interpolations_of_yaml_are_open_unless_they_have_a_default(check, text):
+    yaml = f"model: {{num_layers: 12, pipeline_model_parallel_size: '{text}', micro_batch_size: 1}}\n"
+    status, said = check("a.yaml", text=yaml)
+    assert (status, said["legal"]) == ((1, False) if "8" in text else (2, None))
+
+
+def test_defaults_of_argparse_are_what_a_program_launches(check):
+    status, said = check("pretrain.py", text=ARGPARSE)
+    assert (status, said["pipeline"]) == (1, 8)
+    assert "12 layers do not split evenly over 8 ranks" in rules(said)
+
+
+@pytest.mark.parametrize(
+    ("words", "status", "ranks"),
+    [
+        ((), 1, 6),
+        (("model.pipeline_model_parallel_size=4",), 0, 4),
+        (("++model.pipeline_model_parallel_size=8",), 0, 8),
+        (("+model.pipeline_model_parallel_size=2", "~model.virtual_pipeline_model_parallel_size"), 0, 2),
+    ],
+)
+def test_overrides_beside_a_file_win(shared, check, words, status, ranks):
+    found, said = check(shared / "cases/failing/nemo-overrides.sh", *words)
+    assert (found, said["pipeline"]) == (status, ranks)
+
+
+@pytest.mark.parametrize("value", ["true", "True", "1", "on"])
+def test_switches_with_values_in_overrides(check, value):
+    line = "python train.py model.tensor_model_parallel_size=2 model.num_moe_experts=8 model.num_layers=4 "
+    line += "model.add_bias_linear=false "
+    assert check("a.sh", text=line + f"++model.sequence_parallel={value}\n")[0] == 0
+    assert check("a.sh", text=line + "++model.sequence_parallel=false\n")[0] == 1
+
+
+def test_functions_of_a_recipe_are_told_apart_and_their_model_may_stand_elsewhere(check):
+    status, said = check("recipes.py", text=RECIPES)
+    legal = {one["name"]: one["legal"] for one in said["verdicts"]}
+    assert (status, legal) == (1, {"small_pretrain_config": True, "large_pretrain_config": False})
+    status, said = check("recipes.py:small_pretrain_config")
+    assert status == 2  # such a file is not here
+
+
+def test_verl_trains_the_actor(check):
+    status, said = check("run.sh", text=VERL)
+    assert (status, said["backend"], said["pipeline"], said["data"]) == (0, "verl", 4, 4)
+    # 64 prompts of 4 answers each, over 4 replicas, 2 samples at a time.
+    assert said["microbatches"] == 64 * 4 // 4 // 2
+
+
+def test_verl_with_micro_batches_of_tokens_has_no_number_of_them(check):
+    text = VERL.replace("data.train", "actor_rollout_ref.actor.use_dynamic_bsz=True data.train")
+    status, said = check("run.sh", text=text)
+    assert (status, said["pipeline"], said.get("microbatches")) == (0, 4, None)
+
+
+def test_slime_reads_the_model_that_its_script_names(check, tmp_path):
+    (tmp_path / "models").mkdir()
+    (tmp_path / "models" / "model.sh").write_text("MODEL_ARGS=(\n  --num-layers 30\n  --hidden-size 2048\n)\n")
+    status, said = check("run.sh", text=SLIME)
+    assert (status, said["backend"], said["pipeline"], said["data"]) == (1, "slime", 4, 2)
+    assert "30 layers do not split evenly over 4 ranks" in rules(said)
+
+
+def test_slime_without_its_model_is_judged_by_what_it_says(check):
+    status, said = check("run.sh", text=SLIME)
+    assert (status, said["backend"], said["pipeline"], said.get("microbatches")) == (0, "slime", 4, None)
+
+
+def test_a_file_of_model_arguments_is_no_job(check):
+    status, said = check("model.sh", text="MODEL_ARGS=(\n  --num-layers 30\n  --hidden-size 2048\n)\n")
+    assert status == 2
+    assert "nothing of a job" in said["error"]["rule"]
+
+
+@pytest.mark.parametrize(("size", "status", "many"), [(2, 0, 2), (8, 1, None)])
+def test_ms_swift_takes_its_devices_from_the_surroundings(check, size, status, many):
+    found, said = check("sft.sh", text=SWIFT.format(size=size))
+    assert (found, said["backend"], said["pipeline"], said["data"]) == (status, "swift", 2, 4)
+    assert said.get("microbatches") == many  # 16 samples over 4 replicas
+
+
+def test_primus_has_defaults_behind_a_colon(check):
+    status, said = check("mixtral.yaml", text=PRIMUS)
+    assert (status, said["backend"], said["pipeline"]) == (0, "primus", 4)
+
+
+def test_primus_for_torchtitan_is_torchtitan(check):
+    status, said = check("llama.yaml", text=PRIMUS_TITAN)
+    assert (status, said["backend"], said["pipeline"], said["microbatches"]) == (0, "torchtitan", 2, 4)
+
+
+def test_accelerate_says_micro_batches_and_processes(check):
+    status, said = check("config.yaml", text=ACCELERATE)
+    assert (status, said["backend"], said["pipeline"], said["data"]) == (0, "accelerate", 2, 4)
+    assert said["microbatches"] == 8
+    status, said = check("config.yaml", text=ACCELERATE.replace("num_processes: 16", "num_processes: 6"))
+    assert (status, said["pipeline"]) == (1, 2)
+
+
+def test_accelerate_in_a_script(check):
+    line = "accelerate launch --use_megatron_lm --num_processes 8 --megatron_lm_tp_degree 2 --megatron_lm_pp_degree 3 "
+    status, said = check("run.sh", text=line + "--megatron_lm_num_micro_batches 4 train.py --lr 1e-4\n")
+    assert (status, said["backend"], said["pipeline"]) == (1, "accelerate", 3)
+
+
+@pytest.mark.parametrize(
+    ("overlap", "many", "layers", "rule"),
+    [
+        (True, 8, 30, ""),  # 15 layers a chunk over 4 ranks: 3, 4, 4, 4
+        (False, 8, 30, "several chunks want it"),
+        (True, 8, 31, "31 layers do not fall into equal chunks"),
+        (True, 8, 6, "3 layers of a chunk cannot fill 4 ranks"),
+    ],
+)
+def test_internevo_asks_of_chunks(check, overlap, many, layers, rule):
+    status, said = check("7B.py", text=INTERNEVO.format(overlap=overlap, many=many, layers=layers))
+    assert (status, said["backend"], said["chunks"]) == (1 if rule else 0, "internevo", 2)
+    assert rule in rules(said)
+    if not rule:
+        assert said["idle_share"] == pytest.approx(3 / (2 * 8 + 3))
+
+
+def test_internevo_with_sizes_instead_of_tables(check):
+    status, said = check("7B.py", text="parallel = dict(zero1=8, tensor=2, pipeline=4)\ndata = dict(micro_num=4)\n")
+    assert (status, said["backend"], said["pipeline"]) == (0, "internevo", 4)
+
+
+@pytest.mark.parametrize(
+    ("ranks", "many", "more", "rule"),
+    [
+        (4, 8, "", ""),
+        (4, 6, "", "it is a multiple of 4 stages"),
+        (5, 10, "", "5 stages of 2 layers do not divide 32 layers"),
+        (4, 4, "pipeline_delay_activation_forwarding=true", "which takes 8 or more"),
+        (4, 8, "num_pipeline_repeats=3", "4 stages x 3 repeats x 2 layers are not 32"),
+    ],
+)
+def test_the_circular_pipeline_of_maxtext(check, ranks, many, more, rule):
+    status, said = check("run.sh", text=MAXTEXT.format(ranks=ranks, many=many, more=more))
+    assert (status, said["backend"], said["pipeline"]) == (1 if rule else 0, "maxtext", ranks)
+    assert rule in rules(said)
+    if not rule:  # base.yml: (stages - 1) / (repeats x micro-batches + stages - 1)
+        assert (said["chunks"], said["idle_share"]) == (4, pytest.approx(3 / (4 * 8 + 3)))
+
+
+def test_deepspeed_json_that_a_script_writes(check):
+    status, said = check("run.sh", text=HEREDOC)
+    assert (status, said["backend"], said["pipeline"], said["data"]) == (0, "deepspeed", 4, 4)
+    assert said["microbatches"] == 16
+
+
+def test_a_toml_of_torchtitan_is_checked_planned_with_and_compared(check, tmp_path, capsys):
+    status, said = check("a.toml", text=TITAN)
+    assert (status, said["backend"], said["pipeline"], said["chunks"]) == (0, "torchtitan", 4, 2)
+    (tmp_path / "b.toml").write_text(TITAN.replace("local_batch_size = 16", "local_batch_size = 32"))
+    assert main(["why", str(tmp_path / "a.toml"), str(tmp_path / "b.toml"), "--json"]) == 0
+    said = json.loads(capsys.readouterr().out)
+    # Two chunks on 4 ranks: (p-1) / (v m + p-1).
+    assert said["a"]["idle_share"] == pytest.approx(3 / (2 * 16 + 3), abs=5e-4)
+    assert said["b"]["idle_share"] == pytest.approx(3 / (2 * 32 + 3), abs=5e-4)
