@@ -38,7 +38,7 @@ from .output import Output, output_options
     "--framework",
     former=("--backend",),
     shell_complete=FRAMEWORK,
-    help="Whose configuration: megatron, torchtitan, torch, deepspeed, nemo, nanotron, internevo, maxtext, or what wraps "
+    help="Whose: megatron, torchtitan, torch, deepspeed, nemo, nanotron, internevo, maxtext; or what wraps "
     "Megatron-Core: swift, slime, verl, primus, accelerate.",
 )
 @option("--model", shell_complete=MODEL, help="Name or config.json of the model, for its layers and heads.")
