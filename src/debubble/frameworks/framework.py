@@ -200,12 +200,11 @@ class Framework:
         full = self.filled(config)
         breaches: list[tuple[Breach, Rule]] = []
         undecided: dict[Open, None] = {}
-        told = not self.provided or bool(full.said("layers", "hidden", "pattern", "split"))
+        silent = self.provided and not full.said("layers", "hidden", "pattern", "split")
         for one in self.rules:
             try:
                 for breach in one.breaches(full):  # one by one: those before an unknown field count
-                    if told or not _rests_on_silence(breach, full):
-                        breaches.append((breach, one))
+                    breaches += [] if silent and _rests_on_silence(breach, full) else [(breach, one)]
             except StillOpen as error:
                 undecided |= dict.fromkeys(error.fields)
             except Absent:
