@@ -375,6 +375,8 @@ def _launched(said: Said) -> None:
     own = {name: value for name, value in said["own"].items() if value is not None and name not in EXTERNAL}
     fields = {KEYS[name]: value for name, value in said.items() if name != "own" and name not in OUTSIDE}
     fields = {name: value for name, value in fields.items() if value is not None}
+    if "recompute_modules" in fields:
+        fields["recompute_modules"] = list(fields["recompute_modules"])
     if fields.get("recompute_granularity") == "none":
         del fields["recompute_granularity"]
     fields |= {name: list(value) if isinstance(value, tuple) else value for name, value in own.items()}
