@@ -5,7 +5,7 @@ BIN := .venv/bin
 # Tests run in as many processes as there are cores, each file in one, so that what it shares is made once.
 SPREAD := --numprocesses auto --dist loadfile
 
-.PHONY: demo test quick check frameworks mutants shape bench docs site package clean
+.PHONY: demo test quick check frameworks fuzz mutants shape bench docs site package clean
 
 demo: .venv/demo ## why eight GPUs train slower than four, from two recordings that lie in this repository
 	@$(BIN)/debubble why examples/four-to-eight/recordings/four examples/four-to-eight/recordings/eight --html demo.html
@@ -34,6 +34,11 @@ frameworks: .venv-frameworks ## thousands of random configurations judged by Meg
 		--requirement requirements-frameworks.txt
 	@$@/bin/python -m pip install --quiet --disable-pip-version-check --no-deps torchtitan==0.3.0
 	@touch $@
+
+# make fuzz N=1000000 FIRST=0 JOBS=8; FUZZ="--plan" for the planner, FUZZ="--show 17" for one input aloud
+fuzz: .venv/test ## inputs that nobody meant, for every reader and option: which crash, hang, fill memory, answer nan?
+	cd tests && PYTHONPATH=../src ../$(BIN)/python -m fuzz.harness $(if $(N),--number $(N)) $(if $(FIRST),--first $(FIRST)) \
+		$(if $(JOBS),--jobs $(JOBS)) $(FUZZ)
 
 # make mutants ROOM="core planning" N=60 SEED=1 JOBS=2 FRESH=1; all rooms take about an hour
 mutants: .venv/test ## do the tests see a wrong line? a drawn sample of one-line mutations, its score and its survivors

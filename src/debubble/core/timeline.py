@@ -57,6 +57,7 @@ def one_by_one(timeline: Timeline) -> tuple[NDArray[np.int64], NDArray[np.int64]
     schedule, begin = timeline.program.schedule, timeline.window[0]
     start, end = (times[: len(schedule)] - begin for times in (timeline.start, timeline.end))
     for first, last in pairwise(schedule.offsets.tolist()):
-        np.maximum.accumulate(end[first:last], out=end[first:last])
-        np.maximum(start[first + 1 : last], end[first : last - 1], out=start[first + 1 : last])
+        if first < last:  # a file may leave a rank without ops
+            np.maximum.accumulate(end[first:last], out=end[first:last])
+            np.maximum(start[first + 1 : last], end[first : last - 1], out=start[first + 1 : last])
     return start, end

@@ -6,6 +6,7 @@ from dataclasses import replace
 from typing import Any
 
 from ..core.errors import Fault, InputError
+from ..core.limits import MOST_LAYERS, MOST_OF_A_LAYER, MOST_WORDS, beyond
 from .model import Experts, LatentAttention, Model, transformer
 
 # How the field that Hugging Face calls by the first name is called here, and other names that it goes by.
@@ -15,12 +16,20 @@ _SIZES = {
     "heads": ("num_attention_heads", "n_head", "n_heads"),
     "vocab": ("vocab_size",),
 }
+_MOST = {"layers": MOST_LAYERS, "hidden": MOST_OF_A_LAYER, "heads": MOST_OF_A_LAYER, "vocab": MOST_WORDS}
 _OPTIONAL = {
     "ffn": ("intermediate_size", "ffn_hidden_size", "n_inner", "ffn_dim", "d_ff"),
     "kv_heads": ("num_key_value_heads", "multi_query_group_num", "num_kv_heads"),
     "experts": ("n_routed_experts", "num_local_experts", "num_experts"),
     "active": ("num_experts_per_tok", "num_experts_per_token", "moe_top_k", "top_k"),
 }
+# Fields that a model's numbers come from if they are there, each a whole number.
+_COUNTS = (
+    *(name for names in _OPTIONAL.values() for name in names),
+    *("head_dim", "moe_intermediate_size", "shared_expert_intermediate_size", "n_shared_experts", "kv_lora_rank"),
+    *("q_lora_rank", "qk_nope_head_dim", "qk_rope_head_dim", "v_head_dim", "n_positions", "max_position_embeddings"),
+    *("num_nextn_predict_layers", "first_k_dense_replace", "decoder_sparse_step", "interleave_moe_layer_step"),
+)
 # Model types whose feed-forward has two matrices and not three.
 _PLAIN = {
     "gpt2",
@@ -62,7 +71,10 @@ def model_of_config(config: dict[str, Any], name: str, where: str) -> Model:
         form = "gated" if gated else "without a gate"
         warnings.append(f"model_type {kind!r} is not known here: read from generic fields, feed-forward {form}{why}")
     faults: list[Fault] = []
-    sizes = {size: _size(config, names, where, faults) for size, names in _SIZES.items()}
+    sizes = {size: _size(config, names, where, faults, _MOST[size]) for size, names in _SIZES.items()}
+    for name in _COUNTS:
+        if config.get(name):
+            _checked(f"{where}: {name}", config[name], MOST_OF_A_LAYER, faults)
     if faults:
         raise InputError(*faults)
     experts, dense_first, every = _experts(config, kind, sizes["layers"], where)
@@ -116,16 +128,25 @@ def _gated(config: dict[str, Any], kind: str) -> tuple[bool, str]:
     return any(word in text.lower() for word in ("glu", "gated", "silu", "swish")), f" ({name} = {text!r})"
 
 
-def _size(config: dict[str, Any], names: tuple[str, ...], where: str, faults: list[Fault]) -> int:
+def _size(config: dict[str, Any], names: tuple[str, ...], where: str, faults: list[Fault], most: int) -> int:
     value = _first(config, names)
     if value is None:
         others = f" (or {', '.join(names[1:])})" if names[1:] else ""
         faults.append(Fault(f"{where}: {names[0]}", "it is missing", f"add {names[0]}{others}"))
-    elif not isinstance(value, int) or isinstance(value, bool) or value < 1:
-        faults.append(Fault(f"{where}: {names[0]} = {value!r}", "a size is a whole number, 1 or more", "correct it"))
-    else:
-        return value
-    return 0
+        return 0
+    return _checked(f"{where}: {names[0]}", value, most, faults)
+
+
+def _checked(what: str, value: object, most: int, faults: list[Fault]) -> int:
+    """A size, if it is a whole number of a model that could be; else 0, and the fault."""
+    if not isinstance(value, int) or isinstance(value, bool) or value < 1:
+        said = repr(value)
+        if len(said) > 60:
+            said = f"{said[:60]}.."
+        faults.append(Fault(f"{what} = {said}", "a size is a whole number, 1 or more", "correct it"))
+        return 0
+    faults += beyond(what, value, most)
+    return value
 
 
 def _first(config: dict[str, Any], names: tuple[str, ...]) -> Any:

@@ -17,12 +17,12 @@ from itertools import takewhile
 from pathlib import Path
 
 from ..core.errors import Fault, InputError
+from ..core.limits import MOST_KEYS, entries
 from .keys import Said, Unresolved, open_text
 from .python_source import blocks_of
 from .shell import Command, run
 
 LARGEST = 4_000_000  # bytes
-MOST_KEYS = 100_000  # a YAML file of nested aliases can stand for billions
 SCRIPTS = frozenset({".sh", ".bash", ".slurm", ".sbatch", ".log", ".txt"})
 SUFFIXES = SCRIPTS | {".json", ".yaml", ".yml", ".toml", ".py"}
 
@@ -149,14 +149,12 @@ def _flat(table: object, file: str) -> list[Said]:
     """Leaves of nested tables in order; a list is a leaf."""
     if not isinstance(table, dict):
         raise ValueError("it holds no table of keys")
+    if entries(table, MOST_KEYS) > MOST_KEYS:
+        raise ValueError(f"it has more than {MOST_KEYS:,} keys and values")
     found: list[Said] = []
     waiting: list[tuple[str, object]] = [("", table)]
-    seen = 0
     while waiting:
         path, value = waiting.pop()
-        seen += 1
-        if seen > MOST_KEYS:
-            raise ValueError(f"it has more than {MOST_KEYS:,} keys")
         if isinstance(value, dict):
             waiting += [(f"{path}.{key}" if path else str(key), value[key]) for key in reversed(value)]
         else:

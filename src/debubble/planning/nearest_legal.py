@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from ..config.config import NUMBERS, OF_THE_MODEL, Config, Unknown
 from ..core.errors import InputError
 from ..frameworks.framework import Breach, Framework
+from ..schedules.catalog import called
 from .idle import idle_share
 
 FARTHEST = 256  # steps to look on either side
@@ -78,7 +79,7 @@ def idle_of(framework: Framework, config: Config) -> float | None:
     try:
         full = framework.filled(config)
         name, many = full.schedule, full.flush
-        if name is None or many is None or many < 1:
+        if name is None or called(name) is None or many is None or many < 1:
             return None
         return idle_share(name, full.ranks, many, full.number("chunks"))
     except InputError:  # something is not known, or nobody has a schedule of this name

@@ -8,10 +8,11 @@ from typing import ClassVar
 
 from ..core.errors import Fault, InputError
 from ..core.results import Result
+from ..schedules.catalog import entry_of
 from .splits import Split, best_splits, judged, lightest
 
 SHOWN = 10  # splits of each number of micro-batches, beside those that were asked for
-MOST_OPS = 100_000  # of one split
+MOST_OPS = 40_000  # of one split: some hundred are simulated, in ten seconds
 SAME = 1e-9  # relative, of the heaviest stage
 
 Blocks = tuple[int, ...]
@@ -90,7 +91,7 @@ def splits_of(
     Raises:
         InputError: blocks that cannot fill the ranks, a split of other blocks, more ops than can be simulated.
     """
-    _possible(len(weights), ranks, microbatches, asked)
+    _possible(len(weights), ranks, microbatches, asked, schedule)
     tables = {}
     for many in microbatches:
         given = [judged(split, weights, many, schedule) for split in asked]
@@ -114,8 +115,11 @@ def splits_of(
     )
 
 
-def _possible(blocks: int, ranks: int, microbatches: Sequence[int], asked: Sequence[Blocks]) -> None:
+def _possible(blocks: int, ranks: int, microbatches: Sequence[int], asked: Sequence[Blocks], schedule: str) -> None:
     faults = []
+    if (held := entry_of(schedule).chunks) > 1:
+        rule = f"blocks are split into one stage a rank, and it has {held}"
+        faults.append(Fault(f"schedule = {schedule}", rule, "give 1f1b or another of one stage a rank"))
     if ranks > blocks:
         faults.append(Fault(f"pipeline = {ranks}", f"{blocks} blocks cannot fill it", f"give {blocks} or less"))
     for split in asked:

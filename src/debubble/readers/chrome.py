@@ -25,6 +25,7 @@ Lane = tuple[int | str | None, int | str | None]
 Worth = Callable[[], NDArray[np.bool_]]
 _MOST_HEADER = 8 << 20  # bytes before the first event; the largest seen holds 11 groups of 300 ranks in 30 kB
 _PATIENCE = 3 << 20  # bytes to wait for the end of an event: past it a quote is missing, or this is no trace
+_BARREN = 64 << 20  # bytes without one event after which the rest is none either: megabytes of noise cost minutes
 _MOST = 1_000_000  # names, and lanes, that are told apart: a file of ids instead of either must not fill memory
 _RETRIES = 6
 _GAP = b", \r\n\t"
@@ -130,14 +131,16 @@ class _Tally:
     def __init__(self) -> None:
         self.header, self.trailer = b"", b""
         self.rows = self.lost = self.mended = 0
-        self.closed = self.unread = False
+        self.closed = self.unread = self.barren = False
 
     def remarks(self) -> Iterator[str]:
         if self.lost:
             yield f"{self.lost:,} events could not be read and were left out"
         if self.mended:
             yield f"{self.mended:,} stretches of broken JSON were mended (NaN, control characters, bad escapes)"
-        if not self.closed:
+        if self.barren:
+            yield f"no event is in {_BARREN >> 20} MiB on end; what comes after was left out"
+        elif not self.closed:
             yield "the list of events has no end: the file is cut off, and its tail is missing"
         if self.unread:
             yield "what stands behind the list of events could not be read"
@@ -189,14 +192,20 @@ def arguments(raws: list[msgspec.Raw], decoder: msgspec.json.Decoder[Any]) -> li
 
 
 def _batches(blocks: Iterator[bytes], tally: _Tally) -> Iterator[list[Event]]:
-    rest = _into_the_list(blocks, tally)
+    rest, barren = _into_the_list(blocks, tally), 0
     for block in blocks:
         if tally.closed:
-            tally.trailer = (tally.trailer + block)[:_MOST_HEADER]
+            tally.trailer += block
+            if len(tally.trailer) > _MOST_HEADER:
+                break
             continue
         rest += block
         events, rest = _decoded(rest, tally)
         yield events
+        barren = 0 if events else barren + len(block)
+        if barren > _BARREN:
+            tally.barren = True
+            return
     if not tally.closed:
         yield _last(rest, tally)
 

@@ -12,6 +12,7 @@ if TYPE_CHECKING:
     from ..core.order_check import OrderCheck
     from ..planning.check_result import Judgement, SeveralChecks
 
+LONGEST = 200  # characters of a value that a line shows
 # Ways of sending, as options and results name them, in words.
 WAYS = {
     "async": "sends that wait for nobody",
@@ -79,7 +80,10 @@ def _faults(check: Judgement) -> Iterator[str]:
             yield f"    {way}"
     for gap in check.open:
         where = f" ({gap.place})" if gap.place else ""
-        yield f"{gap.key} is open, {gap.value}{where}: {gap.remedy}"
+        value = str(gap.value)
+        if len(value) > LONGEST:  # a variable may double itself
+            value = f"{value[:LONGEST]}.."
+        yield f"{gap.key} is open, {value}{where}: {gap.remedy}"
 
 
 def _facts(check: Judgement) -> Iterator[str]:

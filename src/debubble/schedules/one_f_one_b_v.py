@@ -34,6 +34,7 @@ from .rules import check
 from .slots import Clocked, by_slot
 
 _MOST_CELLS = 200_000  # about ten seconds
+_MOST_RANKS = 1000  # a table has a row for each, and as many columns as a micro-batch takes to pass them: 6 p
 _PERIOD = 6  # slots in which a rank works on each micro-batch: F and B, of one and two slots, of two chunks
 
 
@@ -44,11 +45,11 @@ def one_f_one_b_v(shape: Shape) -> Schedule:
         InputError: p x m is beyond what step (3), which goes op by op, does in reasonable time.
     """
     cells = shape.ranks * shape.microbatches
-    rule = f"1f1b-v is laid out op by op, for up to {_MOST_CELLS:,} of them"
+    rule = f"1f1b-v is laid out op by op, for up to {_MOST_CELLS:,} of them on {_MOST_RANKS:,} ranks"
     many = Fault(
         f"ranks x microbatches = {cells:,}", rule, f"give {_MOST_CELLS // shape.ranks:,} micro-batches or less"
     )
-    check("1f1b-v", shape, many if cells > _MOST_CELLS else None, chunks=2)
+    check("1f1b-v", shape, many if cells > _MOST_CELLS or shape.ranks > _MOST_RANKS else None, chunks=2)
     home = v_placement(shape.ranks)
     ops = _repeated(home[0], shape.microbatches)
     return by_slot("1f1b-v", shape, _reordered(ops, shape), home)

@@ -10,6 +10,7 @@ from typing import Any
 
 from ..core.errors import Fault, InputError
 from ..core.hops import Hops, read_hops
+from ..core.limits import MOST_COUNTED
 from ..core.units import count_bytes, nanoseconds
 
 Duration = str | float  # ``"35us"``; a bare number is milliseconds
@@ -98,9 +99,16 @@ def count(value: int | str, name: str = "count") -> int:
     """
     text = str(value)
     # isdecimal alone would take the digits of every script, and int() reads them.
-    if not (text.isascii() and text.isdecimal()) or int(text) < 1:
-        raise InputError(Fault(f"{name} = {text}", "a count is a whole number, not below 1", "give 1 or more"))
+    if not _is_count(text):
+        rule = f"a count is a whole number, not below 1 nor above {MOST_COUNTED:,}"
+        raise InputError(Fault(f"{name} = {text[:60]}", rule, "give 1 or more"))
     return int(text)
+
+
+def _is_count(text: str) -> bool:
+    """Whether a text is a number that can be counted to; Python refuses to read thousands of digits."""
+    few = len(text) <= len(str(MOST_COUNTED))
+    return few and text.isascii() and text.isdecimal() and 0 < int(text) <= MOST_COUNTED
 
 
 def counts(value: Counts, name: str = "counts") -> tuple[int, ...]:
@@ -110,7 +118,7 @@ def counts(value: Counts, name: str = "counts") -> tuple[int, ...]:
         InputError: anything else.
     """
     parts = _parts(value)
-    if not all(part.isascii() and part.isdecimal() and 0 < int(part) < 10**12 for part in parts):
+    if not all(map(_is_count, parts)):
         rule = "counts are whole numbers, not below 1, with commas between them"
         raise InputError(Fault(f"{name} = {','.join(parts)[:60]}", rule, "write them as in 4,8,16"))
     return tuple(int(part) for part in parts[:LONGEST_LIST])

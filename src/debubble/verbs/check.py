@@ -10,6 +10,7 @@ from ..config.config import Unknown
 from ..core.costs import Rates
 from ..core.engine import SENDS
 from ..core.errors import Fault, InputError
+from ..core.limits import MOST_PROVEN_OPS
 from ..core.order_check import Claims, OrderCheck, check_order
 from ..core.schedule import Schedule
 from ..estimate.hardware import cluster_of, read_hardware
@@ -132,7 +133,7 @@ def _schedule(named: str | Schedule, sizes: Sizes, sends: Sequence[str], claims:
     unknown = [way for way in sends if way not in WAYS]
     if unknown:
         raise InputError(Fault(f"sends = {unknown[0]}", "it says whom a send keeps", f"give {', '.join(WAYS)}"))
-    order = schedule_of(named, sizes)
+    order = schedule_of(named, sizes, most=MOST_PROVEN_OPS)
     return check_order(order, exchange_of(named, order), [SENDS[way] for way in sends], claims, rates)
 
 

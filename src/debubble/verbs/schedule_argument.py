@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 from ..core.errors import Fault, InputError
 from ..core.laws import violations
+from ..core.limits import MOST_SHOWN_OPS, beyond
 from ..core.memory import Release
 from ..core.schedule import Schedule, Shape
 from ..readers import torch_csv
@@ -34,7 +35,13 @@ class Sizes:
 
 
 def schedule_of(
-    named: Named, sizes: Sizes, rates: Rates | None = None, *, cap: str | None = None, release: str = "w"
+    named: Named,
+    sizes: Sizes,
+    rates: Rates | None = None,
+    *,
+    cap: str | None = None,
+    release: str = "w",
+    most: int = MOST_SHOWN_OPS,
 ) -> Schedule:
     """The schedule that a name or a path means.
 
@@ -44,6 +51,7 @@ def schedule_of(
         rates: how long ops take, for schedules that are searched; None for the defaults.
         cap: activations that each rank may hold, which a searched schedule keeps; None for its default.
         release: when a split backward frees them: ``w``, ``half`` or ``i``.
+        most: ops that the verb does.
 
     Raises:
         InputError: no such schedule, or sizes or a cap that are missing or do not suit it; all faults at once.
@@ -60,12 +68,12 @@ def schedule_of(
     if ":" in name:
         return _from_class(name, sizes)
 
-    together(lambda: entry_of(name), lambda: shape_of(sizes))
+    together(lambda: entry_of(name), lambda: shape_of(sizes, most))
     entry = entry_of(name)
     if sizes.chunks == 1 and entry.chunks > 1:
         rule = f"{entry.name} has several on each rank"
         raise InputError(Fault("chunks = 1", rule, f"give {entry.chunks} or none"))
-    return build(entry.name, shape_of(sizes), rates, cap=cap, release=Release(release))
+    return build(entry.name, shape_of(sizes, most), rates, cap=cap, release=Release(release))
 
 
 def suited(named: Named, sizes: Sizes) -> Sizes:
@@ -103,8 +111,12 @@ def _from_class(spec: str, sizes: Sizes) -> Schedule:
     return read_class(spec, shape)
 
 
-def shape_of(sizes: Sizes) -> Shape:
+def shape_of(sizes: Sizes, most: int = MOST_SHOWN_OPS) -> Shape:
     """The shape that was asked for.
+
+    Args:
+        sizes: of the pipeline.
+        most: ops that the verb does.
 
     Raises:
         InputError: ranks or micro-batches are missing, or there are more ops than memory holds.
@@ -120,7 +132,14 @@ def shape_of(sizes: Sizes) -> Shape:
     if missing:
         raise InputError(*missing)
     said = {field.name: value for field in fields(sizes) if (value := getattr(sizes, field.name)) is not None}
-    return Shape(**said)
+    shape = Shape(**said)
+    what = f"ops of {shape.stages} stages x {shape.units} micro-batches"
+    remedy = (
+        f"the bubble hardly changes beyond {100 * shape.ranks} micro-batches, nor its share beyond some hundred ranks"
+    )
+    if faults := beyond(what, 2 * shape.stages * shape.units, most, remedy):
+        raise InputError(*faults)
+    return shape
 
 
 def _of_its_own(schedule: Schedule, sizes: Sizes, where: str) -> Schedule:

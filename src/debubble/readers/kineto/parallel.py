@@ -55,7 +55,7 @@ def on_ray(paths: Sequence[Path]) -> list[TraceFile | Fault]:
         for path, running in [(path, task.remote(path)) for path in paths]:
             found.append(ray.get(running))
             progress.get()(path.stat().st_size if path.exists() else 0)
-    except (ray.exceptions.RayError, ConnectionError) as error:
+    except (ray.exceptions.RayError, ConnectionError, RuntimeError, SystemError) as error:  # the last of its start
         said = str(error).strip().splitlines()
         rule = f"the cluster does not answer: {said[-1] if said else type(error).__name__}"
         raise InputError(Fault("--ray", rule, "look at RAY_ADDRESS, or leave the option out")) from error
