@@ -2,7 +2,8 @@
 
 import pytest
 
-from debubble.drawing.tables import duration, table
+from debubble.core.units import duration
+from debubble.drawing.terminal import table
 
 
 def test_columns_are_as_wide_as_their_widest_cell():

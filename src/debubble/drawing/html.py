@@ -34,7 +34,8 @@ from .scene import Scene, chunk_of_stage, scene, shares
 MOST_OPS = 1 << 21  # that a page holds one by one: some megabytes of a measured run; above, exact shares of equal bins
 MOST_MADE = 200_000  # ops of a run whose files a page can make
 BINS = 4096
-MOST_SHARES = 500_000  # rank and bin pairs of such a picture
+MOST_SHARES = 500_000  # rank and bin pairs of such a picture: four kinds of each are 8 MB before they are packed
+# In the order in which they are read: each uses what those before it define.
 SCRIPTS = (
     "simulate.js",
     "run.js",
@@ -169,6 +170,7 @@ def html(page: Page) -> str:
 
 
 def _part(name: str) -> str:
+    # From the package and not from a path: it may be a zip file.
     return (files("debubble.drawing") / "page" / name).read_text(encoding="utf-8")
 
 
@@ -187,6 +189,7 @@ def _escape(text: str) -> str:
 
 def _no_tags(document: str) -> str:
     """JSON that cannot end its script element or open a comment in it."""
+    # JSON reads the escapes as the characters, so the data is the same; HTML never sees an end of the element.
     return document.replace("<", "\\u003c").replace(">", "\\u003e").replace("&", "\\u0026")
 
 
@@ -241,9 +244,8 @@ def _sliders(page: Page) -> dict[str, Any] | None:
     if start is None or len(page.runs[start.run].timeline.program.schedule) > MOST_OPS:
         return None
     schedule = page.runs[start.run].timeline.program.schedule
-    costs = np.concatenate([start.durations, start.hops]).astype(
-        "<f8"
-    )  # whole numbers below 2**53: exact in JavaScript
+    # Whole numbers below 2**53 are exact as JavaScript has them.
+    costs = np.concatenate([start.durations, start.hops]).astype("<f8")
     by_page = set(BUILT_BY_PAGE)
     if schedule.slices > 1 or schedule.forward_only:
         by_page = set()  # what the page builds has neither slices nor forwards alone
@@ -271,11 +273,10 @@ def _sliders(page: Page) -> dict[str, Any] | None:
 def _order(schedule: Schedule, others: Sequence[Schedule]) -> dict[str, Any]:
     """An order that the page cannot build itself; chunks are in its name where the catalog has it with several."""
     chunks = schedule.stages // schedule.ranks
-    several = sum(each.name == schedule.name for each in others) > 1
+    same = [other for other in others if other.name == schedule.name]
     name = schedule.name
-    if several and chunks > 1:
+    if len(same) > 1 and chunks > 1:
         name = f"{name} with {chunks} chunks"
-    columns = [_what(schedule), schedule.stage, _steps(schedule.unit)]
     return {
         "name": name,
         "catalog": schedule.name,
@@ -284,7 +285,7 @@ def _order(schedule: Schedule, others: Sequence[Schedule]) -> dict[str, Any]:
         "stages": schedule.stages,
         "placement": schedule.placement.tolist(),
         "offsets": schedule.offsets.tolist(),
-        "columns": _pack(b"".join(np.ascontiguousarray(column, "<u4").tobytes() for column in columns)),
+        "columns": _counts(_what(schedule), schedule.stage, _steps(schedule.unit)),
     }
 
 
@@ -300,11 +301,10 @@ def _boxes(drawn: Scene) -> dict[str, Any]:
     not, and differences of micro-batches where their numbers do not, and so pack better.
     """
     schedule = drawn.schedule
-    longest = max((int(part.max()) for part in _lengths(drawn, 1) if part.size), default=0)
+    longest = int(np.concatenate([[0], *_lengths(drawn, 1)]).max())
     quantum = max(1, -(-longest // _COUNTS))
-    columns = [_what(schedule), schedule.stage, _steps(schedule.unit), *_lengths(drawn, quantum)]
-    packed = b"".join(np.ascontiguousarray(column, "<u4").tobytes() for column in columns)
-    return {"offsets": schedule.offsets.tolist(), "quantum": quantum, "columns": _pack(packed)}
+    columns = _counts(_what(schedule), schedule.stage, _steps(schedule.unit), *_lengths(drawn, quantum))
+    return {"offsets": schedule.offsets.tolist(), "quantum": quantum, "columns": columns}
 
 
 def _lengths(drawn: Scene, quantum: int) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
@@ -312,7 +312,7 @@ def _lengths(drawn: Scene, quantum: int) -> tuple[NDArray[np.int64], NDArray[np.
     start, end = drawn.start // quantum, drawn.end // quantum
     free = np.concatenate([[0], end[:-1]])
     opens = drawn.schedule.offsets[:-1]
-    free[opens[np.diff(drawn.schedule.offsets) > 0]] = 0
+    free[opens[np.diff(drawn.schedule.offsets) > 0]] = 0  # the first op of a rank follows none of the rank before it
     return start - free, end - start
 
 
@@ -320,6 +320,7 @@ def _what(schedule: Schedule) -> NDArray[np.uint32]:
     """The kind of each op, and beside it whether it is joined to the op before, and whether of a later chunk."""
     later = chunk_of_stage(schedule)[schedule.copy_of(schedule.unit), schedule.stage] > 0
     joined = np.zeros(len(schedule), np.bool_) if schedule.joined is None else schedule.joined
+    # Bits, so that three facts of an op are one column: the kind needs two, then JOINED and LATER of run.js.
     what: NDArray[np.uint32] = schedule.kind + np.uint32(4) * joined + np.uint32(8) * later
     return what
 
@@ -329,6 +330,14 @@ def _shares(drawn: Scene) -> dict[str, Any]:
     bins = max(1, min(BINS, MOST_SHARES // drawn.schedule.ranks))
     by_kind = np.moveaxis(shares(drawn, bins), 2, 0)
     return {"bins": bins, "offsets": [], "columns": _pack(np.ascontiguousarray(by_kind, "<f4").tobytes())}
+
+
+def _counts(*columns: NDArray[Any]) -> str:
+    """Columns of whole numbers, one after the other, as the page unpacks them."""
+    packed = b""
+    for column in columns:
+        packed += np.ascontiguousarray(column, "<u4").tobytes()  # little-endian, as every browser's arrays are
+    return _pack(packed)
 
 
 def _pack(data: bytes) -> str:

@@ -15,14 +15,14 @@ from ..core.op import Kind
 from ..core.program import Program
 from ..core.schedule import Schedule
 from ..core.timeline import Timeline
-from ..core.units import percent
+from ..core.units import duration, percent
 from .html import Page, Run, html
 from .svg import svg
-from .tables import duration, table
-from .terminal import timeline_text
+from .terminal import table, timeline_text
 
 WIDTH = 100  # columns of text
-MOST_OPS = 60  # of a rank's row in a table of ops
+MOST_OPS = 60  # of a rank's row in a table of ops: what is scrolled through by hand
+MOST_RANKS = 64  # rows of such a table
 
 _PARTS = ("compute", "warm_up", "waiting", "transfer", "cool_down")
 _TINTS = {Kind.F: "#56b4e9", Kind.B: "#e69f00", Kind.I: "#f0e442", Kind.W: "#29b38b"}
@@ -31,7 +31,7 @@ Bundle = dict[str, str]
 
 
 def of_timeline(timeline: Timeline) -> Bundle:
-    """A timeline: text, figure, and the page to explore."""
+    """A timeline: text, figure, and the page to explore; the notebook shows the richest that it can."""
     spent = account(timeline)
     title = f"{timeline.program.schedule.name}, {_shares(spent)} ({timeline.evidence})"
     run = Run(timeline.program.schedule.name, timeline, spent, list(_rows(spent)))
@@ -50,9 +50,10 @@ def of_window(window: Window) -> Bundle:
 
 def of_observation(observation: Observation) -> Bundle:
     """A run: what it holds, in a sentence; its windows are shown one by one."""
-    windows = observation.windows
-    steps, replicas = (len({getattr(each, name) for each in windows}) for name in ("step", "replica"))
-    text = f"{observation.source}: {len(windows)} windows, {steps} steps x {replicas} replicas"
+    steps = {window.step for window in observation.windows}
+    replicas = {window.replica for window in observation.windows}
+    windows = f"{len(observation.windows)} windows, {len(steps)} steps x {len(replicas)} replicas"
+    text = f"{observation.source}: {windows}"
     return {"text/plain": text, "text/html": f"<p>{escape(text)}; show one with .windows[0]</p>"}
 
 
@@ -64,11 +65,16 @@ def of_program(program: Program) -> Bundle:
 def of_schedule(schedule: Schedule) -> Bundle:
     """A schedule: the ops of each rank in order, without a clock."""
     head = f"{schedule.name}: {schedule.ranks} ranks, {schedule.stages} stages, {schedule.microbatches} micro-batches"
-    lines = [(f"rank {rank}", list(_ops(schedule, rank))) for rank in range(min(schedule.ranks, 64))]
-    rows = "".join(f"<tr><th>{name}</th>{''.join(_cell(text, kind) for text, kind in ops)}</tr>" for name, ops in lines)
-    plain = [f"{name:8} {' '.join(text for text, _ in ops)}" for name, ops in lines]
+    lines, rows = [head], ""
+    for rank in range(min(schedule.ranks, MOST_RANKS)):
+        words, cells = [], ""
+        for text, kind in _ops(schedule, rank):
+            words.append(text)
+            cells += _cell(text, kind)
+        lines.append(f"{f'rank {rank}':8} {' '.join(words)}")
+        rows += f"<tr><th>rank {rank}</th>{cells}</tr>"
     return {
-        "text/plain": "\n".join([head, *plain]),
+        "text/plain": "\n".join(lines),
         "text/html": f'<p>{escape(head)}</p><div style="overflow-x:auto"><table>{rows}</table></div>',
     }
 
@@ -90,13 +96,16 @@ def _cell(text: str, kind: Kind | None) -> str:
 def of_account(spent: Account) -> Bundle:
     """An account: both numbers called bubble, and the parts of each rank."""
     head = f"{_shares(spent)} of {duration(spent.window)} ({spent.evidence})"
-    names = ["rank", *(part.replace("_", "-") for part in _PARTS)]
-    rows = [[str(row["rank"]), *(duration(1e6 * row[f"{part}_ms"]) for part in _PARTS)] for row in _rows(spent)]
-    cells = ("".join(f"<td>{cell}</td>" for cell in row) for row in rows)
-    top = "".join(f"<th>{name}</th>" for name in names)
+    titles = ["rank", *(part.replace("_", "-") for part in _PARTS)]
+    rows: list[list[str]] = []
+    body = f"<tr><th>{'</th><th>'.join(titles)}</th></tr>"
+    for rank in _rows(spent):
+        cells = [str(rank["rank"]), *(duration(1e6 * rank[f"{part}_ms"]) for part in _PARTS)]
+        rows.append(cells)
+        body += f"<tr><td>{'</td><td>'.join(cells)}</td></tr>"
     return {
-        "text/plain": f"{head}\n{table(names, rows)}",
-        "text/html": f"<p>{escape(head)}</p><table><tr>{top}</tr>{''.join(f'<tr>{row}</tr>' for row in cells)}</table>",
+        "text/plain": f"{head}\n{table(titles, rows)}",
+        "text/html": f"<p>{escape(head)}</p><table>{body}</table>",
     }
 
 

@@ -16,12 +16,12 @@ from ..core.errors import Fault, InputError
 from ..core.op import Kind
 from ..core.plain_text import inert
 from ..core.timeline import Timeline
+from ..core.units import duration
 from .scene import Scene, scene, shares
-from .tables import duration
 
 Axes = Any  # matplotlib's; the types of an extra are not asked of everyone
-MOST_BOXES = 2000  # of a timeline; more are drawn as shares
-COLUMNS = 400  # of shares
+MOST_BOXES = 2000  # of a timeline; more are drawn as shares, as in the SVG
+COLUMNS = 400  # of shares: some five dots each at 200 dpi
 
 _WIDTH, _ROW, _AROUND = 9.6, 0.22, 0.95  # inches: the figure, a rank's row, title and axis of one timeline
 _MOST_INCHES = 40.0  # of height: rows of more ranks are thinner

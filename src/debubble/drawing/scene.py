@@ -51,6 +51,7 @@ def scene(timeline: Timeline) -> Scene:
     schedule = timeline.program.schedule
     start, end = one_by_one(timeline)
     if schedule.joined is not None:
+        # Both ops of a pair run all the time of their slot: half of it each is a drawing, not a measurement.
         second = np.flatnonzero(schedule.joined)
         middle = (start[second - 1] + end[second]) // 2
         end[second - 1] = start[second] = middle
@@ -60,6 +61,7 @@ def scene(timeline: Timeline) -> Scene:
 def shares(scene: Scene, columns: int) -> NDArray[np.float64]:
     """How much of each column each kind of op fills, float64[ranks, columns, kinds]; what is left is idle."""
     schedule = scene.schedule
+    # Whole nanoseconds, so that columns tile the window and their shares sum to the time of each kind exactly.
     edges = np.array([column * scene.window // columns for column in range(columns + 1)], np.int64)
     filled = np.zeros((schedule.ranks, columns, KINDS))
     present = np.unique(schedule.kind).tolist()
@@ -76,6 +78,7 @@ def _filled_until(start: Times, end: Times, edges: Times) -> Times:
     """Time that boxes, in order and without overlap, fill before each edge."""
     if not start.size:
         return np.zeros_like(edges)
+    # A search for each edge instead of a look at each box: a million ops cost as much as a thousand columns.
     before = np.concatenate([[0], np.cumsum(end - start)])
     whole = np.searchsorted(end, edges, side="right")  # boxes that end by then
     running = np.minimum(whole, len(start) - 1)

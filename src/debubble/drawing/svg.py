@@ -21,12 +21,12 @@ from numpy.typing import NDArray
 from ..core.op import Kind
 from ..core.plain_text import inert
 from ..core.timeline import Timeline
+from ..core.units import duration
 from .scene import Scene, chunk_of_stage, scene, shares
-from .tables import duration
 
-MOST_BOXES = 2000
-WIDTH = 960
-BIN = 4  # pixels of a column of shares
+MOST_BOXES = 2000  # more would be narrower than their edges, and the file would be megabytes
+WIDTH = 960  # pixels: a column of a web page; as SVG it is scaled to anything
+BIN = 4  # pixels of a column of shares: below, columns are finer than the eye tells apart
 
 _LEFT, _RIGHT, _TOP, _BELOW = 64, 48, 34, 52  # margins: rank labels, busy shares, title, axis with legend
 _PLOT = WIDTH - _LEFT - _RIGHT
@@ -171,6 +171,7 @@ def _boxes(panel: _Panel) -> Iterator[str]:
         op = schedule.op(row)
         about = f"<title>{op.text(schedule.slices)}: {duration(start)} to {duration(end)}</title>"
         yield f'<rect class="box {kind.name}{" later" if shade else ""}" {place}>{about}</rect>'
+        # A second box with the hatching: a pattern with a ground would be needed once for every colour and theme.
         if kind in _HATCH:
             yield f'<rect fill="url(#h{kind.name})" pointer-events="none" {place}/>'
         label = str(op.microbatch)
@@ -210,8 +211,11 @@ def _outline(floor: NDArray[np.float64], top: NDArray[np.float64], place: tuple[
         place: the lower edge of the bar, its height, and how wide a column is, pixels.
     """
     ground, bar, step = place
-    there = "".join(f"V{height}h{_n(step * count)}" for height, count in _steps(ground - bar * top))
-    back = "".join(f"V{height}h-{_n(step * count)}" for height, count in _steps(ground - bar * floor[::-1]))
+    there, back = "", ""
+    for height, count in _steps(ground - bar * top):
+        there += f"V{height}h{_n(step * count)}"
+    for height, count in _steps(ground - bar * floor[::-1]):
+        back += f"V{height}h-{_n(step * count)}"
     return f"M{_LEFT} {_n(ground - bar * floor[0])}{there}{back}z"
 
 
@@ -230,7 +234,7 @@ def _axis(window: int, bottom: int) -> Iterator[str]:
 
 
 def _round_step(window: int) -> int:
-    rough = max(window, 1) / 8
+    rough = max(window, 1) / 8  # between the five and the ten ticks that are wanted
     power = 10 ** int(np.floor(np.log10(max(rough, 1))))
     return max(1, next(int(power * step) for step in (1, 2, 5, 10) if power * step >= rough))
 
@@ -252,4 +256,5 @@ def _legend(laid: Scene, bottom: int) -> Iterator[str]:
 
 
 def _n(number: float) -> str:
+    """A coordinate to a hundredth of a pixel, as short as it can be: it is most of the file."""
     return f"{number:.2f}".rstrip("0").rstrip(".")

@@ -1,7 +1,8 @@
-"""Pictures of a timeline in text: boxes with micro-batch numbers, exact shares where boxes do not fit, plain grids."""
+"""Text for a terminal: timelines as boxes, as exact shares where boxes do not fit, or as plain grids; and tables."""
 
 from __future__ import annotations
 
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
 from itertools import groupby, pairwise
 from string import ascii_lowercase, ascii_uppercase
@@ -12,10 +13,11 @@ from numpy.typing import NDArray
 from ..core.errors import Fault, InputError
 from ..core.op import Kind
 from ..core.timeline import Timeline
+from ..core.units import duration
 from .scene import Scene, chunk_of_stage, scene, shares
-from .tables import duration
 
-MOST_ROWS = 64  # more ranks than this share rows
+MOST_ROWS = 64  # more ranks than this share rows: a screenful
+GAP, NARROW = 2, 1  # columns between two columns; where the table is too wide for the terminal
 
 _WORDS = {Kind.F: "forward", Kind.I: "input gradient", Kind.W: "weight gradient", Kind.B: "backward"}
 _IDLE = len(Kind)
@@ -105,8 +107,9 @@ def grid(timeline: Timeline, column_ns: int) -> list[str]:
 def _symbol(kind: int, unit: int) -> str:
     if kind == Kind.F:
         return str(unit % 10)
-    alphabet = ascii_uppercase if kind == Kind.W else ascii_lowercase
-    return alphabet[unit % 26]
+    if kind == Kind.W:
+        return ascii_uppercase[unit % 26]
+    return ascii_lowercase[unit % 26]
 
 
 def _tick(times: NDArray[np.int64]) -> int:
@@ -166,9 +169,12 @@ def _bin_row(filled: NDArray[np.float64], glyphs: _Glyphs) -> _Row:
     most = filled.argmax(axis=1).tolist()
     busy = filled.sum(axis=1).tolist()
     row = _Row([], [])
+    # One colour a column, of what fills most of it; how much is busy is its height.
     for kind, share in zip(most, busy, strict=True):
         row.text.append(_level(share, glyphs))
-        row.paint.append((kind if share > 0 else _IDLE, False, 0))
+        if share <= 0:
+            kind = _IDLE  # the largest of no shares is the first kind
+        row.paint.append((kind, False, 0))
     return row
 
 
@@ -209,3 +215,39 @@ def _legend(laid: Scene, window: int, columns: int, glyphs: _Glyphs, width: int,
         return left + right.rjust(width - len(left))
     first, second = " " + "  ".join(parts), " " + "  ".join(scale)
     return f"{first}\n{second}{right.rjust(max(width - len(second), len(right) + 2))}"
+
+
+def table(
+    headers: Sequence[str],
+    rows: Sequence[Sequence[str]],
+    *,
+    left: int | Collection[int] = 1,
+    columns: int | None = None,
+) -> str:
+    """Rows under headers, if any, each column padded to its widest cell.
+
+    Args:
+        headers: of the columns, or none.
+        rows: as many cells each.
+        left: so many columns, the first, lie to the left; or the numbers of those that do.
+        columns: of the terminal; a table that is wider stands closer, if that makes it fit.
+    """
+    to_the_left = range(left) if isinstance(left, int) else left
+    lines = [list(line) for line in (headers, *rows) if line]
+    widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
+    gap = GAP
+    if columns is not None:
+        room = (columns - sum(widths)) / max(len(widths) - 1, 1)
+        # Closer only if that makes it fit: a table that is too wide even then is as it would be without a terminal.
+        if NARROW <= room < GAP:
+            gap = NARROW
+    laid = []
+    for line in lines:
+        cells = []
+        for column, (cell, width) in enumerate(zip(line, widths, strict=True)):
+            if column in to_the_left:
+                cells.append(cell.ljust(width))
+            else:
+                cells.append(cell.rjust(width))
+        laid.append((" " * gap).join(cells).rstrip())
+    return "\n".join(laid)

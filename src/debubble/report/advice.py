@@ -85,8 +85,12 @@ def more_changes(count: int) -> list[str]:
 
 def letters(changes: Sequence[Change] | Sequence[WayOut]) -> dict[str, str]:
     """A letter for each assumption, in the order in which they appear."""
-    assumptions = [assumption for change in changes for assumption in change.assumes]
-    return dict(zip(dict.fromkeys(assumptions), ascii_lowercase, strict=False))
+    letter: dict[str, str] = {}
+    for change in changes:
+        for assumption in change.assumes:
+            if assumption not in letter and len(letter) < len(ascii_lowercase):
+                letter[assumption] = ascii_lowercase[len(letter)]
+    return letter
 
 
 def granted(change: Change | WayOut, letter: Mapping[str, str]) -> str:
@@ -128,13 +132,13 @@ def changes_section(changes: Sequence[Change], resim: str, *, detail: bool) -> T
     notes = legend(letter)
     if any(change.bound for change in first):
         notes.append(LIMITS)
-    most = max((change.speedup for change in first), default=1.0)
+    gains = [change.speedup for change in first]
     return Table(
         title="What would help",
         columns=columns,
         rows=rows,
         hint=f"Simulated from the measured durations, per sample; {resim}.",
-        bars=[change.speedup / most for change in first],
+        bars=[gain / max(gains) for gain in gains],
         notes=[*notes, *more_changes(len(changes) - len(first))],
         name=f"What would help, per sample (simulated; {resim})",
     )

@@ -53,8 +53,10 @@ def of_several(checks: SeveralChecks, *, detail: bool = False) -> Report:  # noq
 
 def _verdict(legal: bool | None, faults: int) -> str:
     if legal is None:
-        return "cannot say"
-    return counted(faults, "fault") if faults else "legal"
+        return "cannot say"  # something that it rests on is open
+    if faults:
+        return counted(faults, "fault")
+    return "legal"
 
 
 def _title(check: Judgement) -> str:
@@ -64,6 +66,7 @@ def _title(check: Judgement) -> str:
 
 def _sections(check: Judgement) -> list[Section]:
     """Faults and what is open, each on a line of its own, to be searched for; then what follows and warnings."""
+    # Faults on whole lines, so that grep finds a key with its value; prose may wrap.
     warnings = [f"warning: {sentence}" for sentence in check.warnings]
     return [
         Sentences("", list(_faults(check)), plain=True, whole=True),

@@ -18,6 +18,7 @@ _MEMORY = (
     *("peaks", "median error %", "MAPE %", "after one factor %"),
 )
 _FIGURES = ("mape_percent", "mape_after_scale_percent", "spearman", "top1_regret_percent")
+# A model that knows nothing but peak FLOPs (constant MFU) stands beside ours: what it reaches needs no planner.
 # Lines of the first table, and how their figures are called.
 _KINDS = (("generic", ""), ("calibrated on 5", "calibrated_"), ("constant MFU", "constant_mfu_"))
 
@@ -92,7 +93,7 @@ def _step_rows(found: Validation) -> Iterator[tuple[Cell, ...]]:
         for kind, prefix in _KINDS:
             mape, scaled, spearman, regret = (getattr(each, prefix + name) for name in _FIGURES)
             if mape is not None:
-                yield each.name, each.rows, kind, _one(mape), _one(scaled), _two(spearman), _one(regret)
+                yield each.name, each.rows, kind, _number(mape), _number(scaled), _number(spearman, 2), _number(regret)
 
 
 def _memory_row(each: SetScore) -> tuple[Cell, ...]:
@@ -104,9 +105,9 @@ def _memory_row(each: SetScore) -> tuple[Cell, ...]:
         _percent(each.out_of_memory_recall_share),
         _percent(each.out_of_memory_precision_share),
         each.memory_rows,
-        _one(each.memory_median_error_percent),
-        _one(each.memory_mape_percent),
-        _one(each.memory_mape_after_scale_percent),
+        _number(each.memory_median_error_percent),
+        _number(each.memory_mape_percent),
+        _number(each.memory_mape_after_scale_percent),
     )
 
 
@@ -125,13 +126,14 @@ def _remarks(found: Validation) -> Iterator[str]:
             yield f"{each.name}: columns that mean nothing here: {', '.join(each.unknown_columns)}"
 
 
-def _one(value: float | None) -> str:
-    return "" if value is None else f"{value:.1f}"
-
-
-def _two(value: float | None) -> str:
-    return "" if value is None else f"{value:.2f}"
+def _number(value: float | None, digits: int = 1) -> str:
+    """A figure with these digits; empty if nothing was there to score."""
+    if value is None:
+        return ""
+    return f"{value:.{digits}f}"
 
 
 def _percent(share: float | None) -> str:
-    return "" if share is None else f"{100 * share:.1f}"
+    if share is None:
+        return ""
+    return _number(100 * share)

@@ -17,16 +17,18 @@ if TYPE_CHECKING:
     from ..diagnosis.diagnosis import Diagnosis, FindingCost, Gate, MemoryRow, PartOfRun, ReplicaWork
 
 MOST_REPLICAS = 8  # in a terminal; a page has all
-MOST_STAGES = 6  # of which each has a column there
-MOST_LINKS = 8
-MOST_DEVICES = 16
+MOST_STAGES = 6  # of which each has a column there: as many as fit into 80
+MOST_LINKS = 8  # that wait or transfer longest
+MOST_DEVICES = 16  # the fullest, and those whose clocks are shown
 MOST_ENGINES = 4  # of which a terminal tells
 MOST_LISTED = 16  # steps or ranks in a list of numbers
-HOT = 1.05  # work over the median of all stages, from which a cell is marked
+# Work over the median of all stages, from which a cell is marked: even stages of one model differ by less from noise.
+HOT = 1.05
 
 
 def report(run: Diagnosis, *, detail: bool = False) -> Report:
     """The sections of a measured run."""
+    # What asks for more than the run has (memory, batch, another engine) stands apart: it cannot be launched as it is.
     launchable = [change for change in run.what_if if change.bound or not change.demands]
     beyond = [(change.change, change.speedup, change.demands) for change in run.what_if if change not in launchable]
     fit = f"the replay fits to {percent(abs(1 - run.resim_ratio))}"
@@ -108,16 +110,21 @@ def _memory(memory: Sequence[MemoryRow], detail: bool) -> Table:
     fullest = sorted(memory, key=lambda device: -device.peak_bytes)
     columns = [Column("", left=True), Column("", left=True), Column("peak GB", Unit.GIGABYTES)]
     rows: list[list[Cell]] = []
-    for held in fullest if detail else fullest[:MOST_DEVICES]:
+    if not detail:
+        fullest = fullest[:MOST_DEVICES]
+    for held in fullest:
         rows.append([f"device {held.device}", f"rank {held.rank} of replica {held.replica}", held.peak_bytes])
     return Table("Memory of devices, the most that each held (measured; over time in --json)", columns, rows)
 
 
 def _title(run: Diagnosis) -> str:
-    chunks = f" x {run.chunks} chunks" if run.chunks > 1 else ""
-    replicas = f", {run.replicas} replicas" if run.replicas > 1 else ""
-    shape = f"{counted(run.ranks, 'rank')}{chunks} x {counted(run.microbatches, 'micro-batch')}"
-    return f"{run.source}: {run.schedule}, {shape}{replicas}, {counted(run.steps, 'step')} ({run.evidence})"
+    shape = counted(run.ranks, "rank")
+    if run.chunks > 1:
+        shape += f" x {run.chunks} chunks"
+    shape += f" x {counted(run.microbatches, 'micro-batch')}"
+    if run.replicas > 1:
+        shape += f", {run.replicas} replicas"
+    return f"{run.source}: {run.schedule}, {shape}, {counted(run.steps, 'step')} ({run.evidence})"
 
 
 def _where(run: Diagnosis) -> str:
@@ -128,9 +135,11 @@ def _where(run: Diagnosis) -> str:
 def median_window(run: Diagnosis, *, titled: bool = True) -> Picture:
     """The picture of the median window."""
     window = run.examined.summary.window
-    title = f"The median window: step {window.step}, replica {window.replica} (measured)"
+    title = ""
+    if titled:
+        title = f"The median window: step {window.step}, replica {window.replica} (measured)"
     return Picture(
-        title=title if titled else "",
+        title=title,
         name=_where(run),
         timeline=run.timeline,
         account=run.account,
@@ -178,7 +187,7 @@ def _tiles(run: Diagnosis) -> Figures:
     if run.outside_ms is not None:
         count += f", {span(run.outside_ms)} of it outside the pipeline"
     length = Figure("step", run.step_ms, Unit.TIME, count)
-    if run.step_ms is None:
+    if run.step_ms is None:  # ops alone, without what begins and ends a step
         length = Figure("pipeline window", run.makespan_ms, Unit.TIME, count)
     share, evidence = run.promised
     own = Figure(
@@ -202,7 +211,7 @@ def _replicas(run: Diagnosis, detail: bool) -> Table:
     """The slowest replica, the median one, then the others: the work of each stage, or where it departs most."""
     ranked = sorted(run.heat, key=lambda replica: -replica.makespan_ms)
     middle = ranked[len(ranked) // 2]
-    usual = median(work for replica in ranked for work in replica.stage_ms) or 1.0
+    usual = median(work for replica in ranked for work in replica.stage_ms) or 1.0  # ms; a ratio to nothing is none
     digits = decimals([replica.makespan_ms for replica in ranked], least=1)
     replicas = ranked
     if not detail:
@@ -211,12 +220,11 @@ def _replicas(run: Diagnosis, detail: bool) -> Table:
     stages = range(len(ranked[0].stage_ms))
     by_stage = detail or len(stages) <= MOST_STAGES
     columns = [Column("", left=True), Column("window ms"), Column("idle share", Unit.SHARE)]
-    if not by_stage:
-        columns.append(Column("departs most", left=True))
-    elif detail:
-        columns += [Column(f"stage {stage} ms") for stage in stages]
+    if by_stage:
+        for stage in stages:
+            columns.append(Column(f"stage {stage} ms" if detail else f"s{stage}"))
     else:
-        columns += [Column(f"s{stage}") for stage in stages]
+        columns.append(Column("departs most", left=True))
 
     rows: list[list[Cell]] = []
     for replica in replicas:
@@ -248,6 +256,7 @@ def _departs(replica: ReplicaWork, middle: ReplicaWork, digits: int) -> str:
     """The stage whose work is least like that of the same stage in the median replica."""
     pairs = zip(replica.stage_ms, middle.stage_ms, strict=True)
     ratios = [work / (usual or 1e-6) for work, usual in pairs]
+    # Faster counts too: a replica with too little work is as much of a riddle as one with too much.
     stage = max(range(len(ratios)), key=lambda number: abs(ratios[number] - 1))
     work = milliseconds(replica.stage_ms[stage], digits)
     return f"s{stage} {work} ({ratios[stage]:.2f} x the median replica's)"
@@ -280,6 +289,7 @@ def _transfers(run: Diagnosis, detail: bool) -> Table:
     for link in links:
         times = [link.waiting_ms, link.transfer_ms, link.usual_transfer_ms]
         rows.append([f"rank {link.sender} to {link.receiver}", link.receives, *times, link.waiting_share])
+    # A receive kernel that waits is 100 % busy to nvidia-smi: only its send tells when the data was there.
     hint = "Measured, ms: a receive that runs before its send has begun waits; it does not transfer. Bars: the waiting."
     if run.receive_waiting_share is not None:
         hint += f" Of all receives together {percent(run.receive_waiting_share)} is waiting."
@@ -331,5 +341,5 @@ def _next(run: Diagnosis) -> str:
     """The same pipeline in simulation, with twice the micro-batches."""
     schedule, name = run.timeline.program.schedule, run.examined.order.name
     if name is None or schedule.ranks == 1 or not run.trusted:
-        return ""
+        return ""  # nothing that could be simulated would be this run
     return show_command(schedule, run.rates, name=name, microbatches=2 * schedule.microbatches)

@@ -20,8 +20,9 @@ ONE_POINT = "no fixed time"  # the model of a single setting
 def report(fit: Fit, *, detail: bool = False) -> Report:
     """The sections of a fit."""
     most = None if detail else MOST_ROWS
-    # One phase is the whole run: the verdict says all of it.
-    phases = fit.phases[:most] if len(fit.phases) > 1 else ()
+    phases = fit.phases[:most]
+    if len(phases) == 1:
+        phases = ()  # the whole run: the verdict says all of it
     lines = [*_parts(fit), *_forecast(fit), *_set_aside(fit, most), *_memory(fit)]
     sections: list[Section] = [
         phases_section("Phases of the run", phases),

@@ -51,11 +51,15 @@ def _blocks(section: Section) -> list[str]:
         case Picture():
             return [_bold(section.title), _code(timeline_text(section.timeline, WIDTH, axis=section.axis))]
         case Paste():
-            return [_bold(section.title), _code(section.text)] if section.text else []
+            if not section.text:  # what a page makes from its ops
+                return []
+            return [_bold(section.title), _code(section.text)]
 
 
 def _bold(title: str) -> str:
-    return f"**{escaped(title)}**" if title else ""
+    if not title:
+        return ""
+    return f"**{escaped(title)}**"
 
 
 def _listed(lines: Sequence[str]) -> str:

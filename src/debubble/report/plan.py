@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 from ..core.units import counted, duration, percent
 from ..diagnosis.remedies import simulated_sliders
+from ..frameworks.catalog import FRAMEWORKS
 from .figures import Cell, Unit
 from .launch import files, launch, numbers
 from .sections import Column, Figure, Figures, Part, Parts, Paste, Picture, Report, Section, Sentences, Table
@@ -16,8 +17,8 @@ from .sections import Column, Figure, Figures, Part, Parts, Paste, Picture, Repo
 if TYPE_CHECKING:
     from ..planning.layout_plan import BatchGrowth, Candidate, LayoutPlan, PlannedWindow
 
-MOST_RANKS = 16  # of the memory of each in a terminal
-SMALL_BYTES = 5e7  # of memory: less is not worth a word in a terminal
+MOST_RANKS = 16  # of the memory of each in a terminal: a line
+SMALL_BYTES = 5e7  # of memory: less rounds to 0.0 GB
 WORTH = 0.01  # share of a step from which a part is worth a remedy
 PARTS = {
     "ideal": "model FLOPs at peak",
@@ -44,7 +45,6 @@ REMEDY = {
 CAUSES = {"memory": "need more memory", "behind": "slower by the closed form", "twin": "the same as another"}
 # What cells usually say, by the title of their column: a column with nothing else in it is left out.
 USUAL = {"CP": "1", "EP": "1", "ETP": "TP", "chunks": "1", "first most last": "even", "recompute": "none"}
-FRAMEWORKS = "megatron|torchtitan|torch|deepspeed|nemo|nanotron"
 
 
 def report(plan: LayoutPlan, *, detail: bool = False) -> Report:
@@ -53,15 +53,17 @@ def report(plan: LayoutPlan, *, detail: bool = False) -> Report:
         Sentences("", list(_calibrated(plan)), plain=True, margin=0),
         _scaling(plan),
         _ranking(plan),
-        Sentences("", [ruled_out(plan)], plain=True, margin=0),
-        _parts(plan),
     ]
+    if not detail:
+        # A page has a table of what was ruled out, every text to paste, and sliders instead of hints.
+        sections.append(Sentences("", [ruled_out(plan)], plain=True, margin=0))
+    sections.append(_parts(plan))
     sections += _memory(plan) if detail else [_memory_in_brief(plan)]
     if plan.growth is not None:
         sections.append(_growth(plan.growth))
     if plan.emit is not None:
         sections.append(Paste(f"{plan.framework}:", plan.emit))
-    else:
+    elif not detail:
         sections.append(Sentences("", _use_it(plan), plain=True, margin=0))
     if not detail:
         return Report(plan.title, plan.verdict, sections)
@@ -91,10 +93,13 @@ def _calibrated(plan: LayoutPlan) -> Iterator[str]:
     calibration = plan.calibration
     if calibration is None:
         return
-    factors = [f"{name} {factor.value:.2f} ± {factor.error:.2f}" for name, factor in calibration.factors.items()]
-    rows = f"{calibration.rows} rows of " if calibration.rows else ""
+    factors, silent = [], []
+    for name, factor in calibration.factors.items():
+        factors.append(f"{name} {factor.value:.2f} ± {factor.error:.2f}")
+        if not factor.told:
+            silent.append(name)
+    rows = f"{calibration.rows} rows of " if calibration.rows else ""  # saved factors have none
     yield f"calibrated on {rows}{calibration.source}: {', '.join(factors)}"
-    silent = [name for name, factor in calibration.factors.items() if not factor.told]
     if silent:
         yield f"that says next to nothing of {', '.join(silent)}: as uncertain as before"
 
@@ -136,6 +141,7 @@ def _picture(plan: LayoutPlan, window: PlannedWindow) -> Picture:
 
 def _ranking(plan: LayoutPlan) -> Table:
     """The layouts, the best first: that is the one to launch."""
+    # Numbers of text stay text: a width of a column is that of its cells, and no degree has a thousands separator.
     columns = [
         Column("#", left=True),
         *LAYOUT,
@@ -186,6 +192,7 @@ def _scaling(plan: LayoutPlan) -> Table:
     for row in plan.scaling or ():
         best = row.best
         if best is None:
+            # In a column of text near the end: the others are numbers, and a dash says that there is none.
             rows.append([str(row.gpus), *[None] * (len(columns) - 3), "does not fit", None])
             continue
         cells: list[Cell] = [str(row.gpus), *_layout(best), _recomputed(best), best.step_ms, row.tokens_per_second]
@@ -215,7 +222,9 @@ def _layout(row: Candidate) -> list[str]:
 
 
 def _recomputed(row: Candidate) -> str:
-    return row.recompute if row.recompute_layers is None else counted(row.recompute_layers, "layer")
+    if row.recompute_layers is None:
+        return row.recompute
+    return counted(row.recompute_layers, "layer")
 
 
 def _unusual(table: Table) -> Table:
@@ -225,6 +234,7 @@ def _unusual(table: Table) -> Table:
         cells = {row[number] for row in table.rows}
         if cells - {USUAL.get(column.title, ""), None}:
             kept.append(number)
+    # A terminal has some 80 columns, and most layouts have neither experts nor context parallelism.
     columns = [table.columns[number] for number in kept]
     return replace(table, columns=columns, rows=[[row[number] for number in kept] for row in table.rows])
 
@@ -244,7 +254,9 @@ def ruled_out(plan: LayoutPlan) -> str:
     gpus = str(plan.gpus)
     screened = f"{plan.legal[gpus]:,} legal layouts screened, {plan.simulated[gpus]} simulated"
     text = f"{screened}: {plan.ranked[gpus]} ranked{out}."
-    return f"{text} Not legal: {', '.join(illegal)} (reasons: --json)." if illegal else text
+    if illegal:
+        text += f" Not legal: {', '.join(illegal)} (reasons: --json)."
+    return text
 
 
 def _parts(plan: LayoutPlan) -> Parts:
@@ -261,7 +273,10 @@ def _parts(plan: LayoutPlan) -> Parts:
 def _memory_in_brief(plan: LayoutPlan) -> Sentences:
     """What the fullest rank holds, and the peak of each, in two lines."""
     best = plan.best
-    held = [f"{name} {size / 1e9:.1f}" for name, size in best.memory_bytes.items() if size > SMALL_BYTES]
+    held = []
+    for name, size in best.memory_bytes.items():
+        if size > SMALL_BYTES:
+            held.append(f"{name} {size / 1e9:.1f}")
     peaks = [f"{size / 1e9:.1f}" for size in best.peak_bytes_by_rank[:MOST_RANKS]]
     if len(best.peak_bytes_by_rank) > MOST_RANKS:
         peaks.append("..")
@@ -276,15 +291,17 @@ def _memory(plan: LayoutPlan) -> list[Section]:
     """The peak of each rank, and what the fullest holds."""
     best = plan.best
     peaks = best.peak_bytes_by_rank
-    shares = [size / plan.device_bytes for size in peaks]
+    rows: list[tuple[Cell, ...]] = []
+    for rank, size in enumerate(peaks):
+        rows.append((str(rank), size, size / plan.device_bytes))
     by_rank = Table(
         title="Memory, rank by rank",
         columns=[Column("rank", left=True), Column("peak, GB", Unit.GIGABYTES), Column("of the device", Unit.SHARE)],
-        rows=[(str(rank), size, shares[rank]) for rank, size in enumerate(peaks)],
+        rows=rows,
         hint=f"Estimated, of {plan.device_bytes / 1e9:.0f} GB that a {plan.gpu} has.",
-        bars=shares,
+        bars=[size / plan.device_bytes for size in peaks],
     )
-    whole = best.peak_bytes or 1
+    whole = best.peak_bytes or 1  # bytes; a share of nothing is nothing
     by_kind = Table(
         title="Memory, rank by rank",
         columns=[Column("", left=True), Column("GB", Unit.GIGABYTES), Column("of its peak", Unit.SHARE)],
@@ -317,7 +334,9 @@ def _growth(growth: BatchGrowth) -> Section:
     if growth.note:
         notes.append(growth.note)
     title = "The first while its batch grows"
-    return Table(title, columns, rows, notes=notes) if rows else Sentences(title, notes)
+    if not rows:
+        return Sentences(title, notes)
+    return Table(title, columns, rows, notes=notes)
 
 
 def _use_it(plan: LayoutPlan) -> list[str]:
@@ -325,12 +344,13 @@ def _use_it(plan: LayoutPlan) -> list[str]:
     sizes = f"-p {best.pipeline} -m {best.microbatches}"
     if best.chunks > 1:
         sizes += f" -v {best.chunks}"
-    return [f"Use it: --emit {FRAMEWORKS}", f"Next:   debubble show {best.schedule} {sizes}"]
+    return [f"Use it: --emit {'|'.join(FRAMEWORKS)}", f"Next:   debubble show {best.schedule} {sizes}"]
 
 
 def _rejected(plan: LayoutPlan) -> Table:
     columns = [Column("cause", left=True), Column("layouts", Unit.COUNT), Column("reason", left=True, long=True)]
-    groups = [group for group in plan.rejected if group.gpus == plan.gpus]
-    groups.sort(key=lambda group: -group.count)
-    rows = [(group.cause, group.count, group.reason) for group in groups]
+    rows: list[tuple[Cell, ...]] = []
+    for group in sorted(plan.rejected, key=lambda group: -group.count):
+        if group.gpus == plan.gpus:  # of several numbers of devices the page is about one
+            rows.append((group.cause, group.count, group.reason))
     return Table("What was ruled out", columns, rows, hint=ruled_out(plan))

@@ -66,7 +66,9 @@ def of_growth(plan: GrowthPlan, *, detail: bool = False) -> Report:  # noqa: ARG
 
 
 def _more(count: int) -> list[str]:
-    return [f".. and {count} more: --json"] if count else []
+    if not count:
+        return []
+    return [f".. and {count} more: --json"]
 
 
 def _order(order: PlacementOrder) -> str:

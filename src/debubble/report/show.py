@@ -56,7 +56,8 @@ def report(shown: Show, *, detail: bool = False) -> Report:
         *_engines(shown),
     ]
     if not detail:
-        return Report(shown.title, (), [*sections, Sentences("", list(_hints(shown)), plain=True, margin=1)])
+        hints = [*_hints(shown), f"More: {'   '.join(_options(shown))}"]
+        return Report(shown.title, (), [*sections, Sentences("", hints, plain=True, margin=1)])
     causes = shown.causes
     again = Paste("The command that shows this", show_command(shown.order, shown.rates, engine=_said(shown)))
     sections += [causes_section(causes, shown.makespan_ms), again, launch(shown.order)]
@@ -138,19 +139,23 @@ def _peaks(shown: Show) -> str:
 
 
 def _hints(shown: Show) -> Iterator[str]:
-    """What halves the idle share, and options that were not given."""
+    """What halves the idle share."""
     if shown.half_at_microbatches and shown.ranks > 1:
         hint = f"Half the idle share: -m {shown.half_at_microbatches}"
         if shown.as_interleaved_idle_share is not None:
             hint += f"; as interleaved -v 2 it is {percent(shown.as_interleaved_idle_share)}"
         yield f"{hint}."
+
+
+def _options(shown: Show) -> list[str]:
+    """Options that were not given, for a terminal: a page has sliders."""
     uneven = ",".join(["1"] * (min(shown.stages, 8) - 1) + ["1.6"])
     options = []
     if not shown.rates.stage_scale:
         options.append(f"--stage-scale {uneven}")
     if not shown.rates.transfer and not shown.rates.payload:
         options.append("--transfer 100us")
-    yield f"More: {'   '.join([*options, '--html F', '--json'])}"
+    return [*options, "--html F", "--json"]
 
 
 def _dearest(causes: Sequence[CauseCost]) -> CauseCost:

@@ -8,8 +8,7 @@ from itertools import pairwise, zip_longest
 from textwrap import wrap
 
 from ..core.units import percent
-from ..drawing.tables import table
-from ..drawing.terminal import timeline_text
+from ..drawing.terminal import table, timeline_text
 from .figures import milliseconds
 from .sections import MOST_RANKS, Figure, Figures, Parts, Paste, Picture, Ranks, Report, Section, Sentences, Table
 
@@ -132,7 +131,9 @@ def _valued(figure: Figure) -> str:
         value = value.rjust(7)  # as wide as 100.0 %
     elif value == NO_WORK:
         value = f"   {value}"
-    return f"{value} = {figure.what}" if figure.what else value
+    if figure.what:
+        return f"{value} = {figure.what}"
+    return value
 
 
 def _table(section: Table, width: int) -> list[str]:
@@ -186,8 +187,10 @@ def _folded(rows: Sequence[Sequence[str]], folds: Sequence[int]) -> str:
     for first, last in pairwise([0, *folds, len(rows[0])]):
         strip = []
         for row in rows:
-            name = row[0].ljust(widest) if first == 0 else " " * widest
-            strip.append([name, *row[max(first, 1) : last]])
+            name = ""  # the first line alone repeats what the row is about
+            if first == 0:
+                name = row[0]
+            strip.append([name.ljust(widest), *row[max(first, 1) : last]])
         strips.append(table([], strip, left=len(strip[0])).splitlines())
     lines: list[str] = []
     for parts in zip(*strips, strict=True):

@@ -95,12 +95,14 @@ def _figures(c: Comparison) -> Figures:
     if own:  # of each run, so that what the schedule alone did is seen beside what was lost
         what = "idle share of even stages and free transfers"
         figures.append(Figure("what the schedules themselves promise", " to ".join(own), what=what))
-    measured = [run.causes for run in (c.compared.a, c.compared.b) if run.measured and run.causes is not None]
-    if measured:
-        near = "close enough" if all(causes.trusted for causes in measured) else "too far off"
-        ratios = " and ".join(percent(causes.resim_ratio) for causes in measured)
+    ratios, near = [], "close enough"
+    for run in (c.compared.a, c.compared.b):
+        if run.measured and run.causes is not None:
+            ratios.append(percent(run.causes.resim_ratio))
+            near = near if run.causes.trusted else "too far off"
+    if ratios:
         what = f"of the measured window; {near} for what-ifs"
-        figures.append(Figure("simulated again it takes", ratios, what=what))
+        figures.append(Figure("simulated again it takes", " and ".join(ratios), what=what))
     elif c.bubble_explains_bounds is not None:
         low, high = c.bubble_explains_bounds
         value = f"{high:.2f} x"
@@ -122,20 +124,24 @@ def _bubbles(windows: Sequence[ComparedWindow]) -> Iterator[Figure]:
     """The bubble of each window by both of its names."""
     if not windows:
         return
+    shares, ratios = [], []
+    for window in windows:
+        shares.append(percent(window.account.idle_share))
+        ratios.append(percent(window.account.bubble_ratio))
     evidence = " and ".join(unlike(window.timeline.evidence for window in windows))
-    shares = " to ".join(percent(window.account.idle_share) for window in windows)
-    ratios = " to ".join(percent(window.account.bubble_ratio) for window in windows)
-    yield Figure("idle share", shares, evidence=evidence)
-    yield Figure("bubble ratio", ratios, evidence=evidence)
+    yield Figure("idle share", " to ".join(shares), evidence=evidence)
+    yield Figure("bubble ratio", " to ".join(ratios), evidence=evidence)
 
 
 def _side_by_side(c: Comparison) -> Table:
     """A row for each thing that is known of a run, and where the figures come from."""
     a, b = c.a, c.b
-    sizes = "measured" if c.compared.a.measured and c.compared.b.measured else "stated"
+    sizes = "stated"
+    if c.compared.a.measured and c.compared.b.measured:
+        sizes = "measured"
     own = " / ".join(unlike((a.evidence, b.evidence)))
-    timelines = [run.timeline for run in (c.compared.a, c.compared.b) if run.timeline is not None]
-    windows = " / ".join(unlike(timeline.evidence for timeline in timelines))
+    timelines = (c.compared.a.timeline, c.compared.b.timeline)
+    windows = " / ".join(unlike(timeline.evidence for timeline in timelines if timeline is not None))
     rows = [
         ("GPUs", shown(a.gpus), shown(b.gpus), sizes),
         ("pipeline x data", _layout(a), _layout(b), sizes),
@@ -148,14 +154,14 @@ def _side_by_side(c: Comparison) -> Table:
     for evidence in unlike((a.busy_evidence, b.busy_evidence)):
         name = "utilisation" if evidence == "stated" else "busy share of the window"
         rows.append((name, _busy(a, evidence), _busy(b, evidence), evidence))
-    spans = [shown(run.makespan_ms, Unit.TIME) for run in (a, b)]
-    outside = [shown(run.outside_ms or None, Unit.TIME) for run in (a, b)]
-    held = [shown(run.peak_activations, Unit.NUMBER) for run in (a, b)]
-    rows += [
-        ("pipeline window", spans[0], spans[1], windows),
-        ("outside it, a step", outside[0], outside[1], "measured"),
-        ("activations in flight", held[0], held[1], "exact"),
-    ]
+    # 0 outside is a step of which nothing but ops was seen, not one without an optimizer.
+    outside = (a.outside_ms or None, b.outside_ms or None)
+    for name, values, unit, evidence in (
+        ("pipeline window", (a.makespan_ms, b.makespan_ms), Unit.TIME, windows),
+        ("outside it, a step", outside, Unit.TIME, "measured"),
+        ("activations in flight", (a.peak_activations, b.peak_activations), Unit.NUMBER, "exact"),
+    ):
+        rows.append((name, shown(values[0], unit), shown(values[1], unit), evidence))
     if c.unit is not None and c.evidence is not None:
         rows.append((c.unit, _speed(a, c.unit), _speed(b, c.unit), c.evidence))
     known = [row for row in rows if {row[1], row[2]} != {NONE}]
@@ -169,7 +175,9 @@ def unlike(words: Iterable[str | None]) -> list[str]:
 
 
 def _layout(run: Side) -> str:
-    return NONE if run.pipeline is None else f"{run.pipeline} x {shown(run.data)}"
+    if run.pipeline is None:
+        return NONE
+    return f"{run.pipeline} x {shown(run.data)}"
 
 
 def _schedule(run: Side) -> str:

@@ -81,7 +81,9 @@ def _against_the_first(series: Series) -> Table:
     idle = range_of(first.idle_share_bounds)
     rows: list[list[Cell]] = [[first.name, first.gpus, "1.00", "1.00", "1.00", idle, first.evidence]]
     for run in series.runs:
-        ratio = NONE if run.throughput_ratio is None else times(run.throughput_ratio)
+        ratio = NONE
+        if run.throughput_ratio is not None:
+            ratio = times(run.throughput_ratio)
         parts = [_between(run.bubble_explains_bounds), _between(run.left_over_bounds)]
         rows.append([run.b.name, run.b.gpus, ratio, *parts, range_of(run.b.idle_share_bounds), run.b.evidence])
     columns = [Column("run", left=True)]
@@ -95,7 +97,9 @@ def _between(bounds: Bounds | None) -> str:
     if bounds is None:
         return NONE
     low, high = bounds
-    return f"{low:.3f}" if low == high else f"{low:.2f} to {high:.2f}"
+    if low == high:
+        return f"{low:.3f}"
+    return f"{low:.2f} to {high:.2f}"  # fewer digits: what is bounded is not known to three
 
 
 def _frontier(series: Series) -> Iterator[str]:
@@ -104,6 +108,6 @@ def _frontier(series: Series) -> Iterator[str]:
         return
     yield f"By memory and throughput, none of these is beaten in both: {', '.join(best.pareto)}."
     yield f"Most throughput for its memory: {best.best_per_byte}."
-    if best.implied_idle_share > 0:
+    if best.implied_idle_share > 0:  # else the fastest is no faster in a busy second, and idling explains nothing
         idle = percent(best.implied_idle_share)
         yield f"If {best.fastest} idles not at all, {best.first} idles {idle} of the time, work in a busy second alike."

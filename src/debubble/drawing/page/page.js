@@ -18,13 +18,22 @@ function words(data) {
   $("h1").textContent = data.title;
   $("#made").textContent = data.made;
   for (const sentence of data.verdict) make("p", $("#verdict"), sentence);
-  if (data.next) make("code", make("p", $("#verdict"), "See also: "), data.next);
+  if (data.next) command(make("p", $("#verdict"), "See also: "), data.next);
   for (const { name, value, note } of data.tiles) {
     const box = make("div", $("#tiles"), undefined, { class: "tile" });
     make("span", box, name);
     make("b", box, value);
     make("span", box, note, { class: "note" });
   }
+}
+
+// A command to copy: lines break between its words alone, as a browser would also break after a hyphen of an option.
+function command(parent, text) {
+  const code = make("code", parent);
+  text.split(" ").forEach((word, n) => {
+    if (n) code.append(" ");
+    make("span", code, word);
+  });
 }
 
 function legend(parent, runs) {
