@@ -5,7 +5,7 @@ BIN := .venv/bin
 # Tests run in as many processes as there are cores, each file in one, so that what it shares is made once.
 SPREAD := --numprocesses auto --dist loadfile
 
-.PHONY: demo test quick check frameworks fuzz mutants shape bench docs site package clean
+.PHONY: demo test quick check frameworks engines fuzz mutants shape bench docs site package clean
 
 demo: .venv/demo ## why eight GPUs train slower than four, from two recordings that lie in this repository
 	@$(BIN)/debubble why examples/four-to-eight/recordings/four examples/four-to-eight/recordings/eight --html demo.html
@@ -26,6 +26,9 @@ check: .venv/test ## style and types
 # ten minutes; torchtitan's trainer imports triton.
 frameworks: .venv-frameworks ## thousands of random configurations judged by Megatron-Core, DeepSpeed, torchtitan and by us
 	PYTHONPATH=src .venv-frameworks/bin/python -m pytest -m frameworks tests/frameworks
+
+engines: .venv-frameworks ## jobs of Megatron-Core, DeepSpeed and torchtitan, recorded from inside in real processes
+	PYTHONPATH=src .venv-frameworks/bin/python -m pytest -m engines tests/recorder
 
 .venv-frameworks: requirements-frameworks.txt
 	@test -x $@/bin/python || $(PYTHON) -m venv $@

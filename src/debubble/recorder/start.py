@@ -22,10 +22,11 @@ if TYPE_CHECKING:  # numpy comes with it, and a process that records nothing sho
     from .wishes import Wish
 
 VARIABLE = "DEBUBBLE_RECORD"
-_ENGINES = {  # module whose import is waited for: our adapter, and the package that says the version
-    "torch.distributed.pipelining.schedules": ("torch_pipelining", "torch"),
-    "megatron.core.pipeline_parallel.schedules": ("megatron", "megatron-core"),
-    "deepspeed.runtime.pipe.engine": ("deepspeed", "deepspeed"),
+_ENGINES = {  # module whose import is waited for: our adapter, its function, and the package that says the version
+    "torch.distributed.pipelining.schedules": ("torch_pipelining", "install", "torch"),
+    "megatron.core.pipeline_parallel.schedules": ("megatron", "install", "megatron-core"),
+    "deepspeed.runtime.pipe.engine": ("deepspeed", "install", "deepspeed"),
+    "deepspeed.runtime.pipe.dualpipev": ("deepspeed", "install_dual", "deepspeed"),
 }
 _running: list[Recording] = []
 
@@ -73,7 +74,7 @@ class Recording:
         """What was recorded; None in all processes but the first, and where nothing was."""
         return None if self.session is None else self.session.result()
 
-    def _adapter(self, name: str, package: str) -> Callable[[ModuleType], None]:
+    def _adapter(self, name: str, function: str, package: str) -> Callable[[ModuleType], None]:
         def arrived(module: ModuleType) -> None:
             from importlib import import_module
 
@@ -84,7 +85,8 @@ class Recording:
                 if self._follow is not None and os.environ.get("RANK", "0") == "0":
                     self._unfollow = self._follow()
             try:
-                import_module(f".{name}", __package__).install(self.session, module, self._patches)
+                install = getattr(import_module(f".{name}", __package__), function)
+                install(self.session, module, self._patches)
             except Mismatch as error:
                 self.session.warn(f"{package} {version_of(package)} is not recorded: {error}")
             except Exception as error:  # an engine that is put together otherwise is not a reason to end a job

@@ -183,6 +183,7 @@ class _Hooks:
         return self._made(
             stage,
             placement,
+            engine="torch-1f1b" if type(schedule).__name__ == "Schedule1F1B" else ENGINE,
             schedule=type(schedule).__name__.removeprefix("Schedule"),
             microbatches=int(schedule._n_microbatches),
             unseen=f"functions of its own are registered for {names}" if custom else "",
@@ -190,14 +191,18 @@ class _Hooks:
 
     def _seat_of_stage(self, stage: Any) -> Seat:
         units = self._tape.units()
-        return self._made(stage, stage.stage_index_to_group_rank, schedule="", microbatches=units, unseen="")
+        return self._made(
+            stage, stage.stage_index_to_group_rank, engine=ENGINE, schedule="", microbatches=units, unseen=""
+        )
 
-    def _made(self, stage: Any, placement: dict[int, int], *, schedule: str, microbatches: int, unseen: str) -> Seat:
+    def _made(
+        self, stage: Any, placement: dict[int, int], *, engine: str, schedule: str, microbatches: int, unseen: str
+    ) -> Seat:
         dist = sys.modules["torch.distributed"]
         if self._axes is None:
             self._axes = mesh_axes()
         return Seat(
-            engine=ENGINE,
+            engine=engine,
             version=self._session.engines.get(ENGINE, ""),
             schedule=schedule,
             microbatches=microbatches,
