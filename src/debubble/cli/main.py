@@ -21,7 +21,7 @@ import click
 from ..core.errors import Fault, InputError, Refusal, nearest
 from ..core.results import encoded
 from ..core.version import __version__
-from ..report.errors import INTERNAL, INTERRUPTED, Failure, failure_of, unreadable
+from ..report.errors import INTERNAL, Failure, failure_of, interrupted, unreadable
 from .console import printable, put
 
 PACKAGE = Path(__file__).resolve().parents[1]
@@ -141,8 +141,8 @@ def main(args: Sequence[str] | None = None) -> int:
         status = debubble.main(words, prog_name="debubble", standalone_mode=False)
         if stdout is not None:
             stdout.flush()
-    except (click.Abort, KeyboardInterrupt):
-        return _failed(Failure("interrupt", INTERRUPTED), words)
+    except (click.Abort, KeyboardInterrupt) as error:
+        return _failed(interrupted(error.__cause__ or error), words)
     except BrokenPipeError:
         return UNREAD
     except click.ClickException as error:

@@ -44,6 +44,19 @@ class InputError(DebubbleError):
         self.faults = faults
 
 
+class Interrupted(KeyboardInterrupt):
+    """A signal ended the work.
+
+    Args:
+        signal: its number.
+        kept: what is left of the work.
+    """
+
+    def __init__(self, signal: int, kept: str) -> None:
+        super().__init__(kept)
+        self.signal = signal
+
+
 class Refusal(DebubbleError):
     """The question was understood, and the answer is no."""
 

@@ -10,7 +10,7 @@ Under ``--json`` an error is one object:
     refusal            1    the question was understood and the answer is no
     illegal_schedule   1    a schedule breaks a law
     deadlock           1    every rank waits for another
-    interrupt        130    Ctrl-C
+    interrupt        130    Ctrl-C; 128 and its number for another signal that ends the verb
     internal          70    a fault of this program, and no verdict
 """
 
@@ -18,12 +18,14 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from signal import Signals
 
-from ..core.errors import Deadlock, Fault, IllegalSchedule, InputError, Refusal
+from ..core.errors import Deadlock, Fault, IllegalSchedule, InputError, Interrupted, Refusal
 from ..core.results import Json
 from ..core.version import __version__
 
 NO, BAD_INPUT, INTERNAL, INTERRUPTED = 1, 2, 70, 130
+_BY_SIGNAL = 128  # and its number: the status that a shell gives
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,6 +83,15 @@ def failure_of(error: Exception, words: Sequence[str] = ()) -> Failure:
     if isinstance(error, OSError):
         return _of_the_system(error)
     raise error
+
+
+def interrupted(error: BaseException) -> Failure:
+    """The failure of a verb that a signal ended: its status is that of a shell, and what was kept is said."""
+    if not isinstance(error, Interrupted):
+        return Failure("interrupt", INTERRUPTED)
+    ended = f"ended by {Signals(error.signal).name}"
+    kept = f"{ended}; {error}" if f"{error}" else ended
+    return Failure("interrupt", _BY_SIGNAL + error.signal, [Fault(ended, f"{error}", "")], [kept])
 
 
 def unreadable(message: str) -> Failure:

@@ -19,9 +19,10 @@ from pathlib import Path
 from typing import Any
 from uuid import uuid4
 
-from ..core.errors import InputError, Refusal
+from ..core.errors import InputError, Interrupted, Refusal
 from ..readers.recording import read_recording, read_tracks
 from ..recorder.writer import in_use
+from .monitor import Monitor
 from .task import Task
 
 _SHUTDOWN_S = 5
@@ -55,14 +56,24 @@ def start(task: Task, tell: Callable[..., None]) -> Any:
         replica, rank = divmod(process, task.schedule.ranks)
         return f"rank {rank}" if task.replicas == 1 else f"rank {rank} of replica {replica}"
 
-    try:
-        return launch(work, task.processes, task, tell, name=name)
-    except Refusal as error:
-        raise Refusal(f"{error}; {_kept(folder, before)}") from None
+    run = uuid4().hex
+    with Monitor(run, task.processes, task.schedule, task.timeout_s, name) as monitor:
+        try:
+            return launch(work, task.processes, task, tell, name=name, run=run, place=monitor.place)
+        except Refusal as error:
+            said = f"{error}" if monitor.held is None else monitor.held.sentence
+            raise Refusal(f"{said}; {_kept(folder, before)}") from None
+        except Interrupted as error:
+            raise Interrupted(error.signal, _kept(folder, before)) from None
 
 
 def launch(
-    entry: Callable[..., Any], processes: int, *args: Any, name: Callable[[int], str] = "process {}".format
+    entry: Callable[..., Any],
+    processes: int,
+    *args: Any,
+    name: Callable[[int], str] = "process {}".format,
+    run: str | None = None,
+    place: Callable[[int], str] | None = None,
 ) -> Any:
     """Run a function in several processes that can join each other, and return what the first one returned.
 
@@ -71,10 +82,12 @@ def launch(
         processes: how many.
         args: whatever can be pickled.
         name: what to call a process in an error.
+        run: what to call the run, so that its processes know each other's notes; any name by default.
+        place: where in its work a process was last.
 
     Raises:
         Refusal: a process failed or was killed; names it. All others are ended by then.
-        KeyboardInterrupt: Ctrl-C.
+        Interrupted: Ctrl-C, or a signal that ends this process.
     """
     warm_up()
     from torch.distributed.elastic.multiprocessing import SignalException
@@ -87,7 +100,7 @@ def launch(
         min_nodes=1,
         max_nodes=1,
         nproc_per_node=processes,
-        run_id=uuid4().hex,
+        run_id=run or uuid4().hex,
         rdzv_backend="c10d",
         rdzv_endpoint="localhost:0",
         local_addr="localhost",
@@ -100,11 +113,11 @@ def launch(
         return elastic_launch(config, entry)(*args)[0]
     except ChildFailedError as error:
         process, failure = error.get_first_failure()
-        raise Refusal(f"{name(process)} {_how(failure.exitcode, failure.message)}") from None
+        how, why = _how(failure.exitcode, failure.message)
+        where = place(process) if place is not None else ""
+        raise Refusal(f"{' '.join(filter(None, (name(process), how, where)))}{why}") from None
     except SignalException as error:
-        if error.sigval == signal.SIGINT:
-            raise KeyboardInterrupt from None
-        raise SystemExit(128 + error.sigval) from None
+        raise Interrupted(int(error.sigval), "the others were stopped") from None
 
 
 def warm_up() -> None:
@@ -134,13 +147,14 @@ def _kept(folder: Path, before: str | None) -> str:
     return f"the others were stopped; what all had measured, {count}, is kept in {folder}"
 
 
-def _how(exit_code: int, message: Any) -> str:
-    """In what way a process ended."""
+def _how(exit_code: int, message: Any) -> tuple[str, str]:
+    """In what way a process ended, and with what words; none for a process that left without an exception."""
     if exit_code < 0:
-        return f"was killed by {signal.Signals(-exit_code).name}"
-    if isinstance(message, dict):
-        message = _root(message.get("extraInfo", {}).get("py_callstack", "")) or message.get("message", "")
-    return f"failed: {' '.join(str(message).split())[:_MOST_TEXT]}"
+        return f"was killed by {signal.Signals(-exit_code).name}", ""
+    if not isinstance(message, dict):  # elastic's own advice on how to see a traceback, where none was written
+        return f"left with status {exit_code}, without an error,", ""
+    message = _root(message.get("extraInfo", {}).get("py_callstack", "")) or message.get("message", "")
+    return "failed", f": {' '.join(str(message).split())[:_MOST_TEXT]}"
 
 
 def _root(callstack: str) -> str:

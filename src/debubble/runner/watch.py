@@ -23,6 +23,8 @@ import torch
 import torch.distributed as dist
 from numpy.typing import NDArray
 
+from .heartbeat import Pulse, State
+
 _MADE_UP = 10  # a tenth of an op
 
 
@@ -46,6 +48,48 @@ class Watch(Protocol):
 
     def times(self) -> NDArray[np.int64]:
         """Start, end and time waited of each op of the step, int64[3, ops], nanoseconds."""
+
+
+class Noted:
+    """A watch that notes besides what the process is in.
+
+    Args:
+        watch: that measures.
+        pulse: where to note it.
+    """
+
+    def __init__(self, watch: Watch, pulse: Pulse) -> None:
+        self._watch, self._pulse, self._row = watch, pulse, 0
+
+    def begin_step(self) -> None:
+        """Forget the step before."""
+        self._row = 0
+        self._watch.begin_step()
+
+    def receive(self, works: Sequence[dist.Work], sent: Callable[[], int]) -> None:
+        """Wait for an input."""
+        self._pulse.enter(State.RECEIVE, self._row)
+        self._watch.receive(works, sent)
+        self._pulse.enter(State.BETWEEN, self._row)
+
+    def begin(self) -> None:
+        """The next op starts to compute."""
+        self._pulse.enter(State.OP, self._row)
+        self._watch.begin()
+
+    def end(self) -> None:
+        """It has computed."""
+        self._watch.end()
+        self._row += 1
+        self._pulse.enter(State.BETWEEN, self._row)
+
+    def last_end(self) -> int:
+        """When the latest op ended, nanoseconds."""
+        return self._watch.last_end()
+
+    def times(self) -> NDArray[np.int64]:
+        """Start, end and time waited of each op of the step, int64[3, ops], nanoseconds."""
+        return self._watch.times()
 
 
 class CpuWatch:

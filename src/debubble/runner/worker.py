@@ -24,15 +24,17 @@ from ..core.errors import Fault, InputError, Refusal
 from ..core.lower import lower
 from .arrivals import Stamps, make_file
 from .engine import Engine
+from .heartbeat import BEFORE, Pulse, State, name_of_run, path_of, table
 from .model import Parts, build
 from .optimizer import SharedParameters, optimizer_of
 from .recorder import Recorder
 from .reference import Gradient, Reference, gradient_error, gradients
 from .task import Task
-from .watch import CpuWatch, CudaWatch, Watch
+from .watch import CpuWatch, CudaWatch, Noted, Watch
 from .world import World, connect, seat
 
 _GRACE_S = 3.0
+_PATIENCE_S = 60.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,10 +82,16 @@ def work(task: Task, tell: Tell) -> Outcome | None:
     """
     logging.getLogger("torch.distributed.pipelining").setLevel(logging.CRITICAL)  # we say it in one line
     _leave_with_launcher()
-    limit = task.timeout_s
+    path = path_of(name_of_run())
+    pulse = Pulse(table(path, task.processes)[int(os.environ["RANK"])])
+    # Our own launcher names who holds the others up, if it is the first to lose patience.
+    limit = task.timeout_s + (_PATIENCE_S if multiprocessing.parent_process() is not None else 0)
     try:
         with connect(task.processes, device=task.device, timeout_s=limit) as device:
-            return train(task, seat(task.schedule.ranks, task.replicas, device, timeout_s=limit), tell)
+            world = seat(task.schedule.ranks, task.replicas, device, timeout_s=limit)
+            if os.environ.get("LOCAL_RANK", "0") == "0":
+                path.unlink(missing_ok=True)  # all have it open now, and it goes with the last of them
+            return train(task, world, tell, pulse)
     except RuntimeError as error:
         if isinstance(error, dist.DistError) or "gloo" in str(error):
             time.sleep(_GRACE_S)  # a peer is gone: let the launcher see it first, and name it
@@ -103,9 +111,11 @@ def _leave_with_launcher() -> None:
         threading.Thread(target=follow, daemon=True).start()
 
 
-def train(task: Task, world: World, tell: Tell) -> Outcome | None:
+def train(task: Task, world: World, tell: Tell, pulse: Pulse | None = None) -> Outcome | None:
     """Train for the steps of a task, and record all but the first."""
-    trainer = Trainer(task, world)
+    if pulse is None:
+        pulse = Pulse(np.zeros(5, np.int64))  # nobody reads it
+    trainer = Trainer(task, world, pulse)
     outcome = None
     for number in range(task.steps + 1):
         step, errors = trainer.step(number)
@@ -114,6 +124,7 @@ def train(task: Task, world: World, tell: Tell) -> Outcome | None:
             if number:
                 tell(step)
     trainer.close()
+    pulse.enter(State.DONE)
     return outcome
 
 
@@ -129,8 +140,9 @@ def _worst(outcome: Outcome | None, step: Step, errors: Errors | None) -> Outcom
 class Trainer:
     """One process's model, engine and recorder."""
 
-    def __init__(self, task: Task, world: World) -> None:
-        self._task, self._world = task, world
+    def __init__(self, task: Task, world: World, pulse: Pulse) -> None:
+        self._task, self._world, self._pulse = task, world, pulse
+        self._ops = int(np.diff(task.schedule.offsets)[world.rank])
         self._parts = _parts(task)
         self._reference = None
         if task.check and world.first:
@@ -146,7 +158,7 @@ class Trainer:
         self._parameters = list(held.values())  # each once, though two stages of this rank may share it
         self._optimizer = optimizer_of(task, self._parameters)
         folder = _prepare_folder(task)
-        self._watch = _watch(task, world)
+        self._watch: Watch = Noted(_watch(task, world), pulse)
         self._engine = Engine(
             lower(task.schedule),
             self._modules,
@@ -164,14 +176,17 @@ class Trainer:
         Returns:
             The step as all processes measured it, and the errors of gradients and loss where they were asked for.
         """
+        self._pulse.begin_step(number)
         inputs, targets = (self._cast(part) for part in self._parts.batch(number, self._task.batch))
         first = self._world.replica * self._task.share
         mine = [part[first : first + self._task.share].to(self._world.device) for part in (inputs, targets)]
+        self._pulse.enter(State.TOGETHER, BEFORE)
         dist.barrier(self._world.pipeline)
         begun = time.monotonic_ns()
         self._watch.begin_step()
         loss = self._engine.step(mine[0], mine[1])
         times = self._watch.times()
+        self._pulse.enter(State.TOGETHER, self._ops)
         if self._optimizer and not self._task.schedule.forward_only:
             self._reduce()
             self._optimizer.step()
@@ -179,7 +194,9 @@ class Trainer:
             torch.cuda.synchronize()
         if number:
             self._recorder.add(number, times, (begun, time.monotonic_ns()), loss)
+        self._pulse.enter(State.TOGETHER, self._ops + 1)
         together = self._together(number, times, loss)
+        self._pulse.enter(State.BETWEEN, self._ops + 2)
         if not math.isfinite(together.loss):
             raise Refusal(f"the loss of step {number} is {together.loss}, and no step after it could be trusted")
         errors = self._errors(inputs, targets, together.loss) if self._task.check else None

@@ -1,0 +1,265 @@
+"""Heartbeats: what each process of a run is in, in memory that outlives it, so that one that stands still is named.
+
+A rank that is stopped (a signal, a dead host, a kernel that hangs) says nothing, and those that wait for it fail with
+a timeout of their own, whose trace names the wrong rank. So each process notes what it enters, and since when, in a
+table that all processes of a host map; whoever looks for the culprit reads it:
+
+    rank 0   receive before 0B1   31 s  --+
+    rank 1   receive before 1B1   31 s  --+--> waits for what rank 2 is to send
+    rank 2   op 2F3               31 s         <-- holds the others up
+
+Who waits is followed from rank to rank through the program; where the trail ends, or where the process is stopped, is
+the one to name. A note costs four stores into shared memory.
+"""
+
+from __future__ import annotations
+
+import os
+import tempfile
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from enum import IntEnum
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ..core.op import Kind, Op
+from ..core.schedule import Schedule
+
+_COLUMNS = 5  # pid, state, step, row, since
+_SECOND = 1_000_000_000
+BEFORE = -1  # row of what comes before the first op of a step
+
+
+class State(IntEnum):
+    """What a process is in."""
+
+    ABSENT = 0
+    START = 1  # joins the others, builds its model
+    OP = 2
+    RECEIVE = 3  # stands before an op whose input has not come
+    BETWEEN = 4  # ops: sends, book-keeping
+    TOGETHER = 5  # with all others: barriers, reductions, exchanges
+    DONE = 6
+
+
+@dataclass(frozen=True, slots=True)
+class Beat:
+    """The latest note of one process.
+
+    Args:
+        pid: of the process; 0 if it never came up.
+        state: what it is in.
+        step: that it is in.
+        row: op of its order that it is in, or that it waits to start.
+        since: when it entered, nanoseconds of the host's monotonic clock.
+    """
+
+    pid: int
+    state: State
+    step: int
+    row: int
+    since: int
+
+
+@dataclass(frozen=True, slots=True)
+class Held:
+    """A run that stands still.
+
+    Args:
+        process: that holds the others up.
+        sentence: what it is in, for how long, and who waits for it.
+    """
+
+    process: int
+    sentence: str
+
+
+def path_of(run: str) -> Path:
+    """Where the table of a run lies on this host, by what the launcher calls the run."""
+    return Path(tempfile.gettempdir()) / f"debubble-{os.getuid()}-{run}.beats"
+
+
+def name_of_run() -> str:
+    """What the launcher of this process calls the run; the same in all of them."""
+    run = os.environ.get("TORCHELASTIC_RUN_ID", "none")
+    return run if run != "none" else f"port-{os.environ.get('MASTER_PORT', 0)}"
+
+
+def table(path: Path, processes: int) -> NDArray[np.int64]:
+    """The table itself, int64[processes, 5], made if it is not there yet."""
+    size = processes * _COLUMNS * 8
+    handle = os.open(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW, 0o600)
+    try:
+        os.ftruncate(handle, size)  # zeros where the file was shorter, so that whoever comes first makes it
+    finally:
+        os.close(handle)
+    mapped: NDArray[np.int64] = np.memmap(path, np.int64, "r+", shape=(processes, _COLUMNS))
+    return mapped
+
+
+class Pulse:
+    """The notes of one process.
+
+    Args:
+        notes: its row of the table.
+    """
+
+    def __init__(self, notes: NDArray[np.int64]) -> None:
+        self._notes = notes
+        self._step = 0
+        notes[0] = os.getpid()
+        self.enter(State.START)
+
+    def begin_step(self, number: int) -> None:
+        """The next notes are of this step, whose batch is made first."""
+        self._step = number
+        self.enter(State.BETWEEN, BEFORE)
+
+    def enter(self, state: State, row: int = 0) -> None:
+        """Note what the process is in from now on."""
+        self._notes[2] = self._step
+        self._notes[3] = row
+        self._notes[4] = time.monotonic_ns()
+        self._notes[1] = state  # last: whoever reads between the stores sees the former state with a fresh time
+
+
+def beats_of(notes: NDArray[np.int64]) -> list[Beat]:
+    """The latest note of every process."""
+    return [Beat(pid, State(state), step, row, since) for pid, state, step, row, since in notes.tolist()]
+
+
+def held_up(
+    beats: Sequence[Beat],
+    schedule: Schedule,
+    limit_s: float,
+    now: int,
+    *,
+    name: Callable[[int], str],
+    stopped: Callable[[int], str],
+) -> Held | None:
+    """Who holds up a run of which some process has been in one state for longer than a limit; None if none has.
+
+    Args:
+        beats: of all processes, replica after replica.
+        schedule: that they follow.
+        limit_s: seconds.
+        now: on the clock of the beats, nanoseconds.
+        name: what to call a process.
+        stopped: how the process of a pid is known to stand still (``stopped by a signal``), or empty text.
+    """
+    up = [beat.since for beat in beats if beat.state != State.ABSENT]
+    if not up:
+        return None
+    # One that never came up is counted from when the first did.
+    since = [beat.since if beat.state != State.ABSENT else min(up) for beat in beats]
+    ages = [(now - moment) / _SECOND for moment in since]
+    if not any(age > limit_s for age, beat in zip(ages, beats, strict=True) if beat.state != State.DONE):
+        return None
+    waits = {process: _waits_for(process, beats, schedule) for process in range(len(beats))}
+    process, how = _culprit(beats, ages, waits, stopped)
+    where = place_in(beats[process], schedule, process % schedule.ranks)
+    waiting = [name(other) for other in waits if other != process and _leads_to(other, process, waits)]
+    detail = f" ({how})" if how else ""
+    tail = f"; {_listed(waiting)} wait{'s' if len(waiting) == 1 else ''} for it" if waiting else ""
+    return Held(process, f"{name(process)} has been {where} for {ages[process]:.0f} s{detail}{tail}")
+
+
+def place_in(beat: Beat, schedule: Schedule, rank: int) -> str:
+    """Where in its work a process is, in words."""
+    if beat.state in (State.OP, State.RECEIVE):
+        row = min(int(schedule.offsets[rank]) + beat.row, int(schedule.offsets[rank + 1]) - 1)
+        op = Op(Kind(schedule.kind[row]), int(schedule.stage[row]), int(schedule.unit[row]))
+        return f"in {op}" if beat.state == State.OP else f"in the receive before {op}"
+    if beat.state == State.TOGETHER:
+        return f"at the exchange of all ranks in step {beat.step}"
+    if beat.state == State.BETWEEN and beat.row == BEFORE:
+        return f"making the batch of step {beat.step}"
+    words = {
+        State.ABSENT: "absent",
+        State.START: "starting",
+        State.BETWEEN: f"between ops of step {beat.step}",
+        State.DONE: "done",
+    }
+    return words[beat.state]
+
+
+def _culprit(
+    beats: Sequence[Beat], ages: Sequence[float], waits: dict[int, list[int]], stopped: Callable[[int], str]
+) -> tuple[int, str]:
+    """The process that holds the others up, and how it is known to; the oldest of several."""
+    oldest = sorted(range(len(beats)), key=lambda process: -ages[process])
+    for process in oldest:  # what the system says of a process is better evidence than any note
+        how = stopped(beats[process].pid) if beats[process].pid else ""
+        if how and beats[process].state != State.DONE:
+            return process, how
+    for process in oldest:
+        if not waits[process] and beats[process].state != State.DONE:
+            return process, ""
+    return oldest[0], ""  # all wait in a circle: the first that began to
+
+
+def _waits_for(process: int, beats: Sequence[Beat], schedule: Schedule) -> list[int]:
+    """Whom a process waits for; nobody if it works, or if what it needs was made already."""
+    beat = beats[process]
+    replica, rank = divmod(process, schedule.ranks)
+    if beat.state == State.RECEIVE:
+        maker = _maker(schedule, rank, beat.row)
+        if maker is None:
+            return []
+        other = replica * schedule.ranks + maker[0]
+        made = _at(beats[other]) > (beat.step, maker[1]) or beats[other].state == State.DONE
+        return [] if made else [other]
+    if beat.state == State.TOGETHER:
+        return [other for other, its in enumerate(beats) if its.state != State.DONE and _at(its) < _at(beat)]
+    if beat.state == State.START:
+        return [other for other, its in enumerate(beats) if its.state == State.ABSENT]
+    return []
+
+
+def _at(beat: Beat) -> tuple[int, int]:
+    """How far a process is: the step, and the op of its order that it has come to."""
+    if beat.state in (State.ABSENT, State.START):
+        return -1, 0
+    return beat.step, beat.row
+
+
+def _maker(schedule: Schedule, rank: int, row: int) -> tuple[int, int] | None:
+    """Rank and position in its order of the op that makes the input of an op; None if nobody has to.
+
+    F of stage s     needs F of stage s - 1
+    B, I of stage s  need B or I of stage s + 1
+    """
+    at = int(schedule.offsets[rank]) + row
+    kind, stage, unit = Kind(schedule.kind[at]), int(schedule.stage[at]), int(schedule.unit[at])
+    forward = kind == Kind.F
+    wanted = stage - 1 if forward else stage + 1
+    of_kind = schedule.kind == Kind.F if forward else np.isin(schedule.kind, (Kind.B, Kind.I))
+    found = np.flatnonzero(of_kind & (schedule.stage == wanted) & (schedule.unit == unit))
+    if not found.size:
+        return None
+    maker = int(np.searchsorted(schedule.offsets, found[0], side="right")) - 1
+    return maker, int(found[0] - schedule.offsets[maker])
+
+
+def _leads_to(process: int, target: int, waits: dict[int, list[int]]) -> bool:
+    """Whether a process waits for another, directly or through others."""
+    seen: set[int] = set()
+    ahead = list(waits[process])
+    while ahead:
+        at = ahead.pop()
+        if at == target:
+            return True
+        if at not in seen:
+            seen.add(at)
+            ahead += waits[at]
+    return False
+
+
+def _listed(names: Sequence[str]) -> str:
+    """Names as a sentence has them."""
+    if len(names) > 4:
+        return f"{len(names)} others"
+    return " and ".join(filter(None, (", ".join(names[:-1]), names[-1])))
