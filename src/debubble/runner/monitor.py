@@ -59,11 +59,15 @@ class Monitor:
             held = held_up(beats, self._schedule, self._limit, now, name=self._name, stopped=how_it_stands_still)
             if held is not None:
                 self.held = held
-                for beat in beats:  # a process that is stopped takes no other signal
-                    if beat.pid:
-                        with suppress(OSError):
-                            os.kill(beat.pid, signal.SIGKILL)
+                _end([beat.pid for beat in beats if beat.pid])
                 return
+
+
+def _end(processes: list[int]) -> None:
+    """End processes at once: one that is stopped takes no other signal."""
+    for pid in processes:
+        with suppress(OSError):
+            os.kill(pid, signal.SIGKILL)
 
 
 def how_it_stands_still(pid: int) -> str:
