@@ -27,6 +27,7 @@ from .task import Task
 
 _SHUTDOWN_S = 5
 _POLL_S = 0.1
+_ADVICE = "To enable traceback"  # what the agent says of a process that left no error
 _MOST_TEXT = 600  # of an error that a model raised
 _SILENT = (
     "torch.distributed.elastic.agent.server.api",
@@ -113,9 +114,8 @@ def launch(
         return elastic_launch(config, entry)(*args)[0]
     except ChildFailedError as error:
         process, failure = error.get_first_failure()
-        how, why = _how(failure.exitcode, failure.message)
         where = place(process) if place is not None else ""
-        raise Refusal(f"{' '.join(filter(None, (name(process), how, where)))}{why}") from None
+        raise Refusal(f"{name(process)} {_how(failure.exitcode, failure.message, where)}") from None
     except SignalException as error:
         raise Interrupted(int(error.sigval), "the others were stopped") from None
 
@@ -147,14 +147,16 @@ def _kept(folder: Path, before: str | None) -> str:
     return f"the others were stopped; what all had measured, {count}, is kept in {folder}"
 
 
-def _how(exit_code: int, message: Any) -> tuple[str, str]:
-    """In what way a process ended, and with what words; none for a process that left without an exception."""
+def _how(exit_code: int, message: Any, where: str = "") -> str:
+    """In what way a process ended, where in its work, and with what words."""
+    place = f" {where}" if where else ""
     if exit_code < 0:
-        return f"was killed by {signal.Signals(-exit_code).name}", ""
-    if not isinstance(message, dict):  # elastic's own advice on how to see a traceback, where none was written
-        return f"left with status {exit_code}, without an error,", ""
-    message = _root(message.get("extraInfo", {}).get("py_callstack", "")) or message.get("message", "")
-    return "failed", f": {' '.join(str(message).split())[:_MOST_TEXT]}"
+        return f"was killed by {signal.Signals(-exit_code).name}{place}"
+    if isinstance(message, dict):
+        message = _root(message.get("extraInfo", {}).get("py_callstack", "")) or message.get("message", "")
+    elif str(message).startswith(_ADVICE):  # it left without an exception
+        return f"left with status {exit_code}, without an error,{place}" if place else f"left with status {exit_code}"
+    return f"failed{place}: {' '.join(str(message).split())[:_MOST_TEXT]}"
 
 
 def _root(callstack: str) -> str:
