@@ -133,6 +133,9 @@ from .schedules.catalog import build as build
 from .schedules.listing import Catalog as Catalog
 from .schedules.listing import CatalogRow as CatalogRow
 from .schedules.listing import catalog as catalog
+from .synthesis.layers import Joint as Joint
+from .synthesis.robust import Robustness as Robustness
+from .synthesis.synthesis import Synthesis as Synthesis
 from .verbs.check import check as check
 from .verbs.diagnose import diagnose as diagnose
 from .verbs.draw import draw as draw
@@ -144,6 +147,7 @@ from .verbs.record import record as record
 from .verbs.run import run as run
 from .verbs.show import show as show
 from .verbs.split import split as split
+from .verbs.synth import synth as synth
 from .verbs.validate import validate as validate
 from .verbs.watch import watch as watch
 from .verbs.why import why as why

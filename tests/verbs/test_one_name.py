@@ -2,6 +2,7 @@
 
 import inspect
 from importlib import import_module
+from keyword import iskeyword
 from typing import get_args, get_type_hints
 
 import click
@@ -12,7 +13,7 @@ from debubble.cli.main import VERBS
 from debubble.cli.output import FILES
 from debubble.core.results import Result
 
-PORTED = ("show", "diagnose", "run", "profile", "why", "fit", "check", "validate", "plan", "split")
+PORTED = ("show", "diagnose", "run", "profile", "why", "fit", "check", "validate", "plan", "split", "synth")
 OF_THE_ANSWER = {kind.replace("-", "_") for kind in FILES} | {"json", "markdown", "ascii", "no_color", "help"}
 OTHER_VERBS = {"show": {"list"}}  # options that ask for something else than the verb
 
@@ -28,7 +29,8 @@ def long_options(command: click.Command) -> set[str]:
     for parameter in command.params:
         if isinstance(parameter, click.Option):
             if not parameter.hidden:
-                found.add(max(parameter.opts, key=len).lstrip("-").replace("-", "_"))
+                name = max(parameter.opts, key=len).lstrip("-").replace("-", "_")
+                found.add(f"{name}_" if iskeyword(name) else name)
         else:
             found.add(parameter.name)
     return found

@@ -29,6 +29,7 @@ UNREAD = 141  # 128 + SIGPIPE, as shells have it for a tool whose reader has gon
 
 VERBS = {
     "show": ("debubble.cli.show:show", "Draw a schedule, its two bubble numbers and where each rank's time goes."),
+    "synth": ("debubble.cli.synth:synth", "Search the best schedule for your costs, memory, links and engine."),
     "plan": ("debubble.cli.plan:plan", "Find the layout to launch: time, memory, bubble, and what was ruled out."),
     "check": ("debubble.cli.check:check", "Prove a schedule or a configuration legal, or list every fault."),
     "split": ("debubble.cli.split:split", "Split uneven blocks over ranks, each split simulated."),

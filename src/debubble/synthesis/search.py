@@ -21,6 +21,7 @@ from ..core.schedule import Schedule
 from .listing import portfolio
 from .local_search import ROUND, Climber
 from .problem import WRONG, Problem, Rows
+from .profiles import profiles
 from .resimulate import LATENCY
 from .solver import MOST_OPS, Solver, has_solver
 from .stretch import short_runs, stretched
@@ -89,6 +90,7 @@ class Search:
         self.problem, self.budget, self.progress = problem, budget, progress
         self.best = Best(bound=bound if problem.span else max(bound, problem.windows.bound))
         self.stopped = BUDGET
+        self.elite: list[Schedule] = []  # every schedule that was the best for a while, the last one last
         self._solver: Solver | None = None
         self._lock = Lock()  # the solver finds schedules in a thread of its own
         self._began = time.monotonic()
@@ -109,6 +111,7 @@ class Search:
         try:
             self._offer_seeds(seeds)
             self._lists()
+            self._profiles(0.25)
             if not self._over():
                 self._improve()
         except KeyboardInterrupt:
@@ -151,6 +154,7 @@ class Search:
             if value < self.best.value:
                 self.best.value, self.best.schedule, self.best.method = value, schedule, method
                 self.best.rows = None if rows is None else rows.copy()
+                self.elite.append(schedule)
 
     def _tell(self) -> None:
         if self.progress is not None:
@@ -171,6 +175,17 @@ class Search:
             self._tell()
             if turn >= _LISTS or self._over(0.1):
                 break
+
+    def _profiles(self, share: float) -> None:
+        """Warm-up profiles: what finds orders for engines that wait."""
+        instance = self.problem.instance
+        if not instance.engine.meets or (instance.chunks != 1).any() or self._over(share):
+            return
+        tried = profiles(self.problem)
+        rows = next(tried)
+        while not self._over(share):
+            rows = tried.send(self.offer(rows, "warm-up profile"))
+            self._tell()
 
     def _improve(self) -> None:
         """Annealing, with the solver beside it; long runs by stretching first."""

@@ -1,0 +1,305 @@
+"""The answer of a search: the order, its proof or its gap, what it holds, and what it takes under every engine."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import ClassVar
+
+import numpy as np
+
+from ..core.account import Account, account
+from ..core.bounds import lower_bound
+from ..core.engine import Engine
+from ..core.errors import InputError, Refusal
+from ..core.lower import lower
+from ..core.memory import peak_activations
+from ..core.rank_time import RankTime, rank_times
+from ..core.results import HIDDEN, SPARSE, Result
+from ..core.schedule import Schedule
+from ..core.simulate import makespan, simulate
+from ..core.timeline import Timeline
+from .problem import WRONG, Problem
+from .robust import Jitter, Robustness, most_robust
+from .search import BOUND, INTERRUPTED, PROVED, Best, Budget, Search
+from .seeds import best_seed, seeds
+from .solver import has_solver
+
+MILLISECOND = 1e6
+OPTIMAL, BEST_FOUND, INFEASIBLE = "optimal", "best_found", "infeasible"
+_FUSED_SHARE = 0.25  # of the budget, for orders of full backwards, where an engine may take those better
+
+Engines = Mapping[str, Callable[[Schedule], Engine]]
+Progress = Callable[[float, int, int], None]
+
+
+@dataclass(frozen=True, slots=True, eq=False, repr=False, kw_only=True)
+class Synthesis(Result):
+    """A schedule that was searched for.
+
+    Args:
+        title: a line.
+        ranks: of the pipeline.
+        stages: of the model.
+        microbatches: per step.
+        engine: whose communication it was searched for.
+        objective: ``makespan``, or ``span``, the longest rank's own time.
+        result: ``optimal`` (proved), ``best_found`` or ``infeasible``.
+        makespan_ms: of the step; None where nothing fits.
+        span_ms: of the longest rank, from its first op to its last.
+        lower_bound_ms: that no order of these ops is below, under any cap that was given and this engine.
+        gap_share: how far the objective is above that.
+        stopped: what ended the search: ``proved``, ``bound reached``, ``budget``, ``interrupted``.
+        method: what found it.
+        peak_activations: micro-batches that each rank holds at most.
+        caps: how many it may hold; None for no limit.
+        least_cap: the least cap, in micro-batches, with which there is any order.
+        best_known: the best legal schedule of the catalog under the same engine and cap.
+        best_known_ms: its objective; None if none is legal.
+        gain_ratio: that over the one found.
+        per_engine_ms: the found order under each engine; None for one that cannot run it.
+        search_s: seconds that were searched.
+        evaluations: orders that were simulated.
+        notes: what else there is to know, a sentence each.
+        robust: how it does if ops vary; None if that was not asked.
+        measured_ms: of the run whose costs these are; None if they were given.
+        measured_again_ms: of that run's own order, simulated with these costs under the same engine.
+        torch_csv: the order in PyTorch's format.
+        evidence: ``simulated``.
+    """
+
+    schema: ClassVar[str] = "synth/1"
+
+    title: str
+    ranks: int
+    stages: int
+    microbatches: int
+    engine: str
+    objective: str
+    result: str
+    makespan_ms: float | None
+    span_ms: float | None
+    lower_bound_ms: float | None
+    gap_share: float | None
+    stopped: str
+    method: str
+    peak_activations: tuple[float, ...]
+    caps: tuple[float, ...] | None
+    least_cap: float
+    best_known: str
+    best_known_ms: float | None
+    gain_ratio: float | None
+    per_engine_ms: dict[str, float | None]
+    search_s: float
+    evaluations: int
+    notes: tuple[str, ...]
+    robust: Robustness | None = field(default=None, metadata=SPARSE)
+    measured_ms: float | None = field(default=None, metadata=SPARSE)
+    measured_again_ms: float | None = field(default=None, metadata=SPARSE)
+    torch_csv: str
+    evidence: str = "simulated"
+    per_rank: tuple[RankTime, ...] = ()
+    order: Schedule | None = field(default=None, metadata=HIDDEN)
+    timeline: Timeline | None = field(default=None, metadata=HIDDEN)
+    account: Account | None = field(default=None, metadata=HIDDEN)
+
+    @property
+    def status(self) -> int:
+        """1 where nothing fits."""
+        return int(self.result == INFEASIBLE)
+
+    @property
+    def refused(self) -> str:
+        """The cap that would do."""
+        return f"no order fits: the least cap is {self.least_cap:g} micro-batches" if self.status else ""
+
+    def document(self) -> dict[str, object]:  # type: ignore[override]
+        """The keys of JSON; ``status`` is the word there, as scripts expect it."""
+        keys: dict[str, object] = dict(Result.document(self))
+        keys["status"] = keys.pop("result")
+        return keys
+
+
+def synthesised(
+    problem: Problem,
+    budget: Budget,
+    engines: Engines,
+    *,
+    jitter: Jitter | None = None,
+    progress: Progress | None = None,
+) -> Synthesis:
+    """Search a schedule, and say how good it is.
+
+    Args:
+        problem: what for.
+        budget: how long.
+        engines: by name, how each executes an order, for ``per_engine_ms``.
+        jitter: how much ops vary; the order is then chosen by its 95th percentile.
+        progress: told of the search, see ``Search``.
+    """
+    instance = problem.instance
+    least = 1.0  # one micro-batch after the other holds v chunks on each rank, and no order holds less
+    if (instance.room < 2 * instance.chunks).any():
+        return _infeasible(problem, least)
+    named = list(seeds(problem))
+    known, known_value = best_seed(problem, iter(named))
+    outer = _bound_of_engine(problem, named)
+    search = Search(problem, _shared(problem, budget, fused=False), bound=outer, progress=progress)
+    best = search.run(named)
+    seconds, evaluations, stopped = search.seconds, best.evaluations, search.stopped
+    elite = search.elite
+    if _asks_fused(problem) and stopped not in (PROVED, BOUND, INTERRUPTED):
+        fused = Search(Problem(instance.but(split=False), span=problem.span), _shared(problem, budget, fused=True))
+        other = fused.run([(name, schedule) for name, schedule in named if not schedule.splits])
+        seconds, evaluations, stopped = seconds + fused.seconds, evaluations + other.evaluations, fused.stopped
+        elite += fused.elite
+        if other.value < best.value:
+            other.bound, other.proved = best.bound, False
+            best = other
+    robust = None
+    if jitter is not None:
+        robust = most_robust(problem, elite, jitter)
+        best.schedule, best.value = robust.schedule, problem.measured(robust.schedule)
+        best.proved = best.proved and best.value <= best.bound
+    return _answer(problem, best, (stopped, seconds, evaluations), (known, known_value), engines, robust=robust)
+
+
+def _asks_fused(problem: Problem) -> bool:
+    """Under an engine that waits, a full backward may communicate less often than its two halves."""
+    return problem.instance.split and problem.instance.engine.meets
+
+
+def _shared(problem: Problem, budget: Budget, *, fused: bool) -> Budget:
+    """The part of a budget that one of the two searches has."""
+    if not _asks_fused(problem):
+        return budget
+    share = _FUSED_SHARE if fused else 1 - _FUSED_SHARE
+    evaluations = None if budget.evaluations is None else max(1, int(share * budget.evaluations))
+    return Budget(share * budget.seconds, evaluations, budget.solver)
+
+
+def _bound_of_engine(problem: Problem, named: list[tuple[str, Schedule]]) -> int:
+    """What an engine's lanes and standing still cost whatever the order; 0 where nothing tells the transfers."""
+    instance = problem.instance
+    whole = [schedule for _, schedule in named if schedule.splits == instance.split]
+    if problem.span or not whole:
+        return 0
+    return lower_bound(whole[0], instance.costs, instance.engine)
+
+
+def _infeasible(problem: Problem, least: float) -> Synthesis:
+    instance = problem.instance
+    return Synthesis(
+        title=_title(problem),
+        ranks=instance.ranks,
+        stages=instance.stages,
+        microbatches=instance.microbatches,
+        engine=instance.engine.name,
+        objective=_objective(problem),
+        result=INFEASIBLE,
+        makespan_ms=None,
+        span_ms=None,
+        lower_bound_ms=None,
+        gap_share=None,
+        stopped=PROVED,
+        method="",
+        peak_activations=(),
+        caps=_caps(problem),
+        least_cap=least,
+        best_known="",
+        best_known_ms=None,
+        gain_ratio=None,
+        per_engine_ms={},
+        search_s=0.0,
+        evaluations=0,
+        notes=(f"each rank has to hold one micro-batch: the least cap is {least:g}",),
+        torch_csv="",
+    )
+
+
+def _answer(
+    problem: Problem,
+    best: Best,
+    spent: tuple[str, float, int],
+    known: tuple[str, int],
+    engines: Engines,
+    *,
+    robust: Robustness | None,
+) -> Synthesis:
+    instance, (stopped, seconds, evaluations) = problem.instance, spent
+    schedule = best.schedule
+    if schedule is None:
+        raise Refusal(f"{instance.engine} runs no order that was found; give a longer budget")
+    timeline = simulate(lower(schedule, instance.engine), instance.costs)
+    accounted = account(timeline)
+    first, last = schedule.offsets[:-1], schedule.offsets[1:] - 1
+    peak = peak_activations(schedule, instance.release)
+    optimal = best.proved or best.value <= best.bound
+    known_ms = None if known[1] == WRONG else known[1] / MILLISECOND
+    return Synthesis(
+        title=_title(problem),
+        ranks=instance.ranks,
+        stages=instance.stages,
+        microbatches=instance.microbatches,
+        engine=instance.engine.name,
+        objective=_objective(problem),
+        result=OPTIMAL if optimal else BEST_FOUND,
+        makespan_ms=accounted.window / MILLISECOND,
+        span_ms=int((timeline.end[last] - timeline.start[first]).max()) / MILLISECOND,
+        lower_bound_ms=best.bound / MILLISECOND,
+        gap_share=(best.value - best.bound) / best.bound if best.bound else 0.0,
+        stopped=stopped,
+        method=best.method,
+        peak_activations=tuple(peak.tolist()),
+        caps=_caps(problem),
+        least_cap=1.0,
+        best_known=known[0],
+        best_known_ms=known_ms,
+        gain_ratio=None if known_ms is None else known[1] / best.value,
+        per_engine_ms={name: _under(schedule, problem, make) for name, make in engines.items()},
+        search_s=seconds,
+        evaluations=evaluations,
+        notes=tuple(_notes(problem, optimal)),
+        robust=robust,
+        torch_csv="\n".join(",".join(map(str, schedule.row(rank))) for rank in range(schedule.ranks)),
+        per_rank=rank_times(accounted, peak),
+        order=schedule,
+        timeline=timeline,
+        account=accounted,
+    )
+
+
+def _under(schedule: Schedule, problem: Problem, make: Callable[[Schedule], Engine]) -> float | None:
+    """The order under another engine, milliseconds; None if that cannot run it."""
+    try:
+        return makespan(lower(schedule, make(schedule)), problem.instance.costs) / MILLISECOND
+    except (InputError, Refusal):
+        return None
+
+
+def _notes(problem: Problem, optimal: bool) -> list[str]:
+    if optimal:
+        return []
+    if not has_solver():
+        return ["without the extra `solve` there is no CP-SAT: it proves many steps of up to 1,000 ops optimal"]
+    if problem.instance.engine.meets:
+        return [
+            f"the bound is of the ideal engine and of {problem.instance.engine}'s waiting alone; it may be far below"
+        ]
+    return []
+
+
+def _title(problem: Problem) -> str:
+    instance = problem.instance
+    return f"synth: {instance.ranks} ranks, {instance.stages} stages, {instance.microbatches} micro-batches"
+
+
+def _objective(problem: Problem) -> str:
+    return "span" if problem.span else "makespan"
+
+
+def _caps(problem: Problem) -> tuple[float, ...] | None:
+    instance = problem.instance
+    if (instance.room >= 2 * instance.microbatches * instance.chunks).all():
+        return None
+    return tuple(np.minimum(instance.room / (2 * instance.chunks), instance.microbatches).tolist())

@@ -1,0 +1,88 @@
+"""What a search takes from a measurement: its order, costs by kind, stage and micro-batch, its engine, its window."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from os import PathLike
+
+from ..core.costs import Costs
+from ..core.engine import Engine
+from ..core.errors import Fault, InputError
+from ..core.lower import lower
+from ..core.observation import Observation
+from ..core.op import Kind
+from ..core.schedule import Schedule
+from ..core.simulate import makespan
+from ..core.units import duration
+from ..diagnosis.causes import fitted
+from ..diagnosis.windows import summarise
+from ..frameworks.engines import engine_of
+from ..synthesis.synthesis import MILLISECOND, Synthesis
+from .read import read
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Measured:
+    """The median window of a run.
+
+    Args:
+        order: what ran.
+        costs: of each op and hop, as measured.
+        split: whether its backwards were split into I and W; else a search cannot split them either.
+        engine: that ran it.
+        window: how long it took, nanoseconds.
+        again: what simulating it with these costs under this engine gives, nanoseconds.
+    """
+
+    order: Schedule
+    costs: Costs
+    split: bool
+    engine: Engine
+    window: int
+    again: int
+
+    def beside(self, found: Synthesis) -> Synthesis:
+        """The answer with what was measured next to it."""
+        if found.makespan_ms is None:
+            return found
+        then = duration(1e6 * found.makespan_ms)
+        compared = (
+            f"measured: {duration(self.window)}; the same order simulated: {duration(self.again)}; this order: {then},"
+            f" {self.again / (1e6 * found.makespan_ms):.2f} x"
+        )
+        return replace(
+            found,
+            measured_ms=self.window / MILLISECOND,
+            measured_again_ms=self.again / MILLISECOND,
+            notes=(compared, *found.notes),
+        )
+
+
+def measured_costs(run: str | PathLike[str] | Observation, engine: str | None = None) -> Measured:
+    """Read a recording or a trace for a search.
+
+    Args:
+        run: where it is, or what was read.
+        engine: who ran it, if that is not in there.
+
+    Raises:
+        InputError: nobody says who ran it, or it is no pipeline whose orders can be searched.
+    """
+    observation = run if isinstance(run, Observation) else read(run)
+    timeline = summarise(observation).window.timeline
+    order = timeline.program.schedule
+    faults = []
+    if order.placement.shape[0] > 1 or order.slices > 1 or order.joined is not None or order.forward_only:
+        rule = "a search orders whole micro-batches of one copy of the weights, with backwards, one op at a time"
+        faults.append(Fault(f"from = {order.name}", rule, "give a run of such a schedule"))
+    name = engine or observation.engine
+    if not name:
+        rule = "an order is good for one engine, and the measurement does not say which ran"
+        faults.append(Fault("--engine", rule, "give it; ideal if sends wait for nobody and nothing takes turns"))
+    if faults or not name:
+        raise InputError(*faults)
+    executes = engine_of(name, order)
+    costs = fitted(timeline)
+    again = makespan(lower(order, executes), costs)
+    mixed = order.splits and not bool((order.kind == Kind.B).any())
+    return Measured(order, costs, mixed, executes, timeline.makespan, again)

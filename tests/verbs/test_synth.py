@@ -1,0 +1,147 @@
+"""``synth``: options, refusals, and answers that hold by closed forms; budgets are counts of evaluations."""
+
+import json
+
+import pytest
+
+import debubble
+from debubble import InputError, Shape, build, lower, simulate, violations
+from debubble.cli.main import main
+
+TEN = {"forward": 10, "input": 10, "weight": 10}
+
+
+def synth(ranks, microbatches, evaluations=3_000, **given):
+    return debubble.synth(ranks=ranks, microbatches=microbatches, evaluations=evaluations, **{**TEN, **given})
+
+
+def test_the_founding_instance():
+    """p 8, m 16, 10/10/10, cap 6: zb-auto takes 1,070, and 610 is optimal."""
+    found = synth(8, 16, cap=6)
+    assert (found.makespan_ms, found.lower_bound_ms, found.result, found.gap_share) == (610, 610, "optimal", 0)
+    assert (found.best_known, found.best_known_ms) == ("zb-auto", 1070)
+    assert max(found.peak_activations) <= 6
+    assert violations(found.order, in_order=True) == []
+    assert simulate(lower(found.order), _even_costs(8)).makespan == 610_000_000
+
+
+def _even_costs(ranks):
+    import numpy as np
+
+    table = np.zeros((4, ranks, 1), np.int64)
+    table[:3], table[3] = 10_000_000, 20_000_000
+    return debubble.Costs(table, np.zeros_like(table))
+
+
+def test_even_stages_with_memory_enough_are_zb_h1():
+    """(p-1) F + m T, attained by ZB-H1 for F = I = W: nothing to gain, and that is proved."""
+    found = synth(4, 8)
+    assert found.makespan_ms == 3 * 10 + 8 * 30
+    assert found.result == "optimal"
+
+
+def test_the_span_may_be_the_work_alone():
+    """ZB-H2: no rank idles between its first and last op, if 2p - 1 fit."""
+    assert synth(4, 8, objective="span", cap=7).span_ms == 240
+
+
+@pytest.mark.parametrize(
+    ("placement", "chunks", "name"), [("v", 2, "zb-v"), ("loop", 2, "interleaved-zb"), ("linear", 1, "zb-h1")]
+)
+def test_no_worse_than_the_catalog_on_every_placement(placement, chunks, name):
+    found = synth(4, 8, chunks=chunks, placement=placement)
+    known = debubble.show(name, ranks=4, microbatches=8, chunks=chunks, **TEN)
+    assert found.makespan_ms <= known.makespan_ms
+    assert found.best_known_ms <= known.makespan_ms
+
+
+@pytest.mark.parametrize("engine", ["megatron", "torch", "deepspeed", "torch-1f1b"])
+def test_an_engine_s_own_1f1b_is_never_lost(engine):
+    """Link 1-2 takes three forwards: orders for sends that wait for nobody are slower there than 1F1B."""
+    found = synth(4, 8, engine=engine, transfer="1-2=30ms", evaluations=300)
+    own = debubble.show("1f1b", ranks=4, microbatches=8, forward=10, backward=20, transfer="1-2=30ms", engine=engine)
+    assert found.makespan_ms <= own.makespan_ms
+    assert found.per_engine_ms[engine] == found.makespan_ms
+
+
+def test_a_slow_link_under_megatron():
+    """p 8, m 24, link 0-1 at 30 ms: 1F1B takes 1,680; fewer warm-ups and W behind F take 1,600 or less."""
+    found = synth(8, 24, engine="megatron", transfer="0-1=30ms", evaluations=30_000)
+    assert found.best_known_ms == 1680
+    assert found.makespan_ms <= 1600
+    assert found.lower_bound_ms >= 24 * 60
+
+
+def test_a_cap_in_bytes_is_what_is_left_over_what_a_micro_batch_keeps():
+    by_bytes = synth(8, 16, cap="80GB", activation="10GB", static="15GB")
+    assert by_bytes.caps == (6.5,) * 8
+    assert by_bytes.makespan_ms == synth(8, 16, cap=6.5).makespan_ms
+
+
+def test_nothing_fits_below_one_micro_batch(capsys):
+    found = synth(4, 8, cap=0.5)
+    assert (found.result, found.least_cap, found.status) == ("infeasible", 1, 1)
+    assert main(["synth", "-p", "4", "-m", "8", "--cap", "0.5", "--json"]) == 1
+    said = json.loads(capsys.readouterr().out)
+    assert (said["status"], said["least_cap"], said["makespan_ms"]) == ("infeasible", 1, None)
+    assert synth(4, 8, cap=found.least_cap).makespan_ms == 8 * (4 * 20 + 10)  # one after the other
+
+
+@pytest.mark.parametrize(
+    ("given", "said"),
+    [
+        ({"ranks": None}, "--ranks"),
+        ({"weight": None}, "--weight would have to be guessed"),
+        ({"forward": "1,2,3"}, "one for each of the 4 stages"),
+        ({"cap": "80GB"}, "what a micro-batch keeps has to be known"),
+        ({"cap": 6, "activation": "1GB"}, "this cap is a number of them"),
+        ({"placement": "v"}, "it has two"),
+        ({"placement": "ring"}, "no such placement"),
+        ({"engine": "magatron"}, "megatron"),
+        ({"objective": "speed"}, "no such objective"),
+        ({"jitter": "5"}, "5%"),
+        ({"budget": "0s"}, "a search takes some time"),
+        ({"transfer": "0-3=1ms"}, "hands nothing"),
+        ({"split_layers": "1,1,1"}, "4 stages hold one at least"),
+    ],
+)
+def test_bad_input_is_named(given, said):
+    with pytest.raises(InputError, match=said):
+        debubble.synth(**{"ranks": 4, "microbatches": 8, "evaluations": 10, **TEN, **given})
+
+
+def test_it_writes_what_torch_reads(tmp_path, capsys):
+    path = tmp_path / "found.csv"
+    words = ["synth", "-p", "4", "-m", "8", "--cap", "3", "--evaluations", "2000", "--torch-csv", str(path), "--json"]
+    assert main(words) == 0
+    said = json.loads(capsys.readouterr().out)
+    assert path.read_text().split() == said["torch_csv"].split("\n")
+    shown = debubble.show(str(path), forward=1, input=1, weight=1)
+    assert shown.makespan_ms == said["makespan_ms"]
+
+
+def test_jitter_is_chosen_on_one_set_and_reported_on_another():
+    found = synth(4, 8, cap=3, jitter="5%,1-2=30ms@10%")
+    held = found.robust
+    assert held.steps == 1000
+    assert found.lower_bound_ms < held.mean_ms < held.p95_ms
+    assert held.p95_ms <= 1.01 * held.best_nominal_p95_ms
+
+
+def test_layers_are_split_with_the_schedule():
+    """16 layers and a head of 3 on 4 ranks: the even split gives the last rank 7 of 19; 5,5,5,1+head is lighter."""
+    found = debubble.synth(
+        ranks=4, microbatches=8, forward=1, input=1, weight=1, split_layers="1*16,3", evaluations=10_000
+    )
+    assert sum(found.split) == 17
+    assert found.makespan_ms < found.even_ms
+    assert found.makespan_ms >= 8 * 3 * 19 / 4
+    assert found.split_gain_ratio == found.even_ms / found.makespan_ms
+    assert "split" in str(found)
+
+
+def test_the_report_says_what_ended_the_search():
+    text = str(synth(8, 16, cap=6))
+    assert "it meets a bound that no order is below" in text
+    assert "best known   1.07 s = zb-auto, 1.754 x" in text
+    assert build("zb-h1", Shape(2, 2)).name not in text
