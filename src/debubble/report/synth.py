@@ -6,8 +6,7 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from ..core.memory import Release
-from ..core.units import percent
-from ..drawing.tables import duration
+from ..core.units import duration, percent
 from .figures import Unit
 from .launch import files, numbers
 from .sections import Column, Figure, Figures, Paste, Picture, Ranks, Report, Section, Sentences, Table
