@@ -18,7 +18,7 @@ def offered(words: str) -> list[str]:
 
 
 def test_verbs_and_options():
-    assert offered("s") == ["show", "split"]
+    assert offered("s") == ["show", "synth", "split"]
     assert offered("show 1f1b --micro") == ["--microbatches", "--microbatch-scale"]
 
 
