@@ -94,7 +94,7 @@ def _ended(found: Synthesis) -> str:
         "budget": "the budget ended; a longer one may find more",
         "interrupted": "interrupted; this is the best so far",
     }[found.stopped]
-    return f"Found by {found.method} in {found.search_s:.1f} s, {found.evaluations:,} orders: {why}."
+    return f"Found by {found.method}, after {found.evaluations:,} orders: {why}."
 
 
 def _robust(found: Synthesis) -> Iterator[str]:
