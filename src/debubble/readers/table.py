@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-import csv
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
-from itertools import compress, islice
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -14,35 +11,17 @@ from numpy.typing import NDArray
 
 from ..core.errors import Fault, InputError
 from ..reconstruct.device_ops import RankOps, Reading, Transfers
-from .cells import Column, nanoseconds_of, whole_numbers
-from .columns import NUMBERS, classify, nanoseconds_a_unit, resolve, time_column
+from .cells import nanoseconds_of, whole_numbers
+from .columns import NUMBERS, classify, nanoseconds_a_unit, time_column
 from .lost_files import faults_alike, left_out
 from .places import place
 from .stream import first_bytes
-from .text_lines import lines
+from .table_chunks import Chunk, Column, Skipped, Words, csv_chunks, parquet_chunks, texts_of
 
-_CHUNK = 1 << 13  # rows that are text at the same time: few enough to stay in the processor's cache
 UNKNOWN = -1
+_WIDEST = (1 << 31) - 1
 
 Columns = dict[str, NDArray[Any]]
-
-
-@dataclass(frozen=True, slots=True)
-class _Skipped:
-    """Rows of one chunk that cannot be used, for one reason."""
-
-    reason: str
-    count: int
-    line: int
-    cell: str
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class _Chunk:
-    """Some rows of a table as text or numbers under our names, and the line of each."""
-
-    columns: Mapping[str, Column]
-    line: NDArray[np.int64]
 
 
 def read_tables(paths: Sequence[Path], mapping: dict[str, str] | None = None) -> Reading:
@@ -84,18 +63,18 @@ def read_table(path: Path | str, mapping: dict[str, str] | None = None) -> Readi
         InputError: no table, a column that is needed is missing, or no row is left.
     """
     path, source, mapping = place(path), str(path), mapping or {}
-    skipped: list[_Skipped] = []
+    skipped: list[Skipped] = []
     remarks: list[str] = []
     parts: list[Columns] = []
     try:
         magic = first_bytes(path, 4)
         if not magic:
             raise InputError(Fault(source, "the file is empty", "export it again"))
-        chunks = _parquet(path, mapping) if magic == b"PAR1" else _csv(path, mapping, skipped, remarks)
+        chunks = parquet_chunks(path, mapping) if magic == b"PAR1" else csv_chunks(path, mapping, skipped, remarks)
         parts = [_typed(chunk, skipped) for chunk in chunks]
     except OSError as error:
         raise InputError(Fault(source, f"it cannot be read: {error.strerror or error}", "give a table")) from error
-    columns = {name: np.concatenate([part[name] for part in parts]) for name in parts[0]} if parts else {}
+    columns = _joined(parts)
     remarks += _remarks(skipped, source)
     if not (columns and (columns["kind"] >= 0).any()):
         why = "; ".join(remarks) or "no word of its column op means F, I, W or B"
@@ -103,65 +82,18 @@ def read_table(path: Path | str, mapping: dict[str, str] | None = None) -> Readi
     return Reading(source, tuple(_devices(columns, source)), tuple(remarks))
 
 
-def _parquet(path: Path, mapping: dict[str, str]) -> Iterator[_Chunk]:
-    try:
-        import pyarrow
-        from pyarrow import compute, parquet
-    except ImportError as error:
-        remedy = "install debubble[arrow], or write the table as CSV"
-        raise InputError(Fault(str(path), "Parquet is read by pyarrow, which is not installed", remedy)) from error
-
-    def plain(ours: str, column: Any) -> tuple[str, NDArray[Any]]:
-        """One column as NumPy under our name; what is null becomes a value that cannot be used."""
-        kind = column.type
-        if pyarrow.types.is_timestamp(kind) or pyarrow.types.is_duration(kind):
-            unit = (pyarrow.timestamp if pyarrow.types.is_timestamp(kind) else pyarrow.duration)("ns")
-            column, ours = column.cast(unit).cast(pyarrow.int64()), f"{ours.partition('_')[0]}_ns"
-        if pyarrow.types.is_integer(column.type):
-            blank = UNKNOWN if ours in NUMBERS else np.iinfo(np.int64).min
-            column = compute.fill_null(column.cast(pyarrow.int64()), blank)
-        return ours, np.asarray(column.to_numpy(zero_copy_only=False))
-
-    try:
-        with path.open("rb") as stream:
-            table = parquet.ParquetFile(stream)
-            found = resolve(table.schema_arrow.names, mapping, str(path))
-            row = 1
-            for batch in table.iter_batches(_CHUNK, columns=sorted(set(found.values()))):
-                columns = dict(plain(ours, batch.column(theirs)) for ours, theirs in found.items())
-                yield _Chunk(columns, np.arange(row, row + batch.num_rows))
-                row += batch.num_rows
-    except pyarrow.ArrowException as error:
-        raise InputError(Fault(str(path), f"it is not whole Parquet: {error}", "export it again")) from error
+def _joined(parts: list[Columns]) -> Columns:
+    """The chunks as one, column by column: each is dropped from its chunks as soon as it is joined."""
+    columns: Columns = {}
+    for name in list(parts[0]) if parts else ():
+        columns[name] = np.concatenate([part.pop(name) for part in parts])
+    rows = len(columns["kind"]) if columns else 0
+    for name in NUMBERS if columns else ():  # one number stands for a column that the table does not have
+        columns.setdefault(name, np.broadcast_to(np.int64(UNKNOWN), rows))
+    return columns
 
 
-def _csv(path: Path, mapping: dict[str, str], skipped: list[_Skipped], remarks: list[str]) -> Iterator[_Chunk]:
-    text = lines(path, remarks)
-    top = next(text, "")
-    separator = max(",;\t", key=top.count)
-    header = [name.strip() for name in _cells(top, separator)]
-    at = {ours: header.index(theirs) for ours, theirs in resolve(header, mapping, str(path)).items()}
-    number = 2
-    while some := list(islice(text, _CHUNK)):
-        rows = [_cells(line, separator) if '"' in line else line.split(separator) for line in some]
-        whole = np.fromiter(map(len, rows), np.int64, len(rows)) == len(header)
-        torn = [i for i in np.flatnonzero(~whole).tolist() if some[i] and not some[i].isspace()]
-        if torn:
-            skipped.append(_Skipped("it has not as many cells as the header", len(torn), number + torn[0], ""))
-        cells = list(zip(*compress(rows, whole.tolist()), strict=True)) or [()] * len(header)
-        yield _Chunk({ours: list(cells[i]) for ours, i in at.items()}, number + np.flatnonzero(whole))
-        number += len(some)
-
-
-def _cells(line: str, separator: str) -> list[str]:
-    """The cells of a line with quotes; one that is never closed costs this line, not the file."""
-    try:
-        return next(csv.reader([line], delimiter=separator), [])
-    except csv.Error:
-        return []
-
-
-def _typed(chunk: _Chunk, skipped: list[_Skipped]) -> Columns:
+def _typed(chunk: Chunk, skipped: list[Skipped]) -> Columns:
     """Numbers and nanoseconds instead of text, without the rows that have none."""
     raw = chunk.columns
     rows = len(raw["op"])
@@ -171,39 +103,53 @@ def _typed(chunk: _Chunk, skipped: list[_Skipped]) -> Columns:
         bad &= usable
         if bad.any():
             row = int(bad.argmax())
-            cell = f" ({column} = {str(raw[column][row])[:40]!r})" if column else ""
-            skipped.append(_Skipped(reason, int(bad.sum()), int(chunk.line[row]), cell))
+            cell = f" ({column} = {str(texts_of(raw[column])[row])[:40]!r})" if column else ""
+            skipped.append(Skipped(reason, int(bad.sum()), int(chunk.line[row]), cell))
             usable[bad] = False
 
     columns: Columns = {}
     for name in NUMBERS:
         if name in raw:
-            columns[name], bad = whole_numbers(raw[name], UNKNOWN)
+            columns[name], bad = whole_numbers(_plain(raw[name]), UNKNOWN)
             drop(bad, f"its {name} is no whole number", name)
             if name == "rank":
                 drop(columns[name] < 0, "it has no rank")
-        else:
-            columns[name] = np.full(rows, UNKNOWN, np.int64)
     for time in ("start", "end", "duration"):
         if column := time_column(time, raw):
-            columns[time], bad = nanoseconds_of(raw[column], nanoseconds_a_unit(column))
+            columns[time], bad = nanoseconds_of(_plain(raw[column]), nanoseconds_a_unit(column))
             drop(bad, f"its {time} is no time", column)
     if "end" not in columns:
         columns["end"] = columns["start"] + columns["duration"]
     drop(columns["end"] < columns["start"], "it ends before it starts")
     columns.pop("duration", None)
     columns["kind"], columns["send"], columns["forward"] = _meanings(raw["op"])
-    return {name: column[usable] for name, column in columns.items()}
+    if not usable.all():
+        columns = {name: column[usable] for name, column in columns.items()}
+    return {name: _narrow(column) if name in NUMBERS else column for name, column in columns.items()}
+
+
+def _plain(column: Column) -> NDArray[Any] | list[str]:
+    return list(texts_of(column)) if isinstance(column, Words) else column
+
+
+def _narrow(column: NDArray[Any]) -> NDArray[Any]:
+    """A column of small numbers in half the memory; chunks of both widths join to the wider one."""
+    wide = len(column) and (column.max() > _WIDEST or column.min() < -_WIDEST)
+    return column if wide else column.astype(np.int32)
 
 
 def _meanings(words: Column) -> tuple[NDArray[np.int8], NDArray[np.int8], NDArray[np.int8]]:
     """Kind, whether it sends, and direction of each row, -1 where it has none, int8[rows] each."""
-    said = words if isinstance(words, list) else words.tolist()
-    number = {word: i for i, word in enumerate(dict.fromkeys(said))}
-    found = [classify(word.decode("utf-8", "replace") if isinstance(word, bytes) else str(word)) for word in number]
-    each = [(UNKNOWN if k is None else k, UNKNOWN if s is None else s, forward) for k, s, forward in found]
-    table = np.array(each, np.int8).reshape(-1, 3)[np.fromiter(map(number.__getitem__, said), np.int64, len(said))]
-    return table[:, 0], table[:, 1], table[:, 2]
+    if not isinstance(words, Words):
+        said = texts_of(words)
+        number = {word: i for i, word in enumerate(dict.fromkeys(said))}
+        words = Words(list(number), np.fromiter(map(number.__getitem__, said), np.int64, len(said)))
+    table = np.full((max(len(words.known), 1), 3), UNKNOWN, np.int8)
+    for i, word in enumerate(words.known):
+        text = word.decode("utf-8", "replace") if isinstance(word, bytes) else str(word)
+        kind, send, forward = classify(text)
+        table[i] = UNKNOWN if kind is None else kind, UNKNOWN if send is None else send, forward
+    return table[words.number, 0], table[words.number, 1], table[words.number, 2]
 
 
 def _devices(columns: Columns, source: str) -> Iterator[RankOps]:
@@ -211,8 +157,13 @@ def _devices(columns: Columns, source: str) -> Iterator[RankOps]:
     order = np.argsort(rank, kind="stable")
     spans = _spans(columns)
     for rows in np.split(order, np.flatnonzero(np.diff(rank[order])) + 1):
-        mine = {name: column[rows] for name, column in columns.items()}
+        mine = {name: _taken(column, rows) for name, column in columns.items()}
         yield _device(int(rank[rows[0]]), mine, source, spans)
+
+
+def _taken(column: NDArray[Any], rows: NDArray[np.int64]) -> NDArray[Any]:
+    """Some rows of a column; of one that the table does not have still a single number."""
+    return column[rows] if column.strides[0] else np.broadcast_to(np.int64(UNKNOWN), len(rows))
 
 
 def _spans(columns: Columns) -> dict[int, dict[int, int]]:
@@ -246,26 +197,32 @@ def _ranks(columns: Columns) -> NDArray[np.int64]:
 
 
 def _device(rank: int, rows: Columns, source: str, spans: dict[int, dict[int, int]]) -> RankOps:
-    work, moves = rows["kind"] >= 0, rows["send"] >= 0
+    work, moves = np.flatnonzero(rows["kind"] >= 0), rows["send"] >= 0
+
+    if len(work) < len(rows["kind"]):
+        only = {name: _taken(column, work) for name, column in rows.items()}
+    else:
+        only = rows
 
     def known(name: str) -> NDArray[np.int32] | None:
-        column = rows[name][work]
-        return None if (column < 0).any() else column.astype(np.int32)
+        column = only[name]
+        return None if column.min(initial=0) < 0 else column.astype(np.int32, copy=False)
 
     def one(name: str) -> int | None:
-        values = np.unique(rows[name][work])
-        if len(values) > 1:
-            rule = f"a device has one {name}; rank {rank} has {values[0]} and {values[1]}"
+        column = only[name]
+        low, high = (int(column.min()), int(column.max())) if len(column) else (UNKNOWN, UNKNOWN)
+        if low != high:
+            rule = f"a device has one {name}; rank {rank} has {low} and {high}"
             raise InputError(Fault(f"{source}: column {name}", rule, "name the right column with --columns"))
-        return int(values[0]) if len(values) and values[0] >= 0 else None
+        return low if low >= 0 else None
 
     return RankOps(
         rank=rank,
         source=source,
-        step=rows["step"][work],
-        kind=rows["kind"][work].astype(np.uint8),
-        start=rows["start"][work],
-        end=rows["end"][work],
+        step=only["step"].astype(np.int64),
+        kind=only["kind"].astype(np.uint8),
+        start=only["start"],
+        end=only["end"],
         stage=known("stage"),
         chunk=known("chunk"),
         unit=known("microbatch"),
@@ -279,7 +236,7 @@ def _device(rank: int, rows: Columns, source: str, spans: dict[int, dict[int, in
 def _transfers(rows: Columns, moves: NDArray[np.int64]) -> Transfers:
     moves = moves[np.lexsort((rows["end"][moves], rows["start"][moves]))]
     return Transfers(
-        step=rows["step"][moves],
+        step=rows["step"][moves].astype(np.int64),
         send=rows["send"][moves] > 0,
         forward=rows["forward"][moves],
         peer=rows["peer"][moves].astype(np.int32),
@@ -288,7 +245,7 @@ def _transfers(rows: Columns, moves: NDArray[np.int64]) -> Transfers:
     )
 
 
-def _remarks(skipped: list[_Skipped], source: str) -> Iterator[str]:
+def _remarks(skipped: list[Skipped], source: str) -> Iterator[str]:
     for reason in dict.fromkeys(skip.reason for skip in skipped):
         same = [skip for skip in skipped if skip.reason == reason]
         count = sum(skip.count for skip in same)
