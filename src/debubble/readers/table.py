@@ -199,10 +199,9 @@ def _ranks(columns: Columns) -> NDArray[np.int64]:
 def _device(rank: int, rows: Columns, source: str, spans: dict[int, dict[int, int]]) -> RankOps:
     work, moves = np.flatnonzero(rows["kind"] >= 0), rows["send"] >= 0
 
-    if len(work) < len(rows["kind"]):
+    only = rows
+    if len(work) < len(rows["kind"]):  # else nothing is copied
         only = {name: _taken(column, work) for name, column in rows.items()}
-    else:
-        only = rows
 
     def known(name: str) -> NDArray[np.int32] | None:
         column = only[name]

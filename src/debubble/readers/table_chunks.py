@@ -1,6 +1,6 @@
 """The rows of a table, CSV or Parquet, some at a time as columns: by pyarrow or NumPy where all cells are plain.
 
-A table of megabytes is decoded by columns: by pyarrow if it is installed, else by NumPy's reader. Both take only stretches
+A table of megabytes is decoded by columns: by pyarrow if it is installed, else by NumPy. Both take only stretches
 without a doubt; a stretch that holds a quote, an empty or odd cell, or a torn row is split in plain Python, which knows
 how to leave out one row and say why. So what is found never depends on what is installed.
 """
@@ -11,7 +11,7 @@ import csv
 import io
 import warnings
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from itertools import compress
 from pathlib import Path
 from typing import Any
@@ -40,7 +40,7 @@ _UNLIKE = (b'"', b"_", b"x", b"X")
 class Words:
     """A column of words of which few differ: each once, and the number of the word of each row, int[rows]."""
 
-    known: list[str]
+    known: list[Any]
     number: NDArray[np.integer[Any]]
 
     def __len__(self) -> int:
@@ -71,24 +71,20 @@ class Chunk:
 # CSV.
 
 
-@dataclass(slots=True, eq=False)
 class _Csv:
-    """A CSV file while it is read.
+    """A CSV file while it is read: where it stands, and what it has shown so far.
 
     Args:
         names: of all columns, by place, as decoders need them: ours where one is used, else a number.
         separator: of cells.
         at: place of each column that is used.
-        line: number of the next line.
-        skipped: rows that were left out.
+        skipped: gets the rows that are left out.
     """
 
-    names: list[str]
-    separator: str
-    at: dict[str, int]
-    skipped: list[Skipped]
-    line: int = 2
-    whole: set[str] = field(default_factory=set)  # times that have had a fraction: they are floats from then on
+    def __init__(self, names: list[str], separator: str, at: dict[str, int], skipped: list[Skipped]) -> None:
+        self.names, self.separator, self.at, self.skipped = names, separator, at, skipped
+        self.line = 2  # number of the next one
+        self.whole: set[str] = set()  # times that have had a fraction: they are floats from then on
 
     def dtype_of(self, name: str) -> str:
         """What a plain cell of a column is: a word, a whole number, or a time with a fraction."""
@@ -251,7 +247,11 @@ def _with_fractions(reader: Any, text: bytes, table: _Csv) -> Chunk | None:
 
 def _has_digits(chunk: Chunk, table: _Csv) -> bool:
     """Whether times that are floats hold every nanosecond; plain Python reads those that do not."""
-    return all(float(np.abs(chunk.columns[name]).max(initial=0)) * _scale(name) < 2.0**51 for name in table.whole)
+    for name in table.whole:
+        times = chunk.columns[name]
+        if isinstance(times, np.ndarray) and float(np.abs(times).max(initial=0)) * _scale(name) >= 2.0**51:
+            return False
+    return True
 
 
 def _scale(name: str) -> float:
