@@ -10,6 +10,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from debubble import diagnose
 from debubble.core.costs import costs_of
 from debubble.core.errors import InputError
 from debubble.core.lower import lower
@@ -284,6 +285,7 @@ def test_other_numbers_of_micro_batches_are_counted_apart(tmp_path):
         track_path(tmp_path, mine.process.rank).write_bytes(data)
     observation = read_recording(tmp_path)
     assert {window.step for window in observation.windows} == {1, 2, 3}
+    assert observation.remarks[0] == "apart from these: 1 steps of 1f1b with 6 micro-batches, median window 48.0 ms"
     (apart,) = observation.others
     assert (apart.phase, apart.microbatches, apart.steps) == ("train", 6, 1)
     assert (
@@ -307,10 +309,35 @@ def test_what_a_host_shares_out_is_read_from_the_processes_time(tmp_path):
         each.steps[:] = [
             msgspec.structs.replace(step, cpu=3 * 10**8, queued=5 * 10**8, since=10**9) for step in each.steps
         ]
-    (load,) = read_recording(record(tmp_path, made)).hosts
+    observation = read_recording(record(tmp_path, made))
+    (load,) = observation.hosts
     # Two processes of .3 cores each on 2 cores: .3 of them; each waited half of its time: .3 + .5 x 2 / 2 were wanted.
     assert (load.processes, load.cores, load.cpu_share, load.queued_share) == (2, 2, 0.3, 0.5)
     assert load.wanted_share == pytest.approx(0.8)
+    assert "crowded" not in [found.cause for found in diagnose(observation).findings]
+
+
+@pytest.mark.parametrize(("cpu", "queued", "first"), [(0.95, 0.5, True), (0.02, 0.02, False), (0.5, 0.0, False)])
+def test_four_processes_on_two_cores_are_the_first_finding_if_they_compute_and_none_if_they_sleep(
+    tmp_path, cpu, queued, first
+):
+    made = files(build("1f1b", Shape(4, 8)), cores=2, processes=4)
+    for each in made:
+        used = {"cpu": round(cpu * 10**9 / 2), "queued": round(queued * 10**9), "since": 10**9}
+        each.steps[:] = [msgspec.structs.replace(step, **used) for step in each.steps]
+    found = diagnose(read_recording(record(tmp_path, made))).findings
+    assert (found[0].cause == "crowded") is first
+    if first:
+        assert found[0].finding.startswith("4 processes share 2 cores of here: what is measured is the processor")
+
+
+def test_what_lies_outside_is_split_where_the_engine_shows_it(tmp_path):
+    made = files(ORDER)
+    for each in made:
+        outside = {"load": MS, "reduction": 2 * MS, "optimizer": None}
+        each.steps[:] = [msgspec.structs.replace(step, **outside) for step in each.steps]
+    (found,) = [f for f in diagnose(read_recording(record(tmp_path, made))).findings if f.cause == "outside"]
+    assert found.finding.endswith("outside the pipeline: data loading 1.0 ms, reduction 2.0 ms")
 
 
 # What cannot be.

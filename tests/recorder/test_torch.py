@@ -103,7 +103,7 @@ def test_what_is_measured_is_one_window_a_step_without_overlap(job):
         assert (window.timeline.end >= window.timeline.start).all()
         assert window.timeline.program.schedule.microbatches == 8
     assert {other.phase for other in observation.others} == {"train", "evaluation"}
-    assert observation.engine == "torch"
+    assert observation.engine in ("torch", "torch-1f1b")
 
 
 def test_at_the_end_one_process_says_what_was_recorded(job):

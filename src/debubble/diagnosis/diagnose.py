@@ -9,8 +9,9 @@ import numpy as np
 
 from ..core.engine import IDEAL, Engine
 from ..core.finding import Finding, Span
-from ..core.observation import Observation
+from ..core.observation import Observation, OutsideParts
 from ..core.timeline import Timeline
+from ..core.units import percent
 from ..schedules.catalog import called
 from .causes import REMEDIES, Causes, causes
 from .edits import (
@@ -46,6 +47,7 @@ from .windows import Summary, median_window, summarise
 
 FACTS = ("order",)  # said whatever they cost
 SMALL = 0.01  # share of the window below which a cost is not worth a line
+CROWDED = 1.1  # cores that processes want over those there are; a tenth is what schedulers' bookkeeping is off by
 SMALL_TAIL = 0.02  # the same of a tail: jitter of 3 % an op alone makes replicas wait for up to half of this
 MOST_STEPS_LISTED = 8
 
@@ -101,8 +103,26 @@ def findings(case: Case) -> list[Finding]:
     whole = (_schedule, _asked_for, _transfer)  # of which torn pipelines cannot tell
     makers = (*(() if case.run.torn else whole), _slow, _imbalance, _variation, _host, _tail, _outside)
     found = [each for maker in makers for each in maker(case)]
+    crowded = list(_crowded(case))
     worth = [each for each in found if each.cost_ns > least or each.cause in FACTS or _stands_out(each)]
-    return sorted(worth, key=lambda each: -each.cost_ns)
+    return [*crowded, *sorted(worth, key=lambda each: -each.cost_ns)]
+
+
+def _crowded(case: Case) -> Iterator[Finding]:
+    """Processes that want more cores than their host has: then the rest measures the processor, so it comes first.
+
+    By what the system counted, never by the number of processes: stages that sleep or wait for a device want no core.
+    """
+    crowded = [host for host in case.run.hosts if host.wanted_share > CROWDED]
+    if not crowded:
+        return
+    host = max(crowded, key=lambda each: each.wanted_share)
+    sentence = (
+        f"{host.processes} processes share {host.cores} cores of {host.host}: what is measured is the processor, which "
+        f"they used for {percent(host.cpu_share)} of the time, and waited for in {percent(host.queued_share)} of it"
+    )
+    remedy = "give each process a core of its own, or measure where the device does the work"
+    yield Finding("crowded", sentence, round(host.queued_share * case.causes.window), "measured", remedy)
 
 
 def _stands_out(found: Finding) -> bool:
@@ -319,11 +339,19 @@ def _tail(case: Case) -> Iterator[Finding]:
     yield Finding("tail", sentence, round(found.cost_ns), "measured", remedy, replica=replica)
 
 
+def _parts_outside(parts: OutsideParts | None) -> str:
+    """What that is, with how long it takes where an engine was asked."""
+    if parts is None:
+        return "reduction, optimizer, data loading"
+    named = {"data loading": parts.load, "reduction": parts.reduction, "optimizer": parts.optimizer}
+    return ", ".join(f"{name} {value / 1e6:.1f} ms" for name, value in named.items() if value is not None)
+
+
 def _outside(case: Case) -> Iterator[Finding]:
     summary = case.summary
     if summary.outside_ns and summary.step_ns:
         share = summary.outside_ns / summary.step_ns
-        sentence = f"{100 * share:.0f} % of a step lies outside the pipeline: reduction, optimizer, data loading"
+        sentence = f"{100 * share:.0f} % of a step lies outside the pipeline: {_parts_outside(case.run.outside)}"
         remedy = "overlap the reduction with the backward, or do more micro-batches for each"
         yield Finding("outside", sentence, round(summary.outside_ns), "measured", remedy)
 

@@ -18,6 +18,7 @@ import msgspec
 
 from ..core.errors import Fault, InputError
 from ..core.observation import Observation, OtherSteps, Window
+from ..core.op import Kind
 from ..reconstruct.cause_and_effect import aligned
 from ..reconstruct.device_ops import Clock
 from ..reconstruct.positions import Said
@@ -25,7 +26,7 @@ from .places import place
 from .recording_evidence import host_loads, outside_parts
 from .recording_file import FORMAT, MAGIC, TRAIN, VERSION, Part, Process, Step, Track, frames
 from .recording_former import former_frames
-from .recording_windows import Replica, StepKind, kinds_of, replicas_of, windows_of
+from .recording_windows import Made, Replica, StepKind, kinds_of, replicas_of, windows_of
 
 MOST_BYTES = 1 << 31  # of all files together
 _MOST_NAMED = 8
@@ -240,6 +241,7 @@ def _observed(source: str, tracks: Sequence[Track], said: Said) -> Observation:
     made = windows_of(source, main, whole)
     for track in tracks:
         track.steps.clear()  # a job of 10,000 ranks is a gigabyte of them, and windows hold what counts
+    remarks += [*_besides(others), *_quirks(main, made)]
     windows, uncertainty = made.windows, made.uncertainty_ns
     if made.clocks > 1 and process.anchor_ns is None:
         final = aligned(windows, Clock.SHARED, {})
@@ -262,6 +264,24 @@ def _observed(source: str, tracks: Sequence[Track], said: Said) -> Observation:
         outside=outside_parts(made.outside),
         others=others,
     )
+
+
+def _besides(others: Sequence[OtherSteps]) -> Iterable[str]:
+    """Steps that are not among the windows, a sentence for each kind."""
+    for other in others:
+        what = "evaluation" if other.phase != TRAIN else other.schedule or "another pipeline"
+        long = f", median window {other.makespan_ns / 1e6:.1f} ms" if other.makespan_ns else ""
+        yield f"apart from these: {other.steps} steps of {what} with {other.microbatches} micro-batches{long}"
+
+
+def _quirks(main: StepKind, made: Made) -> Iterable[str]:
+    """What an engine does by itself, and no stage is to blame for."""
+    timeline = made.windows[0].timeline
+    schedule = timeline.program.schedule
+    length = timeline.end - timeline.start
+    first = [length[(schedule.kind == kind) & (schedule.stage == 0)] for kind in (Kind.I, Kind.W)]
+    if main.engine.startswith("torch") and len(first[0]) and 10 * median(first[0]) < median(first[1]):
+        yield "torch computes all of stage 0's backward in W, as nothing lies before it: its I takes no time, no fault"
 
 
 def _joined(found: Sequence[Observation]) -> Observation:

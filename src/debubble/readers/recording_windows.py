@@ -295,6 +295,9 @@ def _add_windows(made: Made, replica: Replica, numbers: Sequence[int], steps: Se
         )
         waits = np.concatenate([row.times.waits for row in rows], axis=1)
         length = max(row.finished for row in rows) - min(row.begun for row in rows)
+        if rows[0].part.engine:
+            # A job has no barrier as `run` has: one rank ends a step, and begins the next, long before another does.
+            length = max(row.finished - row.begun for row in rows)
         stood = _per_rank(waits, program.schedule.offsets)
         made.windows.append(Window(number, replica.number, Timeline(program, start, end, "measured"), length, stood))
         made.receives.add(program, start, waits[0] + waits[2], posted)

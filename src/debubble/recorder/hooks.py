@@ -29,6 +29,7 @@ class Patches:
 
     def __init__(self) -> None:
         self._originals: list[tuple[Any, str, Any]] = []
+        self.removers: list[Callable[[], None]] = []  # of hooks that an engine takes by itself
 
     def put(self, owner: Any, name: str, value: Any) -> None:
         """Replace an attribute of a module or class, or an entry of a dict."""
@@ -41,6 +42,9 @@ class Patches:
 
     def undo(self) -> None:
         """Put everything back, the latest first."""
+        for remove in self.removers:
+            remove()
+        self.removers.clear()
         for owner, name, original in reversed(self._originals):
             if isinstance(owner, dict):
                 owner[name] = original

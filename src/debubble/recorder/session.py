@@ -57,6 +57,11 @@ class Seat:
     switches: dict[str, Whole] = field(default_factory=dict)
     unseen: str = ""
 
+    @property
+    def package(self) -> str:
+        """Who ran it, with its version; engines that differ in how they communicate are one package."""
+        return f"{self.engine.partition('-')[0]} {self.version}"
+
 
 @dataclass(frozen=True, slots=True, eq=False, repr=False, kw_only=True)
 class Recorded(Result):
@@ -114,7 +119,7 @@ class Session:
         self._outside = {LOAD: 0, REDUCTION: 0, OPTIMIZER: 0}
         self._shown: set[str] = set()  # what of these an engine shows
         self._updates: int | None = None
-        self._evidence = self._asked()
+        self._evidence: tuple[int, int, int | None] | None = None  # since the first step that is written
         self._said: set[str] = set()
         self._lost: dict[str, int] = {}  # steps that were not written, by the reason
         self._ops, self._own_ns, self._began = 0, 0, time.monotonic_ns()
@@ -188,9 +193,14 @@ class Session:
     def take(self, seat: Seat, measured: Measured, number: int, outside: dict[str, int | None]) -> None:
         """Write a step that has been measured."""
         self.first_seat = self.first_seat or seat
+        if self._who(seat).device != "cpu":
+            # The host only launches kernels: its times of ops would be taken for those of the device.
+            self.on = False
+            self.warn(f"{seat.package} on {self._who(seat).device} is not recorded: ops are timed on CPUs only so far")
+            return
         mine = [stage for stage, rank in enumerate(seat.placement) if seat.pipeline[rank] == self._who(seat).rank]
         if why := measured.missing(mine, seat.microbatches):
-            reason = f"{seat.engine} {seat.version}: {why}" + (f" ({seat.unseen})" if seat.unseen else "")
+            reason = f"{seat.package}: {why}" + (f" ({seat.unseen})" if seat.unseen else "")
             self._lost[reason] = self._lost.get(reason, 0) + 1
             return
         if self.wish.replicas is not None and seat.axes.get("data", (0, 1))[0] not in self.wish.replicas:
@@ -235,7 +245,7 @@ class Session:
             return ""
         lost = "; ".join(f"{count} not written, {why}" for why, count in self._lost.items())
         if self.written and self.first_seat is not None:
-            engine, steps = f"{self.first_seat.engine} {self.first_seat.version}", _count(self.written, "step")
+            engine, steps = self.first_seat.package, _count(self.written, "step")
             more = f"; {lost}" if lost else ""
             return f"recorded {steps} of {engine} in {self.wish.out}{more}; debubble diagnose {self.wish.out}"
         if lost:
@@ -254,7 +264,7 @@ class Session:
             return None
         return Recorded(
             recording=str(self.wish.out),
-            engine=f"{seat.engine} {seat.version}",
+            engine=seat.package,
             steps=self.written,
             ranks=len(seat.pipeline),
             replicas=seat.axes["data"][1] if "data" in seat.axes else None,
@@ -323,6 +333,8 @@ class Session:
     def _pressure(self) -> dict[str, int | None]:
         """Processor time and time in its queue since it was last asked for, about once a second."""
         now = time.monotonic_ns()
+        if self._evidence is None:
+            self._evidence = self._asked()
         since, used, queued = self._evidence
         if now - since < _EVIDENCE_NS:
             return {}

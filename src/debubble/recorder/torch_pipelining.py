@@ -16,7 +16,7 @@ from ..core.op import Kind
 from ..readers.recording_file import Whole
 from .hooks import Function, Patches, around, demand, version_of
 from .place import mesh_axes
-from .session import REDUCTION, Seat, Session
+from .session import OPTIMIZER, REDUCTION, Seat, Session
 from .tape import BOTH, RECEIVE, SEND
 
 ENGINE, PACKAGE = "torch", "torch"
@@ -53,7 +53,27 @@ def install(session: Session, module: ModuleType, patches: Patches) -> None:
         hook(owner, "step", (), hooks.step, hooks.step_done)
     for owner, name, function in wrapped:  # all there: only now is anything changed
         patches.put(owner, name, function)
+    _hook_optimizers(session, patches)
     session.engines[ENGINE] = version_of(PACKAGE)
+
+
+def _hook_optimizers(session: Session, patches: Patches) -> None:
+    """Time every optimizer of torch, by the hooks that it has for that; those of other engines derive from it."""
+    module: Any = sys.modules.get("torch.optim.optimizer")
+    if not hasattr(module, "register_optimizer_step_pre_hook"):
+        return
+    began: list[int] = []
+
+    def before(*_: Any) -> None:
+        began[:] = [session.tape.now()]
+
+    def after(*_: Any) -> None:
+        if began and session.on:
+            session.add_outside(OPTIMIZER, session.tape.now() - began.pop())
+            session.updated()
+
+    patches.removers.append(module.register_optimizer_step_pre_hook(before).remove)
+    patches.removers.append(module.register_optimizer_step_post_hook(after).remove)
 
 
 class _Hooks:

@@ -1,0 +1,68 @@
+"""What recording costs a job: an empty hooked op, and a step after many."""
+
+import time
+from pathlib import Path
+
+from debubble.recorder.hooks import around
+from debubble.recorder.session import Seat, Session
+from debubble.recorder.wishes import wish_of
+
+OPS, STEPS = 100_000, 10_000
+MOST_US = 4.0  # of an empty op
+
+
+class Stage:
+    """What a hook is told."""
+
+    stage_index = 0
+
+
+def run(chunk: int) -> None:
+    """An op that does nothing."""
+
+
+def test_an_empty_hooked_op_costs_less_than_4_us(tmp_path):
+    session = Session(wish_of(tmp_path / "run"))
+    tape, stage = session.tape, Stage()
+    hooked = around(
+        run,
+        lambda chunk: tape.open(0, stage.stage_index, chunk) if session.open else None,
+        lambda row, _: tape.close(row),
+        session.failed,
+    )
+    session.begin(stage)
+    began = time.process_time()
+    for chunk in range(OPS):
+        run(chunk)
+    bare = time.process_time() - began
+    began = time.process_time()
+    for chunk in range(OPS):
+        hooked(chunk)
+    an_op = (time.process_time() - began - bare) / OPS * 1e6
+    print(f"{an_op:.2f} us an op")
+    assert an_op < MOST_US
+
+
+def written(folder: Path, steps: int, keep: str) -> tuple[list[float], int]:
+    """Processor time of each thousand steps of 16 empty ops, and the bytes on disk at the end."""
+    session, stage = Session(wish_of(folder, keep=keep)), Stage()
+    seat = Seat("torch", "2", "1F1B", 8, [0], [0], {})
+    spent = []
+    for _ in range(steps // 1000):
+        began = time.process_time()
+        for _ in range(1000):
+            session.begin(stage)
+            for kind in (0, 3):
+                for unit in range(8):
+                    session.tape.close(session.tape.open(kind, 0, unit))
+            session.end(lambda: seat)
+        spent.append(time.process_time() - began)
+    session.close()
+    return spent, sum(file.stat().st_size for file in folder.iterdir())
+
+
+def test_ten_thousand_steps_cost_the_same_each_and_the_disk_is_bounded(tmp_path):
+    spent, size = written(tmp_path / "run", STEPS, "200KB")
+    print(f"first and last thousand steps: {spent[0]:.2f} and {spent[-1]:.2f} s of processor time; {size:,} bytes")
+    assert sorted(spent[5:])[2] < 1.5 * sorted(spent[:5])[2]
+    assert size < 200_000
