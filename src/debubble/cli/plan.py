@@ -13,7 +13,7 @@ import debubble
 from ..config.config import SWITCHES
 from ..config.fields import KINDS
 from ..core.errors import Fault, InputError
-from .command import COUNT, COUNTS, SIZE, Verb, option, options
+from .command import COUNT, COUNTS, RATE, Verb, option, options
 from .completion import FRAMEWORK, GPU, MODEL, SCHEDULE
 from .output import Output, output_options
 from .progress import working
@@ -66,7 +66,7 @@ plan_options = options(
     option("--global-batch", type=COUNTS, help="Samples of all replicas in a step."),
     option("--sequence", type=COUNT, help="Tokens in a sample.  [default: 4096]"),
     option("--nodes", type=COUNT, help="Hosts; else as the vendor sells the device."),
-    option("--nic", type=SIZE, help="Bandwidth of a device to other hosts, a second: 50GB."),
+    option("--nic", type=RATE, help="Bandwidth of a device to other hosts: 50GB/s, or 400Gb/s."),
     option("--price", type=float, help="Of one device for an hour, for the cost of a billion tokens."),
     option("--tensor", type=COUNTS, help="Devices that share each layer; with a model, the ones to try."),
     option("-p", "--pipeline", former=("--ranks",), type=COUNTS, help="Ranks of a pipeline, the ones to try."),

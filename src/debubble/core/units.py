@@ -16,6 +16,11 @@ _BYTES = {"": 1, "b": 1} | {
 _QUANTITY = re.compile(r" *([0-9]+\.?[0-9]*|\.[0-9]+)(e[+-]?[0-9]+)? *([a-zµ]*) *", re.IGNORECASE)
 
 
+_PREFIXES = {"": 1.0, "k": 1e3, "m": 1e6, "g": 1e9, "t": 1e12}
+# A small b is a bit and a large one a byte, as network cards and links are sold.
+_RATE = re.compile(r"(\d+(?:\.\d+)?)\s*([kKmMgGtT]?)(bit|bps|b|B)(?:/s|ps)?(?<![kKmMgGtT ]B)")
+
+
 def nanoseconds(text: str, name: str = "duration") -> float:
     """Read ``20ms``, ``35us``, ``1.5s``; a bare number is milliseconds.
 
@@ -48,6 +53,24 @@ def count_bytes(text: str, name: str = "size") -> int:
         rule = "a size is a number, not below 0, with kB, MB, GB, TB or KiB, MiB, GiB, TiB behind it"
         raise InputError(Fault(f"{name} = {text}", rule, "write it as in 80GB"))
     return round(value)
+
+
+def byte_rate(text: str, name: str = "rate") -> float:
+    """Read bytes a second from ``10GB/s``, ``400Gb/s`` (bits, of which 8 are a byte), or a size that is meant a second.
+
+    Args:
+        text: what was given.
+        name: whose value it is, for the error.
+
+    Raises:
+        InputError: not a finite number of at least 0 with a unit.
+    """
+    found = _RATE.fullmatch(text.strip())
+    if found is None:
+        return float(count_bytes(text, name))
+    number, prefix, unit = found.groups()
+    share = 1 / 8 if unit.startswith("b") else 1.0
+    return float(number) * _PREFIXES[prefix.lower()] * share
 
 
 def percent(share: float) -> str:

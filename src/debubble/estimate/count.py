@@ -3,8 +3,15 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import TypeVar
 
-from .model import Experts, FeedForward, Kind, LatentAttention, Mixer, Model
+import numpy as np
+from numpy.typing import NDArray
+
+from .model import Attention, Experts, FeedForward, Kind, LatentAttention, Mixer, Model, Recurrent
+
+CHUNK = 256  # tokens that a recurrent mixer takes at once: what Mamba-2's kernels do
+Lengths = TypeVar("Lengths", float, NDArray[np.float64])
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,15 +40,40 @@ class Product:
 
 def layer_products(hidden: int, kind: Kind) -> tuple[Product, ...]:
     """Every matrix product of a layer, in the order in which a token passes them."""
-    return mixer_products(hidden, kind.mixer) + feed_forward_products(hidden, kind.feed_forward)
+    found: tuple[Product, ...] = ()
+    if kind.mixer is not None:
+        found += mixer_products(hidden, kind.mixer)
+    if kind.feed_forward is not None:
+        found += feed_forward_products(hidden, kind.feed_forward)
+    return found
 
 
 def mixer_products(hidden: int, mixer: Mixer) -> tuple[Product, ...]:
     """Projections around the attention core."""
     if isinstance(mixer, LatentAttention):
         return _latent_products(hidden, mixer)
+    if isinstance(mixer, Recurrent):
+        return _recurrent_products(hidden, mixer)
     queries, keys_and_values = mixer.heads * mixer.head_width, 2 * mixer.kv_heads * mixer.head_width
-    return Product(hidden, queries + keys_and_values, "outer"), Product(queries, hidden, "inner")
+    into = queries * (2 if mixer.gated else 1) + keys_and_values
+    return Product(hidden, into, "outer"), Product(queries, hidden, "inner")
+
+
+def _recurrent_products(hidden: int, mixer: Recurrent) -> tuple[Product, ...]:
+    """Into the state and out of it.
+
+    Mamba-1 projects values and gate, and from the values keys, queries and steps; Kimi's delta attention projects gate
+    and decay through a narrow layer each.
+    """
+    out = Product(mixer.inner, hidden, "inner")
+    if not mixer.rank:
+        return Product(hidden, mixer.numbers, "outer"), out
+    if mixer.delta:
+        into = mixer.inner + 2 * mixer.groups * mixer.key + mixer.heads * mixer.scalars
+        narrow = Product(hidden, 2 * mixer.rank, "none")
+        return Product(hidden, into, "outer"), narrow, Product(mixer.rank, 2 * mixer.inner, "outer"), out
+    steps = Product(mixer.inner, mixer.rank + 2 * mixer.key, "inner")
+    return Product(hidden, 2 * mixer.inner, "outer"), steps, Product(mixer.rank, mixer.inner, "outer"), out
 
 
 def _latent_products(hidden: int, mixer: LatentAttention) -> tuple[Product, ...]:
@@ -79,31 +111,47 @@ def feed_forward_products(hidden: int, feed_forward: FeedForward | Experts) -> t
 def layer_parameters(model: Model, kind: Kind) -> int:
     """Parameters of one layer: matrices, norms and biases.
 
-    Two norms a layer: a weight each for RMSNorm, weight and bias for the LayerNorm of models with biases. Latent
-    attention normalises what it compresses too.
+    A norm for each part: a weight for RMSNorm, weight and bias for the LayerNorm of models with biases. Latent
+    attention normalises what it compresses too, a recurrent mixer its result.
     """
     products = layer_products(model.hidden, kind)
     matrices = sum(product.weights for product in products)
-    norms = 2 * model.hidden
+    norms = kind.parts * model.hidden
     if isinstance(kind.mixer, LatentAttention):
         norms += kind.mixer.query + kind.mixer.kv
+    if isinstance(kind.mixer, Recurrent):
+        norms += _state_parameters(kind.mixer)
     if not model.biases:
         return matrices + norms
     biases = sum(product.outer * product.held for product in products)
-    return matrices + biases + norms + 2 * model.hidden
+    return matrices + biases + norms + kind.parts * model.hidden
+
+
+def _state_parameters(mixer: Recurrent) -> int:
+    """What a recurrent mixer has beside its matrices: the convolution, the decay, skip and step of each head, a norm.
+
+    Mamba-1 has a decay for each number of the state, and a skip and a step for each number of a value.
+    """
+    convolution = mixer.convolved * (mixer.conv + 1) if mixer.conv else 0
+    if mixer.rank and not mixer.delta:
+        return convolution + mixer.inner * (mixer.key + 2)
+    return convolution + 3 * mixer.heads + mixer.inner
 
 
 def routed_parameters(model: Model, kind: Kind) -> int:
     """Parameters of one layer that expert parallelism spreads out; 0 for a dense layer."""
-    if not kind.experts:
+    if kind.experts is None:
         return 0
-    products = feed_forward_products(model.hidden, kind.feed_forward)
+    products = feed_forward_products(model.hidden, kind.experts)
     return sum(product.weights for product in products if product.held > 1)
 
 
 def embedding_parameters(model: Model) -> int:
-    """Parameters of the input embedding, with learned positions."""
-    return (model.vocab + model.positions) * model.hidden
+    """Parameters of the input embedding, with learned positions and what encodes pictures."""
+    table = (model.vocab + model.positions) * model.hidden
+    if model.vision is None:
+        return table
+    return table + model.vision.parameters + model.vision.hidden * model.hidden  # and the projection to the residual
 
 
 def parameters(model: Model) -> int:
@@ -127,13 +175,28 @@ def active_parameters(model: Model) -> int:
     return met
 
 
-def core_flops(model: Model, mixer: Mixer, sequence: float) -> float:
+def core_flops(model: Model, mixer: Mixer | None, sequence: Lengths) -> Lengths:
     """FLOPs of scores and values, forward, of one token of one layer; half of them if attention looks back only.
 
-    ``12 s h`` dense and ``6 s h`` causal over forward and backward, if heads x head width is h.
+    ``12 s h`` dense and ``6 s h`` causal over forward and backward, if heads x head width is h. Within a window of w a
+    causal token sees w - w^2/(2 s) others on average. A recurrent mixer works in chunks of tokens: products inside a
+    chunk of Q, Q (key + value) numbers, and 4 key x value of the state, whatever the length (Mamba-2, section 6).
+
+    Args:
+        model: of the mixer.
+        mixer: or None, which costs nothing.
+        sequence: tokens, one length or float64[n].
     """
-    dense = 2 * sequence * mixer.heads * (mixer.head_width + mixer.value_width)
-    return dense / 2 if model.causal else dense
+    if mixer is None:
+        return 0.0 * sequence
+    if isinstance(mixer, Recurrent):
+        inside = CHUNK * (mixer.groups * mixer.key + mixer.heads * mixer.value)
+        return inside + 4.0 * mixer.inner * mixer.key + 0.0 * sequence
+    width = 2 * mixer.heads * (mixer.head_width + mixer.value_width)
+    if isinstance(mixer, Attention) and mixer.window:
+        seen: Lengths = np.minimum(sequence, mixer.window)
+        return width * (seen - seen**2 / (2 * sequence)) if model.causal else width * seen
+    return width * sequence / 2 if model.causal else width * sequence
 
 
 def product_flops(model: Model, kind: Kind) -> float:
@@ -154,5 +217,6 @@ def flops_per_token(model: Model, sequence: float) -> float:
     forward = 2.0 * model.hidden * model.vocab * (1 + model.next_heads)
     for kind, layers in zip(model.kinds, model.counts, strict=True):
         forward += layers * layer_flops(model, kind, sequence)
-    forward += model.next_heads * (layer_flops(model, model.last_kind, sequence) + 4.0 * model.hidden**2)
+    head = sum(layer_flops(model, kind, sequence) for kind in model.next_kinds) + 4.0 * model.hidden**2
+    forward += model.next_heads * head
     return 3 * forward

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from ..core.errors import Fault, InputError, nearest
+from ..core.units import byte_rate, count_bytes
 
 GIGA = 1e9
 TERA = 1e12
@@ -150,6 +151,7 @@ def _from_table(table: dict[str, Any], where: str) -> Hardware:
     the matrix units of 1/16 (H100: 1/15), some 128 units, the shares of A100 and H100, hosts of 8 with a card of
     400 Gb/s for each, PCIe 5 x16 to the host (63 GB/s, of which copies reach some 50).
     """
+    table = {word: _in_unit(word, value) for word, value in table.items()}
     faults = _faults(table, where)
     if faults:
         raise InputError(*faults)
@@ -177,6 +179,21 @@ def _from_table(table: dict[str, Any], where: str) -> Hardware:
         host_link=table.get("host_gb_s", 50) * GIGA,
         sources={str(word): str(source) for word, source in sources.items()},
     )
+
+
+def _in_unit(word: str, value: Any) -> Any:
+    """A figure in the unit of its word, where it was written with a unit of its own: ``400Gb/s``, ``96GB``.
+
+    What cannot be read stays as it is: no figure, which is told with all other faults of the file.
+    """
+    if not isinstance(value, str) or word not in (*NEEDED, *OPTIONAL):
+        return value
+    try:
+        if word.endswith("_s"):
+            return byte_rate(value, word) / (TERA if word.endswith("tb_s") else GIGA)
+        return count_bytes(value, word) / GIGA if word == "memory_gb" else value
+    except InputError:
+        return value
 
 
 def _usable(table: dict[str, Any]) -> float:

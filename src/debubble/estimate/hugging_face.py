@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import replace
 from typing import Any
 
 from ..core.errors import Fault, InputError
 from ..core.limits import MOST_LAYERS, MOST_OF_A_LAYER, MOST_WORDS, beyond
-from .model import Experts, LatentAttention, Model, transformer
+from .hybrid import FIELDS, kinds_of_layers, mixers, recurrent
+from .model import Attention, Experts, FeedForward, LatentAttention, Model, Vision, check_sizes, model_of_layers
 
 # How the field that Hugging Face calls by the first name is called here, and other names that it goes by.
 _SIZES = {
@@ -20,8 +22,8 @@ _MOST = {"layers": MOST_LAYERS, "hidden": MOST_OF_A_LAYER, "heads": MOST_OF_A_LA
 _OPTIONAL = {
     "ffn": ("intermediate_size", "ffn_hidden_size", "n_inner", "ffn_dim", "d_ff"),
     "kv_heads": ("num_key_value_heads", "multi_query_group_num", "num_kv_heads"),
-    "experts": ("n_routed_experts", "num_local_experts", "num_experts"),
-    "active": ("num_experts_per_tok", "num_experts_per_token", "moe_top_k", "top_k"),
+    "experts": ("n_routed_experts", "num_local_experts", "num_experts", "moe_num_experts"),
+    "active": ("num_experts_per_tok", "num_experts_per_token", "moe_top_k", "moe_k", "top_k"),
 }
 # Fields that a model's numbers come from if they are there, each a whole number.
 _COUNTS = (
@@ -29,6 +31,11 @@ _COUNTS = (
     *("head_dim", "moe_intermediate_size", "shared_expert_intermediate_size", "n_shared_experts", "kv_lora_rank"),
     *("q_lora_rank", "qk_nope_head_dim", "qk_rope_head_dim", "v_head_dim", "n_positions", "max_position_embeddings"),
     *("num_nextn_predict_layers", "first_k_dense_replace", "decoder_sparse_step", "interleave_moe_layer_step"),
+    *("mamba_num_heads", "mamba_n_heads", "mamba_head_dim", "mamba_d_head", "ssm_state_size", "mamba_d_state"),
+    *("n_groups", "mamba_n_groups", "conv_kernel", "mamba_d_conv", "mamba_expand", "linear_num_key_heads"),
+    *("linear_num_value_heads", "linear_key_head_dim", "linear_value_head_dim", "linear_conv_kernel_dim"),
+    *("attn_layer_period", "attn_layer_offset", "expert_layer_period", "expert_layer_offset", "sliding_window"),
+    *("full_attention_interval", "sliding_window_pattern", "moe_shared_expert_intermediate_size"),
 )
 # Model types whose feed-forward has two matrices and not three.
 _PLAIN = {
@@ -42,6 +49,7 @@ _PLAIN = {
     "mpt",
     "phi",
     "nemotron",
+    "nemotron_h",
     "starcoder2",
     "gpt_bigcode",
 }
@@ -51,19 +59,24 @@ _GATES = {"gemma3", "gemma3n_text", "recurrent_gemma", "modernbert-decoder", "bi
 _LEARNED = {"gpt2", "gpt_bigcode", "opt"}
 _KNOWN = _PLAIN | {
     *("llama", "mistral", "mixtral", "qwen2", "qwen2_moe", "qwen3", "qwen3_moe", "gemma", "gemma2", "gemma3_text"),
+    *("jamba", "qwen3_next", "qwen3_5_text", "qwen3_5_moe_text", "granitemoehybrid", "kimi_linear"),
+    *("minimax_text_01", "minimax_m2", "glm4_moe", "ernie4_5_moe", "ernie4_5", "smollm3", "seed_oss", "olmo3"),
     *("deepseek_v2", "deepseek_v3", "kimi_k2", "gpt_oss", "llama4_text", "phi3", "olmo", "olmo2", "granite", "cohere"),
 }
 
 
 def model_of_config(config: dict[str, Any], name: str, where: str) -> Model:
-    """A model from a Hugging Face configuration; a nested ``text_config`` counts, other towers do not.
+    """A model from a Hugging Face configuration; a nested ``text_config`` counts, and an encoder of pictures.
 
     Raises:
         InputError: every field that is missing or no positive whole number, by its name.
     """
-    warnings = []
+    warnings: list[str] = []
+    vision = None
     if isinstance(config.get("text_config"), dict):
-        warnings.append("a model of several towers: only its text_config is planned")
+        vision = _vision(config.get("vision_config"))
+        told = "its encoder of pictures counts as parameters of the first stage, its time does not"
+        warnings.append(f"a model of several towers: {told if vision else 'only its text_config is planned'}")
         config = {**config, **config["text_config"]}
     kind = str(config.get("model_type", ""))
     gated, why = _gated(config, kind)
@@ -77,7 +90,7 @@ def model_of_config(config: dict[str, Any], name: str, where: str) -> Model:
             _checked(f"{where}: {name}", config[name], MOST_OF_A_LAYER, faults)
     if faults:
         raise InputError(*faults)
-    experts, dense_first, every = _experts(config, kind, sizes["layers"], where)
+    experts, mixed = _experts(config, kind, sizes["layers"], where)
     if experts:
         experts = replace(experts, gated=gated)
     ffn = _first(config, _OPTIONAL["ffn"])
@@ -87,18 +100,20 @@ def model_of_config(config: dict[str, Any], name: str, where: str) -> Model:
     kv_heads = _first(config, _OPTIONAL["kv_heads"])
     if kv_heads is None:
         kv_heads = 1 if config.get("multi_query") else sizes["heads"]
-    model = transformer(
-        str(config.get("_name_or_path") or name),
-        ffn=int(ffn),
-        kv_heads=int(kv_heads),
-        head_size=config.get("head_dim"),
-        gated=gated,
-        latent=_latent(config, sizes["heads"]),
-        experts=experts,
-        dense_first=dense_first,
-        every=every,
-        **sizes,
-    )
+    check_sizes({**sizes, "ffn": int(ffn), "kv_heads": int(kv_heads)})
+    hidden, heads, layers = sizes["hidden"], sizes["heads"], sizes["layers"]
+    head_width = config.get("head_dim") or config.get("attention_head_dim") or hidden // heads
+    gate = bool(config.get("attn_output_gate", kind == "qwen3_next"))
+    mixer = _latent(config, heads) or Attention(heads, int(kv_heads), int(head_width), gated=gate)
+    said = mixers(config, layers, where) or ["full"] * layers
+    state = recurrent(config, hidden, heads) if "recurrent" in said else None
+    wide = [experts if experts and layer in mixed else FeedForward(int(ffn), gated) for layer in range(layers)]
+    if experts and "dense" in said:
+        wide = [experts, FeedForward(int(ffn), gated)] * layers  # each stands in layers of its own
+    window = int(config.get("sliding_window") or config.get("attention_chunk_size") or 0)
+    order = kinds_of_layers(said, mixer, state, wide[:layers], window)
+    model = model_of_layers(str(config.get("_name_or_path") or name), hidden, sizes["vocab"], order)
+    warnings += _unread(config)
     positions = 0
     if kind in _LEARNED:
         positions = int(config.get("n_positions") or config.get("max_position_embeddings") or 0)
@@ -106,8 +121,9 @@ def model_of_config(config: dict[str, Any], name: str, where: str) -> Model:
         model,
         tied=bool(config.get("tie_word_embeddings", kind not in _KNOWN - _PLAIN)),
         positions=positions,
-        biases=kind in _PLAIN - {"falcon", "nemotron", "mpt"},
+        biases=kind in _PLAIN - {"falcon", "nemotron", "nemotron_h", "mpt"},
         next_heads=int(config.get("num_nextn_predict_layers") or 0),
+        vision=vision,
         warnings=tuple(warnings),
     )
 
@@ -153,11 +169,50 @@ def _first(config: dict[str, Any], names: tuple[str, ...]) -> Any:
     return next((config[n] for n in names if config.get(n) is not None), None)
 
 
-def _experts(config: dict[str, Any], kind: str, layers: int, where: str) -> tuple[Experts | None, int, int]:
-    """A mixture of experts, how many layers come before the first one, and every how many layers there is one."""
+def _vision(config: Any) -> Vision | None:
+    """The encoder of a ``vision_config``, if it says its sizes."""
+    if not isinstance(config, dict):
+        return None
+    layers, hidden = _first(config, ("depth", "num_hidden_layers", "vt_num_hidden_layers")), config.get("hidden_size")
+    if not isinstance(layers, int) or not isinstance(hidden, int):
+        return None
+    width = config.get("intermediate_size") or 4 * hidden
+    side = config.get("patch_size") or 14
+    patch = int(side) ** 2 * int(config.get("in_channels") or 3) * int(config.get("temporal_patch_size") or 1)
+    return Vision(layers, hidden, int(width), patch, "silu" in str(config.get("hidden_act")))
+
+
+# Fields whose names say that they size something, and those of them that are read here or change no count.
+_SIZING = re.compile(r"(layer|expert|head|dim|size|rank|width|intermediate|group|period|freq|interval|kernel)s?$")
+_READ = FIELDS | {
+    *(name for names in (*_SIZES.values(), *_OPTIONAL.values()) for name in names),
+    *("head_dim", "attention_head_dim", "kv_lora_rank", "q_lora_rank", "qk_nope_head_dim", "qk_rope_head_dim"),
+    *("v_head_dim", "qk_head_dim", "rotary_dim", "moe_intermediate_size", "shared_expert_intermediate_size"),
+    *("moe_shared_expert_intermediate_size", "shared_intermediate_size", "n_shared_experts", "num_shared_experts"),
+    *("moe_num_shared_experts", "moe_layer_freq", "decoder_sparse_step", "interleave_moe_layer_step", "moe_layers"),
+    *("first_k_dense_replace", "moe_layer_start_index", "mlp_only_layers", "expert_layer_period", "n_group"),
+    *("expert_layer_offset", "moe_layer_interval", "num_nextn_predict_layers", "intermediate_size_mlp", "topk_group"),
+    *("mamba_chunk_size", "chunk_size", "no_rope_layers", "no_rope_layer_interval", "image_size", "patch_size"),
+}  # fmt: skip
+
+
+def _unread(config: dict[str, Any]) -> list[str]:
+    """A line for fields that may change the count and that nothing here reads."""
+    names = []
+    for name, value in config.items():
+        says_a_size = isinstance(value, int | list) and value not in (0, 1, False, [])
+        if says_a_size and _SIZING.search(name) and name not in _READ:
+            names.append(name)
+    if not names:
+        return []
+    return [f"fields of its configuration that may change the count are not read: {', '.join(sorted(names))}"]
+
+
+def _experts(config: dict[str, Any], kind: str, layers: int, where: str) -> tuple[Experts | None, frozenset[int]]:
+    """A mixture of experts, and the layers that have it."""
     count = _first(config, _OPTIONAL["experts"])
     if not count or count == 1:
-        return None, 0, 1
+        return None, frozenset()
     active = _first(config, _OPTIONAL["active"])
     width = config.get("moe_intermediate_size") or _first(config, _OPTIONAL["ffn"])
     faults = []
@@ -166,20 +221,29 @@ def _experts(config: dict[str, Any], kind: str, layers: int, where: str) -> tupl
             faults.append(Fault(f"{where}: {name}", "a mixture of experts needs it", f"add {name}"))
     if faults:
         raise InputError(*faults)
-    shared = config.get("shared_expert_intermediate_size") or (config.get("n_shared_experts") or 0) * width
+    several = _first(config, ("n_shared_experts", "num_shared_experts", "moe_num_shared_experts")) or 0
+    shared = several * width
+    for name in ("shared_expert_intermediate_size", "shared_intermediate_size", "moe_shared_expert_intermediate_size"):
+        shared = config.get(name) or shared
     if kind == "llama4_text":
         shared = width
     experts = Experts(int(count), int(active), int(width), int(shared))
-    every = config.get("moe_layer_freq") or config.get("decoder_sparse_step") or config.get("interleave_moe_layer_step")
+    listed = config.get("moe_layer_freq")
+    if isinstance(listed, list):
+        return experts, frozenset(layer for layer, on in enumerate(listed) if on)
+    if config.get("expert_layer_period"):
+        period, offset = config["expert_layer_period"], config.get("expert_layer_offset") or 0
+        return experts, frozenset(layer for layer in range(layers) if layer % period == offset)
+    every = _first(config, ("moe_layer_freq", "decoder_sparse_step", "interleave_moe_layer_step", "moe_layer_interval"))
     if not isinstance(every, int) or every < 1:
         every = 1
-    first = config.get("first_k_dense_replace") or 0
+    first = _first(config, ("first_k_dense_replace", "moe_layer_start_index")) or 0
     if not first and (config.get("decoder_sparse_step") or kind == "llama4_text"):
         first = every - 1
     only_dense = config.get("mlp_only_layers") or []
     if isinstance(only_dense, list) and only_dense == list(range(len(only_dense))):
         first = max(int(first), len(only_dense))
-    return experts, min(int(first), layers), every
+    return experts, frozenset(range(min(int(first), layers), layers, every))
 
 
 def _latent(config: dict[str, Any], heads: int) -> LatentAttention | None:

@@ -8,7 +8,7 @@ import numpy as np
 
 from .count import Product, core_flops, feed_forward_products, mixer_products
 from .memory import accumulated_bytes, device_parameters
-from .model import Kind, LatentAttention, Mixer
+from .model import Kind, LatentAttention, Mixer, Recurrent, SelfAttention
 from .setting import Column, Pass, Setting
 
 TILE = 128  # rows and columns of the result that one multiprocessor works on at a time
@@ -27,8 +27,13 @@ RESIDUAL = (20, 24)  # of each number of the residual: two norms (8), two dropou
 ROTARY = 4  # of each query and key: read and written
 GATED = (6, 10)  # of each number between the products: gate and up read, product written; backward both again
 PLAIN = (4, 6)  # the same if there is no gate
+RECURRENT = (
+    12,
+    20,
+)  # of each number of a recurrent mixer: convolved (4), gated and normalised (8); both again
 ROUTED = 24  # of each number sent to an expert: sorted, sent, put back and weighted
 CAST = 4.0  # of each number cast to 8 bits and its transpose: read 2, write 1 twice
+SCAN_KERNELS = 6  # of a recurrence: chunk states, their sums, and products inside chunks
 LAYER_KERNELS = 10  # element-wise kernels of a dense layer, forward; those of experts are about twice as many
 EXPERT_KERNELS = 20
 
@@ -88,8 +93,13 @@ def products_time(setting: Setting, products: Iterable[Product]) -> tuple[Column
     return forward, inputs, weight
 
 
-def core_time(setting: Setting, mixer: Mixer) -> Pass:
-    """Seconds of scores, softmax and values, fused or in plain products as each layout has it."""
+def core_time(setting: Setting, mixer: Mixer | None) -> Pass:
+    """Seconds of scores, softmax and values, fused or in plain products as each layout has it; or of a recurrence."""
+    if mixer is None:
+        nothing = np.zeros(len(setting.layouts))
+        return Pass(nothing, nothing, nothing)
+    if isinstance(mixer, Recurrent):
+        return _scan(setting, mixer)
     fused, plain = _fused_core(setting, mixer), _plain_core(setting, mixer)
     is_fused = setting.layouts.fused_attention > 0
     return Pass(
@@ -99,17 +109,28 @@ def core_time(setting: Setting, mixer: Mixer) -> Pass:
     )
 
 
-def _fused_core(setting: Setting, mixer: Mixer) -> Pass:
+def _scan(setting: Setting, mixer: Recurrent) -> Pass:
+    """A recurrence in chunks: its small products at the rate that portable attention reaches, backward twice as many.
+
+    Assumed: no vendor prints what these kernels reach.
+    """
+    layouts, device, constants = setting.layouts, setting.cluster.device, setting.constants
+    flops = core_flops(setting.model, mixer, layouts.sequence) * setting.tokens / layouts.tensor
+    forward = flops / (setting.peak_16bit * constants.core * device.flash) + SCAN_KERNELS * constants.launch
+    return Pass(forward, 2 * forward / constants.core_back, forward)
+
+
+def _fused_core(setting: Setting, mixer: SelfAttention) -> Pass:
     """Flash attention: scores stay on the chip, half of them skipped if causal; the backward makes them again."""
     layouts, device, constants = setting.layouts, setting.cluster.device, setting.constants
-    flops = core_flops(setting.model, mixer, 1.0) * layouts.sequence * setting.tokens / layouts.tensor
+    flops = core_flops(setting.model, mixer, layouts.sequence) * setting.tokens / layouts.tensor
     published = np.where(layouts.fused_kernels > 0, device.native, device.flash)
     by_width = mixer.head_width / (mixer.head_width + HALF_WIDTH) * (1 + HALF_WIDTH / PUBLISHED_WIDTH)
     forward = flops / (setting.peak_16bit * (constants.core * published * by_width)) + constants.launch
     return Pass(forward, FLASH_BACKWARD * forward / constants.core_back, forward)
 
 
-def _plain_core(setting: Setting, mixer: Mixer) -> Pass:
+def _plain_core(setting: Setting, mixer: SelfAttention) -> Pass:
     """Batched products with all scores written to memory; odd head widths leave the matrix units idle."""
     layouts, device = setting.layouts, setting.cluster.device
     heads = layouts.micro_batch * mixer.heads / layouts.tensor
@@ -129,24 +150,34 @@ def _plain_core(setting: Setting, mixer: Mixer) -> Pass:
 
 def streams_time(setting: Setting, kind: Kind) -> Pass:
     """Seconds of norms, residuals and dropout, rotary positions, activations, and of adding up gradients."""
-    model, layouts, mixer = setting.model, setting.layouts, kind.mixer
-    residual = setting.tokens * model.hidden / setting.residual_shards
-    heads = setting.tokens * (mixer.heads + 2 * mixer.kv_heads) * mixer.head_width / layouts.tensor
+    model, layouts = setting.model, setting.layouts
+    residual = setting.tokens * model.hidden / setting.residual_shards * (kind.parts / 2)
+    width, around = _mixer_numbers(kind.mixer)
+    heads = setting.tokens * width / layouts.tensor
     inner = setting.tokens * feed_forward_width(kind) / layouts.tensor
-    between = GATED if kind.feed_forward.gated else PLAIN
-    forward = RESIDUAL[0] * residual + ROTARY * heads + between[0] * inner
-    backward = RESIDUAL[1] * residual + ROTARY * heads + between[1] * inner
-    kernels, routed = LAYER_KERNELS, np.zeros(len(layouts))
+    between = GATED if kind.is_gated else PLAIN
+    forward = RESIDUAL[0] * residual + around[0] * heads + between[0] * inner
+    backward = RESIDUAL[1] * residual + around[1] * heads + between[1] * inner
+    kernels, routed = LAYER_KERNELS * kind.parts // 2, np.zeros(len(layouts))
     if kind.experts:
         routed = setting.tokens * model.hidden * kind.experts.active / layouts.tensor
         forward, backward = forward + ROUTED * routed, backward + ROUTED * routed
-        kernels = EXPERT_KERNELS
+        kernels += EXPERT_KERNELS - LAYER_KERNELS
     wider = np.where(layouts.fused_kernels > 0, 1.0, setting.constants.eager) * setting.number_bytes / 2
     cast = np.where(setting.peak > setting.peak_16bit, CAST, 0.0) * (residual + heads + inner + routed)
     forward = forward * wider + cast
     backward = backward * wider + 2 * cast + accumulated_bytes(setting, device_parameters(setting, kind))
     streamed = stream_time(setting, forward, kernels)
     return Pass(streamed, stream_time(setting, backward, 2 * kernels), streamed)
+
+
+def _mixer_numbers(mixer: Mixer | None) -> tuple[int, tuple[int, int]]:
+    """Numbers of a token that element-wise kernels of a mixer work on, and bytes moved for each, both ways."""
+    if mixer is None:
+        return 0, (0, 0)
+    if isinstance(mixer, Recurrent):
+        return mixer.numbers, RECURRENT
+    return (mixer.heads + 2 * mixer.kv_heads) * mixer.head_width, (ROTARY, ROTARY)
 
 
 def module_time(setting: Setting, kind: Kind, module: str) -> Column:
@@ -160,15 +191,18 @@ def module_time(setting: Setting, kind: Kind, module: str) -> Column:
     model, layouts, hidden = setting.model, setting.layouts, setting.model.hidden
     nothing = np.zeros(len(layouts))
     wider = np.where(layouts.fused_kernels > 0, 1.0, setting.constants.eager) * setting.number_bytes / 2
-    between = (GATED if kind.feed_forward.gated else PLAIN)[0]
+    between = (GATED if kind.is_gated else PLAIN)[0]
     if module == "layernorm":
-        return stream_time(setting, wider * NORMS * setting.tokens * hidden / setting.residual_shards, 2)
+        moved = NORMS * kind.parts / 2 * setting.tokens * hidden / setting.residual_shards
+        return stream_time(setting, wider * moved, kind.parts)
     if module == "moe_act":
         inner = setting.tokens * feed_forward_width(kind) / layouts.tensor
         return stream_time(setting, wider * between * inner, 1)
     if module == "mla_up_proj" and isinstance(kind.mixer, LatentAttention):
         unpacked = [product for product in mixer_products(hidden, kind.mixer) if product.split == "outer"]
         return products_time(setting, unpacked)[0]
+    if kind.feed_forward is None:
+        return nothing
     products = feed_forward_products(hidden, kind.feed_forward)
     if module == "shared_experts" and kind.experts and kind.experts.shared:
         shared = [product for product in products if product.held == 1 and product.split != "none"]
@@ -186,4 +220,4 @@ def feed_forward_width(kind: Kind) -> int:
     experts = kind.experts
     if experts:
         return experts.shared + experts.width * experts.active
-    return kind.feed_forward.width
+    return kind.feed_forward.width if kind.feed_forward else 0

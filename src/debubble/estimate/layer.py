@@ -71,7 +71,7 @@ def layer_time(setting: Setting, kind: Kind) -> LayerTime:
 def _ideal(setting: Setting, kind: Kind) -> Pass:
     """FLOPs over the peak, 1 : 2 forward and backward; those of the core grow with each layout's sequence."""
     once = product_flops(setting.model, kind) / setting.peak
-    core = core_flops(setting.model, kind.mixer, 1.0) * setting.layouts.sequence / setting.peak
+    core = core_flops(setting.model, kind.mixer, setting.layouts.sequence) / setting.peak
     forward = (once + core) * setting.tokens / setting.layouts.tensor
     return Pass(forward, 2 * forward, np.zeros_like(forward))
 
@@ -95,9 +95,10 @@ def with_host(setting: Setting, kind: Kind, device: Pass) -> Pass:
     """
     constants, layouts, tensor = setting.constants, setting.layouts, setting.layouts.tensor
     collectives = np.where(layouts.sequence_parallel > 0, GATHERS_AND_SCATTERS, REDUCES)
-    calls = np.where(tensor > 1, collectives, 0) * layouts.pieces * constants.issue
+    share = kind.parts / 2  # of what a layer of mixer and feed-forward takes to issue
+    calls = share * np.where(tensor > 1, collectives, 0) * layouts.pieces * constants.issue
     slowest_host = 1 + constants.jitter * (tensor - 1)
-    issued = constants.host + (constants.host_experts if kind.experts else 0.0) + calls
+    issued = share * constants.host + (constants.host_experts if kind.experts else 0.0) + calls
     host = np.where(layouts.graphs > 0, 0.0, issued) * slowest_host * setting.factors.floor.value * _stalled(setting)
     power = np.where(layouts.blocking_launches > 0, 1.0, constants.blend)
 

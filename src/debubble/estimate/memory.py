@@ -10,8 +10,8 @@ from dataclasses import dataclass
 import numpy as np
 
 from ..config.layout import Layouts
-from .count import embedding_parameters, layer_parameters, routed_parameters
-from .model import Kind, LatentAttention, Mixer
+from .count import CHUNK, embedding_parameters, layer_parameters, routed_parameters
+from .model import Kind, LatentAttention, Mixer, Recurrent
 from .setting import Column, Setting
 
 # Bytes of a logit on the last stage. Fused, the loss turns 16-bit logits into their gradient in place, and the product
@@ -83,7 +83,7 @@ def stage_parameters(setting: Setting, stage: StageLayers) -> tuple[Column, Colu
     ends = ends + stage.last * np.where(same_matrix, 0, model.vocab * model.hidden)
     shared, routed = ends / layouts.tensor, np.zeros_like(ends)
     for kind, count in zip(model.kinds, stage.counts, strict=True):
-        layers = count + extra if kind is model.last_kind else count
+        layers = count + extra if kind in model.next_kinds else count
         layer_shared, layer_routed = layer_shares(setting, kind)
         shared = shared + layers * layer_shared
         routed = routed + layers * layer_routed
@@ -126,11 +126,11 @@ def layer_bytes(setting: Setting, kind: Kind) -> Column:
     """
     model, layouts, number = setting.model, setting.layouts, setting.number_bytes
     shards = setting.residual_shards
-    # Inputs of two norms, and the masks of two dropouts (1 byte each).
-    norms = (2 * number + (2 if model.dropout else 0)) * model.hidden / shards
+    # For mixer and feed-forward each: the input of its norm, and the mask of its dropout (1 byte).
+    norms = kind.parts * (number + (1 if model.dropout else 0)) * model.hidden / shards
     # Inputs of the two column-parallel products: gathered again in the backward unless they are kept whole.
     kept_whole = np.where(layouts.keep_gathered > 0, 1.0, shards)
-    inputs = _unless(layouts, "layernorm", 2 * setting.operand_bytes * model.hidden / kept_whole)
+    inputs = _unless(layouts, "layernorm", kind.parts * setting.operand_bytes * model.hidden / kept_whole)
     split = _core_bytes(setting, kind.mixer) + _feed_forward_bytes(setting, kind)
     kept = setting.tokens * (norms + inputs + split / layouts.tensor)
     if isinstance(kind.mixer, LatentAttention):
@@ -143,13 +143,20 @@ def _unless(layouts: Layouts, module: str, kept: Column) -> Column:
     return np.where(layouts.recomputes(module), 0.0, kept)
 
 
-def _core_bytes(setting: Setting, mixer: Mixer) -> Column:
+def _core_bytes(setting: Setting, mixer: Mixer | None) -> Column:
     """Bytes of one token around the attention core, on all devices of a tensor group together.
 
     Queries, keys and values go into the core, its result into the projection, which keeps its own copy if its operands
     are narrower.
     """
     number, operand = setting.number_bytes, setting.operand_bytes
+    if mixer is None:
+        return 0 * number
+    if isinstance(mixer, Recurrent):
+        # What is projected, convolved, and read from the state, its norm for the projection, and a state a chunk.
+        kept = mixer.numbers + mixer.convolved + mixer.inner
+        states = 4.0 * mixer.inner * mixer.key / CHUNK
+        return number * kept + operand * mixer.inner + states
     result = mixer.heads * mixer.value_width
     into = mixer.heads * mixer.head_width + mixer.kv_heads * (mixer.head_width + mixer.value_width)
     narrower = np.where(operand < number, operand, 0.0)
@@ -163,6 +170,8 @@ def _feed_forward_bytes(setting: Setting, kind: Kind) -> Column:
     result of the activation. Experts also keep the token that each is sent, and what it sends back.
     """
     layouts, number, operand = setting.layouts, setting.number_bytes, setting.operand_bytes
+    if kind.feed_forward is None:
+        return 0 * number
     before = number
     if kind.feed_forward.gated:
         before = np.where(layouts.fused_kernels > 0, 2 * number, 3 * number)
@@ -179,8 +188,10 @@ def _feed_forward_bytes(setting: Setting, kind: Kind) -> Column:
 def _score_bytes(setting: Setting, kind: Kind) -> Column:
     """Softmax, its dropout and the mask: 5 bytes a score of 16 bits; 2 without dropout; none if they are not kept."""
     layouts, number = setting.layouts, setting.number_bytes
+    if kind.attention is None:
+        return 0 * number
     kept = (layouts.fused_attention == 0) & ~layouts.recomputes("core_attn")
-    heads = layouts.micro_batch * kind.mixer.heads / layouts.tensor
+    heads = layouts.micro_batch * kind.attention.heads / layouts.tensor
     scores = heads * layouts.sequence**2 / layouts.context
     return np.where(kept, (2 * number + 1 if setting.model.dropout else number) * scores, 0.0)
 

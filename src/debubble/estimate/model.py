@@ -1,8 +1,9 @@
 """A model: the kinds of layer that it is made of, and the order in which they come.
 
-A *kind* is a mixer (how tokens see each other) and a feed-forward. Most models have one kind, mixtures of experts often
-two (the first layers keep a dense feed-forward). Parameters, FLOPs and bytes follow from kinds; a stage of a pipeline
-is described by how many layers of each kind it holds.
+A *kind* is a mixer (how tokens see each other) and a feed-forward, or one of the two alone. Most models have one kind,
+mixtures of experts often two (the first layers keep a dense feed-forward), hybrids three or more (attention, a
+recurrent mixer, experts). Parameters, FLOPs and bytes follow from kinds; a stage of a pipeline is described by how many
+layers of each kind it holds.
 """
 
 from __future__ import annotations
@@ -21,11 +22,15 @@ class Attention:
         heads: query heads, a.
         kv_heads: heads of keys and values; equal to ``heads`` without grouping.
         head_width: numbers of one head.
+        window: tokens that each looks back at; 0 for all.
+        gated: whether queries come with a gate of their width for the result (Qwen3-Next).
     """
 
     heads: int
     kv_heads: int
     head_width: int
+    window: int = 0
+    gated: bool = False
 
     @property
     def value_width(self) -> int:
@@ -70,6 +75,77 @@ class LatentAttention:
 
 
 @dataclass(frozen=True, slots=True)
+class Recurrent:
+    """A mixer that carries a state from token to token and no scores: Mamba, gated delta rule, linear attention.
+
+    Each head reads values into a state of ``key`` x ``value`` numbers. What Mamba-2 (https://arxiv.org/abs/2405.21060)
+    calls x, B, C are values, keys and queries here; heads of a group share keys and queries.
+
+    Args:
+        heads: of values.
+        value: width of a value head.
+        key: width of a key head, the size of the state for each number of a value.
+        groups: heads of keys and queries.
+        gated: whether a gate as wide as all values is projected too (z).
+        scalars: numbers a head that are projected from each token: a step (Mamba-2), decay and strength (delta rule).
+        conv: tokens over which values, keys and queries are convolved first; 0 for none.
+        rank: width through which steps of each number of a value are projected (Mamba-1's ``dt_rank``), or through
+            which gate and decay are (Kimi's delta attention); 0 if they are not.
+        delta: whether the rank is that of a gate and a decay rather than of Mamba-1's steps.
+    """
+
+    heads: int
+    value: int
+    key: int
+    groups: int
+    gated: bool = True
+    scalars: int = 1
+    conv: int = 4
+    rank: int = 0
+    delta: bool = False
+
+    @property
+    def inner(self) -> int:
+        """Numbers of all value heads of a token."""
+        return self.heads * self.value
+
+    @property
+    def convolved(self) -> int:
+        """Numbers of a token that are convolved: values, keys and queries; values alone in Mamba-1."""
+        return self.inner if self.rank and not self.delta else self.inner + 2 * self.groups * self.key
+
+    @property
+    def numbers(self) -> int:
+        """Numbers of a token between the projections."""
+        return self.inner * (2 if self.gated else 1) + 2 * self.groups * self.key + self.heads * self.scalars
+
+
+@dataclass(frozen=True, slots=True)
+class Vision:
+    """A vision encoder before the first layer.
+
+    Args:
+        layers: of it.
+        hidden: its width.
+        width: of its feed-forward.
+        patch: numbers of a patch of the picture.
+        gated: whether its feed-forward has three matrices.
+    """
+
+    layers: int
+    hidden: int
+    width: int
+    patch: int
+    gated: bool = False
+
+    @property
+    def parameters(self) -> int:
+        """Of its layers and of the projection of patches; some 1 % of biases and positions are left out."""
+        layer = 4 * self.hidden**2 + (3 if self.gated else 2) * self.hidden * self.width
+        return self.layers * layer + self.patch * self.hidden
+
+
+@dataclass(frozen=True, slots=True)
 class FeedForward:
     """A dense feed-forward.
 
@@ -101,15 +177,40 @@ class Experts:
     gated: bool = True
 
 
-Mixer = Attention | LatentAttention
+SelfAttention = Attention | LatentAttention
+Mixer = Attention | LatentAttention | Recurrent
 
 
 @dataclass(frozen=True, slots=True)
 class Kind:
-    """One kind of layer: how its tokens see each other, and what each passes afterwards."""
+    """One kind of layer: how its tokens see each other, and what each passes afterwards; either may be None."""
 
-    mixer: Mixer
-    feed_forward: FeedForward | Experts
+    mixer: Mixer | None = None
+    feed_forward: FeedForward | Experts | None = None
+
+    @property
+    def parts(self) -> int:
+        """Mixer and feed-forward, each with a norm, a residual and collectives of the tensor group: 2, or 1 alone."""
+        return (self.mixer is not None) + (self.feed_forward is not None)
+
+    @property
+    def attention(self) -> SelfAttention | None:
+        """Its mixer if it keeps scores, else None."""
+        return None if isinstance(self.mixer, Recurrent) else self.mixer
+
+    @property
+    def is_gated(self) -> bool:
+        """Whether its feed-forward has a gate."""
+        return self.feed_forward is not None and self.feed_forward.gated
+
+    @property
+    def letter(self) -> str:
+        """As Megatron-LM writes it in a pattern of layers of one part each; empty if it has both parts."""
+        if self.parts == 2:
+            return ""
+        if self.mixer is not None:
+            return "M" if isinstance(self.mixer, Recurrent) else "*"
+        return "E" if self.experts else "-"
 
     @property
     def experts(self) -> Experts | None:
@@ -135,6 +236,7 @@ class Model:
         biases: whether linear layers have biases.
         dropout: whether dropout masks are kept for the backward.
         next_heads: extra layers that predict further tokens (DeepSeek-V3's multi-token prediction), on the last stage.
+        vision: an encoder of pictures before the first layer, or None.
         warnings: what was guessed when it was read.
     """
 
@@ -149,6 +251,7 @@ class Model:
     biases: bool = False
     dropout: bool = False
     next_heads: int = 0
+    vision: Vision | None = None
     warnings: tuple[str, ...] = ()
 
     @property
@@ -168,8 +271,36 @@ class Model:
 
     @property
     def last_kind(self) -> Kind:
-        """The kind of the last layer, of which extra prediction heads are too."""
+        """The kind of the last layer."""
         return self.kinds[self.pattern[-1]]
+
+    @property
+    def next_kinds(self) -> tuple[Kind, ...]:
+        """The kinds of layer that each extra prediction head has: the last one, or where parts stand alone, both."""
+        if self.last_kind.parts == 2:
+            return (self.last_kind,)
+        mixers = [kind for kind in self.kinds if kind.attention] or [kind for kind in self.kinds if kind.mixer]
+        others = [kind for kind in self.kinds if kind.feed_forward]
+        return (*mixers[-1:], *others[-1:])
+
+    @property
+    def whole_kind(self) -> Kind:
+        """A layer with both parts: the last one, or its mixer of scores and its feed-forward put together."""
+        if self.last_kind.parts == 2 and self.last_kind.attention:
+            return self.last_kind
+        mixers = [kind.mixer for kind in self.kinds if kind.attention] or [kind.mixer for kind in self.kinds]
+        return Kind(mixers[-1], self.next_kinds[-1].feed_forward)
+
+    @property
+    def is_hybrid(self) -> bool:
+        """Whether layers are unlike by more than their feed-forward: recurrent ones, or parts that stand alone."""
+        return any(kind.parts == 1 or isinstance(kind.mixer, Recurrent) for kind in self.kinds)
+
+    @property
+    def letters(self) -> str:
+        """Its layers as Megatron-LM writes those of a hybrid; empty if they have both parts."""
+        letters = [self.kinds[place].letter for place in self.pattern]
+        return "".join(letters) if all(letters) else ""
 
     @property
     def experts(self) -> Experts | None:
@@ -184,18 +315,19 @@ class Model:
     @property
     def heads(self) -> int:
         """Query heads of a layer."""
-        return self.last_kind.mixer.heads
+        return _heads(self.whole_kind.mixer)[0]
 
     @property
     def kv_heads(self) -> int:
         """Heads of keys and values of a layer."""
-        return self.last_kind.mixer.kv_heads
+        return _heads(self.whole_kind.mixer)[1]
 
     @property
     def ffn(self) -> int:
         """Width of the dense feed-forward; of one expert if no layer is dense."""
-        dense = (kind.feed_forward.width for kind in self.kinds if not kind.experts)
-        return next(dense, self.kinds[0].feed_forward.width)
+        wide = [kind.feed_forward for kind in self.kinds if kind.feed_forward]
+        dense = [each for each in wide if isinstance(each, FeedForward)]
+        return (dense or wide)[0].width if wide else 0
 
     def with_layers(self, layers: int) -> Model:
         """The same model cut or continued to so many layers: the last kind repeats."""
@@ -209,6 +341,15 @@ class Model:
         if dense is None or mixed is None:
             return self
         return replace(self, pattern=(dense,) * layers + (mixed,) * (self.layers - layers))
+
+
+def _heads(mixer: Mixer | None) -> tuple[int, int]:
+    """Heads of queries, and of keys and values, over which a tensor group can share a mixer."""
+    if mixer is None:
+        return 1, 1
+    if isinstance(mixer, Recurrent):
+        return mixer.heads, mixer.groups
+    return mixer.heads, mixer.kv_heads
 
 
 def transformer(

@@ -68,6 +68,8 @@ def _from_file(path: Path) -> Model:
         raise InputError(Fault(str(path), f"it cannot be read: {error}", "give a JSON or TOML file")) from None
     if not isinstance(table, dict):
         raise InputError(Fault(str(path), "it holds no table of fields", "give the config.json of the model"))
+    if path.suffix == ".toml" and isinstance(table.get("config"), dict):  # the fields of a config.json under a name
+        return replace(model_of_config(table["config"], path.stem, str(path)), name=str(table.get("name", path.stem)))
     if path.suffix == ".toml":
         return model_of_sizes(table, str(path))
     return model_of_config(table, path.parent.name if path.stem == "config" else path.stem, str(path))

@@ -106,7 +106,7 @@ def stage_time(setting: Setting, times: ModelTime, stage: StageLayers) -> StageT
     sums = {name: np.zeros_like(stage.layers * setting.tokens) for name in StageTime.__slots__}
     for kind, layer, held in zip(model.kinds, times.layers, stage.counts, strict=True):
         count = held
-        if kind is model.last_kind:
+        if kind in model.next_kinds:
             count = held + stage.last * model.next_heads
         again = count * stage.recomputed_share * layer.total.again
         sums["forward"] += count * layer.total.forward

@@ -9,13 +9,13 @@ import numpy as np
 from .count import Product
 from .kernels import products_time
 from .memory import layer_shares
-from .model import Kind, LatentAttention
+from .model import Kind, LatentAttention, Recurrent
 from .network import exchange_time, gather_time, hop_time, reduce_time
 from .setting import Column, Group, Pass, Setting
 
 
 def residual_time(setting: Setting, kind: Kind) -> Column:
-    """Seconds of a layer's two all-reduces of the residual, forward.
+    """Seconds of the all-reduces of the residual, forward: one after the mixer, one after the feed-forward.
 
     Routed experts alone need the second only among the devices that share one: what these gather is of et / t tokens.
     """
@@ -23,8 +23,8 @@ def residual_time(setting: Setting, kind: Kind) -> Column:
     volume = setting.number_bytes * setting.tokens * setting.model.hidden
     whole = reduce_time(setting, setting.group(tensor), volume)
     if kind.experts is None or kind.experts.shared:
-        return 2 * whole
-    return whole + reduce_time(setting, setting.group(shards), volume * (shards / tensor))
+        return kind.parts * whole
+    return (kind.parts - 1) * whole + reduce_time(setting, setting.group(shards), volume * (shards / tensor))
 
 
 def tensor_time(setting: Setting, products: Sequence[Product], once: Column) -> Pass:
@@ -59,14 +59,25 @@ def _beside_pieces(setting: Setting, products: Sequence[Product], once: Column) 
 
 
 def context_time(setting: Setting, kind: Kind, core: Pass) -> Pass:
-    """Keys and values passed around a ring beside the attention core; what the core does not hide counts."""
+    """Keys and values passed around a ring beside the attention core; what the core does not hide counts.
+
+    Within a window only the neighbour's are needed; of a recurrence the state alone goes from one to the next.
+    """
     layouts, mixer = setting.layouts, kind.mixer
-    if isinstance(mixer, LatentAttention):  # compressed, every device of the tensor group has them whole
+    tokens, times = setting.tokens, layouts.context - 1
+    if mixer is None:
+        nothing = np.zeros(len(layouts))
+        return Pass(nothing, nothing, nothing)
+    if isinstance(mixer, Recurrent):
+        block = 4.0 * layouts.micro_batch * mixer.inner * mixer.key / layouts.tensor
+    elif isinstance(mixer, LatentAttention):  # compressed, every device of the tensor group has them whole
         block = setting.number_bytes * setting.tokens * (mixer.kv + mixer.rotary)
     else:
-        block = setting.number_bytes * setting.tokens * (2 * mixer.kv_heads * mixer.head_width) / layouts.tensor
+        if mixer.window:
+            tokens, times = np.minimum(tokens, layouts.micro_batch * mixer.window), np.minimum(times, 1)
+        block = setting.number_bytes * tokens * (2 * mixer.kv_heads * mixer.head_width) / layouts.tensor
     crosses = (layouts.tensor * layouts.context > setting.cluster.gpus_per_node).astype(np.float64)
-    once = (layouts.context - 1) * hop_time(setting, crosses, block)
+    once = times * hop_time(setting, crosses, block)
     forward = np.maximum(once - core.forward, 0)
     backward = np.maximum(2 * once - core.backward, 0)  # keys and values, and their gradients
     return Pass(forward, backward, np.where(layouts.recompute == 2, forward, 0.0))

@@ -5,6 +5,8 @@ Its rules stand in ``megatron_rules``.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from ..config.config import Config
 from ..config.layout import Layout
 from ..config.splits import ends_apart, ends_counted
@@ -153,7 +155,8 @@ def _zero(config: Config) -> int:
 def emit(layout: Layout, model: Config) -> str:
     """The launch line, and the flags of a layout, one a line; it is run on each node."""
     nodes, each = nodes_of(layout)
-    line = f"torchrun --nnodes {nodes} --nproc-per-node {each} pretrain_gpt.py"
+    script = "pretrain_gpt.py" if model.pattern is None else "pretrain_mamba.py"
+    line = f"torchrun --nnodes {nodes} --nproc-per-node {each} {script}"
     accumulated = f"{layout.microbatches} micro-batches of {layout.micro_batch} for each of {layout.data} replicas"
     return f"# {VERSION}: {accumulated}\n" + " \\\n".join([line, *(f"  {flag}" for flag in flags(layout, model))])
 
@@ -174,11 +177,15 @@ def flags(layout: Layout, model: Config) -> list[str]:
         f"{KEYS['micro_batch']} {layout.micro_batch}",
         f"{KEYS['global_batch']} {layout.global_batch}",
         f"{KEYS['sequence']} {model.number('sequence')}",
-        f"{KEYS['layers']} {layers}",
     ]
+    if model.pattern is None:
+        said.append(f"{KEYS['layers']} {layers}")
     if following:
         said.append(f"{KEYS['next_layers']} {following}")
-    said += _split_flags(layout, layers, following)
+    if model.pattern is None:
+        said += _split_flags(layout, layers, following)
+    else:
+        said.append(f"{KEYS['pattern']} '{barred(model.pattern, layout.split(layers))}'")
     if layout.expert > 1:
         said.append(f"{KEYS['expert']} {layout.expert}")
     if max(layout.tensor, layout.expert_shards) > 1 and (model.experts or layout.expert > 1):
@@ -195,6 +202,15 @@ def flags(layout: Layout, model: Config) -> list[str]:
     said += _recompute_flags(layout)
     said.append(PRECISIONS[layout.precision])
     return said
+
+
+def barred(pattern: str, split: Sequence[int]) -> str:
+    """Letters of layers with a bar between stages: ``M*|M-`` for 2 stages of 2."""
+    stages, start = [], 0
+    for held in split:
+        stages.append(pattern[start : start + held])
+        start += held
+    return "|".join(stages)
 
 
 def _split_flags(layout: Layout, layers: int, following: int) -> list[str]:

@@ -9,7 +9,7 @@ from ..config.config import Config
 from ..config.layout import Layout
 from .framework import Breach, rule
 from .layout_string import write_layout
-from .megatron import MEGATRON, recomputed
+from .megatron import MEGATRON, barred, recomputed
 from .megatron_core_rules import CORE_RULES
 from .megatron_rules import PIPELINE_RULES
 
@@ -74,6 +74,8 @@ def emit(layout: Layout, model: Config) -> str:
         "layout": repr(write_layout(split, following)) if len(set(split)) > 1 else None,
         "recompute": None if layout.recompute == "none" else repr(layout.recompute),
     }
+    if model.pattern is not None:
+        said |= {"pattern": repr(barred(model.pattern, split)), "layout": None, "chunks": None}
     if said["layout"]:
         said["chunks"] = None  # the layout says it
     lines = [f"cfg.model.{KEYS[field]} = {value}" for field, value in said.items()]

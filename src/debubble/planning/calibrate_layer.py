@@ -53,12 +53,12 @@ class LayerRun:
 
 def tiny(model: Model) -> Model:
     """A model of the same kind of layer, so narrow that a device is done with it before its host has issued it."""
-    last = model.last_kind
+    last = model.whole_kind
     mixer: Mixer = Attention(1, 1, TINY)
     if isinstance(last.mixer, LatentAttention):
         query = TINY if last.mixer.query else 0
         mixer = LatentAttention(1, TINY, query, TINY, TINY // 2, TINY)
-    feed_forward: FeedForward | Experts = FeedForward(4 * TINY, last.feed_forward.gated)
+    feed_forward: FeedForward | Experts = FeedForward(4 * TINY, last.is_gated)
     if last.experts:
         feed_forward = replace(last.experts, width=TINY, shared=TINY if last.experts.shared else 0)
     narrow = Kind(mixer, feed_forward)
@@ -90,7 +90,7 @@ def calibrate_layer(runs: tuple[LayerRun, ...], source: str = "") -> Calibration
 
 def layer_pass(run: LayerRun, factors: Calibration) -> tuple[float, float]:
     """Seconds that the model gives the forward and the backward of a layer whose collectives are left out."""
-    total = layer_time(_setting(run, factors), run.model.last_kind).total
+    total = layer_time(_setting(run, factors), run.model.whole_kind).total
     return float(total.forward[0]), float(total.backward[0])
 
 

@@ -47,6 +47,7 @@ def sizes_of(model: Model, sequence: int) -> Config:
         hidden=model.hidden,
         ffn=model.ffn,
         vocab=model.vocab,
+        pattern=model.letters or None,
     )
 
 

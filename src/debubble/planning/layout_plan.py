@@ -16,7 +16,7 @@ from ..core.results import HIDDEN, SPARSE, Result
 from ..core.timeline import Timeline
 from ..core.units import duration, percent
 from ..estimate.constants import Calibration
-from ..estimate.count import parameters
+from ..estimate.count import active_parameters, parameters
 from ..estimate.hardware import Cluster
 from ..estimate.model import Model
 from ..frameworks.catalog import OFFERED
@@ -192,6 +192,8 @@ class LayoutPlan(Result):
     Args:
         title: what was planned, in a line.
         model: its name.
+        parameters: of the model.
+        active_parameters: those that one token meets.
         gpu: the device.
         device_bytes: memory of one.
         candidates: layouts that fit, for each number of devices the best first.
@@ -217,6 +219,8 @@ class LayoutPlan(Result):
 
     title: str
     model: str
+    parameters: int
+    active_parameters: int
     gpu: str
     device_bytes: float
     candidates: tuple[Candidate, ...]
@@ -301,6 +305,8 @@ def layout_plan(asked: Search) -> LayoutPlan:
     return LayoutPlan(
         title=_title(asked),
         model=asked.model.name,
+        parameters=parameters(asked.model),
+        active_parameters=active_parameters(asked.model),
         gpu=asked.cluster.device.name,
         device_bytes=float(best.memory),
         candidates=tuple(_candidates(asked)),

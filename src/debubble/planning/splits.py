@@ -169,13 +169,25 @@ def candidate_splits(model: Model, ranks: int, chunks: int, sequence: int) -> tu
     stages = ranks * chunks
     even = even_split(model.layers, stages)
     lighter = lighter_end(model.layers, stages, head_in_layers(model, sequence))
-    found = (even, lighter) if chunks > 1 else (even, lighter, lighter_start(even), lighter_start(lighter))
+    found = [even, lighter]
+    if chunks == 1:
+        found += [lighter_start(even), lighter_start(lighter)]
+    if model.is_hybrid:  # as many layers a stage are not as much work
+        found.append(_balanced(model, stages, sequence))
     return tuple(dict.fromkeys(found))
+
+
+def _balanced(model: Model, stages: int, sequence: int) -> tuple[int, ...]:
+    """Runs of layers with the lightest heaviest stage, each layer by its own FLOPs and the last with the head."""
+    of_kind = [layer_flops(model, kind, float(sequence)) for kind in model.kinds]
+    weights = [of_kind[place] for place in model.pattern]
+    weights[-1] += 2.0 * model.hidden * model.vocab
+    return _packed(weights, stages, lightest(weights, stages))
 
 
 def head_in_layers(model: Model, sequence: int) -> float:
     """Work of the head and loss in times of the model's last layer: 1.1 for Llama 3 70B at 8,192 tokens."""
-    layer = layer_flops(model, model.last_kind, sequence)
+    layer = layer_flops(model, model.whole_kind, sequence)
     return 2.0 * model.hidden * model.vocab / layer
 
 

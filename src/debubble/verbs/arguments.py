@@ -11,7 +11,7 @@ from typing import Any
 from ..core.errors import Fault, InputError
 from ..core.hops import Hops, read_hops
 from ..core.limits import MOST_COUNTED
-from ..core.units import count_bytes, nanoseconds
+from ..core.units import byte_rate, count_bytes, nanoseconds
 
 Duration = str | float  # ``"35us"``; a bare number is milliseconds
 Size = str | int  # ``"64MB"``; a bare number is bytes
@@ -89,6 +89,15 @@ def size(value: Size, name: str = "size") -> int:
     if not isinstance(value, str):
         value = repr(value)
     return count_bytes(value, name)
+
+
+def rate(value: Size, name: str = "rate") -> float:
+    """Bytes a second, from ``50GB``, ``50GB/s`` or ``400Gb/s``.
+
+    Raises:
+        InputError: not a finite rate of at least 0.
+    """
+    return byte_rate(value if isinstance(value, str) else repr(value), name)
 
 
 def count(value: int | str, name: str = "count") -> int:

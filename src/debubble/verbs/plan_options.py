@@ -14,7 +14,7 @@ from ..config.config import RECIPE, SWITCHES, Config, Value
 from ..config.fields import KINDS, value_of
 from ..config.layout import Layout
 from ..core.errors import Fault, InputError
-from .arguments import counts, size, together
+from .arguments import counts, rate, together
 from .sources import jobs_of_file
 
 Tried = tuple[int, ...] | None
@@ -159,7 +159,7 @@ def read_options(given: Mapping[str, Any]) -> PlanOptions:
         if name in made:
             made[name] = fspath(made[name])
     if "nic" in made:
-        made["nic"] = float(size(made["nic"], "nic"))
+        made["nic"] = rate(made["nic"], "nic")
     if not isinstance(made.get("schedule", ""), str):
         made["schedule"] = ",".join(made["schedule"])
     measured = made["calibrate"]

@@ -98,8 +98,11 @@ def layer_sizes(model: Model, layout: Layout) -> LayerSizes:
     from ..estimate.model import LatentAttention
     from ..runner.layer import Experts, Latent, LayerSizes
 
-    tensor, expert, kind = layout.tensor, layout.expert, model.last_kind
-    mixer, e = kind.mixer, kind.experts
+    tensor, expert, kind = layout.tensor, layout.expert, model.whole_kind
+    mixer, e = kind.attention, kind.experts
+    if mixer is None or kind.feed_forward is None:
+        rule = "none of its layers has attention, or none a feed-forward, and other kinds are not built here"
+        raise InputError(Fault(f"model = {model.name}", rule, "calibrate with measured steps instead"))
     width, shared = (e.width, e.shared) if e else (kind.feed_forward.width, 0)
     faults = []
     for name, size in (("heads", mixer.heads), ("ffn", width), ("shared", shared)):
