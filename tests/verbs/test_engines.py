@@ -80,3 +80,50 @@ def test_the_command_that_shows_it_again_holds_links_and_engine():
     page = debubble.show("1f1b", **SIZES, engine="megatron", transfer="1ms,6-7=30ms", occupy="0-1=2ms").html()
     assert "--transfer 1ms,6-7=30ms --occupy 0ms,0-1=2ms" in page
     assert "--engine megatron" in page
+
+
+def job(path, **keys):
+    said = {"gpus": 4, "pipeline": 4, "microbatches": 8, "schedule": "1f1b", "forward": "10ms", "backward": "20ms"}
+    lines = (f"{key} = {value!r}" for key, value in {**said, "name": path.stem, **keys}.items())
+    path.write_text("\n".join(lines))
+    return path
+
+
+def test_why_says_what_hops_cost_apart_from_what_the_engine_makes_of_them(tmp_path):
+    """DeepSpeed hands over 8 activations and 8 gradients on link 2-3 one by one: 240 ms, half of it as a latency."""
+    a, b = job(tmp_path / "a.toml"), job(tmp_path / "b.toml", transfer="2-3=15ms", engine="deepspeed")
+    found = debubble.why(a, b)
+    parts = {each.cause: each.b_ms for each in found.causes}
+    assert (parts["transfer"], parts["engine"], parts["unexplained"]) == (120, 120, 0)
+    assert sum(parts.values()) == 570
+    assert {each.cause: each.a_ms for each in found.causes}["engine"] == 0
+
+
+def test_with_hops_the_idle_share_of_a_job_is_simulated_and_that_of_its_window(tmp_path):
+    a, b = job(tmp_path / "a.toml"), job(tmp_path / "b.toml", transfer="15ms")
+    found = debubble.why(a, b)
+    assert (found.a.idle_share, found.a.evidence) == (pytest.approx(3 / 11), "exact")
+    assert found.b.evidence == "simulated"
+    assert found.b.idle_share == pytest.approx(1 - 240 / found.b.makespan_ms)
+
+
+@pytest.mark.parametrize(
+    ("keys", "rule"),
+    [
+        ({"engine": "megatrn"}, "did you mean megatron"),
+        ({"transfer": "0-3=1ms"}, "hands nothing from rank 0 to rank 3"),
+    ],
+)
+def test_a_job_of_no_such_engine_or_link_is_refused(tmp_path, keys, rule):
+    with pytest.raises(debubble.InputError, match=rule):
+        debubble.why(job(tmp_path / "a.toml"), job(tmp_path / "b.toml", **keys))
+
+
+def test_a_cause_of_its_own_is_what_an_engine_makes_of_a_slow_link():
+    given = {"ranks": 8, "microbatches": 24, "chunks": 2, "forward": "10ms", "backward": "20ms"}
+    shown = debubble.show("interleaved", **given, transfer="0-1=10ms", engine="megatron")
+    cost = {each.cause: each.cost_ms for each in shown.causes}
+    assert shown.makespan_ms == 1425
+    assert cost["transfer"] == 885 - 825  # as a latency
+    assert cost["engine"] == 1425 - 885
+    assert "engine" not in {each.cause for each in debubble.show("1f1b", ranks=4, microbatches=8).causes}

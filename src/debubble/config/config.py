@@ -12,8 +12,9 @@ from dataclasses import dataclass, field, fields
 from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 from ..core.errors import Fault, InputError
+from ..core.hops import Hops
 
-Value = bool | int | float | str | tuple["Value", ...] | None
+Value = bool | int | float | str | Hops | tuple["Value", ...] | None
 T = TypeVar("T")
 
 
@@ -104,7 +105,7 @@ class Config:
             ``weights_are_master`` and ``offload_optimizer``; the counts ``offload_layers`` and ``pieces``; and
             ``recompute_modules``, ``gradient_precision``, ``optimizer_precision``, ``gradient_copies``, ``bucket``.
         forward: F of one micro-batch on one rank, nanoseconds; likewise ``backward``, ``input``, ``weight``.
-        transfer: one hop between ranks, nanoseconds.
+        transfer: one hop between ranks, nanoseconds, on all links or by link.
         stage_scale: a factor for each stage.
         utilisation: busy share of the GPUs as it was seen, 0 to 1; likewise ``tokens_per_second`` and
             ``samples_per_second`` of the whole run, ``tokens_per_second_per_gpu``, ``tflops_per_gpu`` of the model,
@@ -197,7 +198,7 @@ class Config:
     backward: float | None = None
     input: float | None = None
     weight: float | None = None
-    transfer: float | None = None
+    transfer: float | Hops | None = None
     stage_scale: tuple[float, ...] | None = None
 
     utilisation: float | None = None

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from math import inf
 
 from ..core.errors import Fault, InputError
+from ..core.hops import read_hops
 from ..core.units import count_bytes, nanoseconds
 from .config import FIGURES, SWITCHES, Value
 from .layout import GRADIENT_BYTES, MODULES, MOMENT_BYTES, PRECISIONS, RECOMPUTE
@@ -123,7 +124,9 @@ def value_of(field: str, value: object, name: str) -> Value:
     if kind.form == "duration":
         if not isinstance(value, str | int | float) or isinstance(value, bool):
             raise InputError(Fault(f"{name} = {short(value)}", "a duration is text or a number of ms", remedy))
-        return _duration(str(value), name, free=field == "transfer")
+        if field == "transfer":
+            return read_hops(str(value), name, lambda text, link: _duration(text, link, free=True))
+        return _duration(str(value), name, free=False)
     if kind.form == "size":
         return _size(value, name, remedy)
     rule = _broken(kind, value)

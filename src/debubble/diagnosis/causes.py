@@ -10,19 +10,26 @@ window, to the nanosecond:
     .. and each hop's own delay                         - before   -> transfer
     the window as it was measured                       - before   -> unexplained
 
+Under an engine that is known, a hop is the least that was seen on its link, and one part more is what the engine makes
+of it: ranks that stand still, transfers that take turns.
+
+    .. and the least hop of each link, as a latency     - before   -> transfer
+    .. under the engine                                 - before   -> engine
+
 The order of the steps is part of the definition: what two causes share is charged to the earlier one.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import pairwise
 
 import numpy as np
 from numpy.typing import NDArray
 
 from ..core.costs import Costs
+from ..core.engine import Engine, Occupies
 from ..core.lower import lower
 from ..core.needs import NOTHING, needs_of
 from ..core.op import KINDS, Kind
@@ -105,6 +112,22 @@ def _set_median(table: NDArray[np.int64], group: NDArray[np.int64], value: NDArr
     order = np.lexsort((value, group))
     named, first, count = np.unique(group[order], return_index=True, return_counts=True)
     table[named] = value[order][first + (count - 1) // 2]
+
+
+def least_hops(timeline: Timeline) -> Costs:
+    """Ops as they were measured, and for each link the least hop that was seen, in either direction."""
+    schedule, ops, rank = timeline.program.schedule, len(timeline.program.schedule), timeline.program.schedule.rank_of()
+    need = needs_of(schedule)[0]
+    needed = np.flatnonzero(need != NOTHING)
+    since = np.maximum(timeline.start[:ops][needed] - timeline.end[need[needed]], 0)
+    ends = np.sort(np.stack([rank[need[needed]], rank[needed]]), axis=0).astype(np.int64)
+    link = ends[0] * schedule.ranks + ends[1]
+    least = np.full(schedule.ranks**2, np.iinfo(np.int64).max)
+    np.minimum.at(least, link, since)
+    costs = fitted(timeline)
+    hops = np.zeros_like(costs.transfers)
+    hops[schedule.kind[needed], schedule.stage[needed], schedule.unit[needed]] = least[link]
+    return replace(costs, transfers=hops)
 
 
 def kind_means(costs: Costs, schedule: Schedule) -> Costs:
@@ -197,8 +220,10 @@ REMEDIES = {
     "imbalance": "move layers off the heavy rank",
     "variation": "batch samples of like length",
     "transfer": "overlap the transfers, or put neighbours on a faster link",
+    "engine": "a faster link, another order under this engine, or an engine that receives early on lanes of its own",
     "unexplained": "look at the host: launches, data loading, garbage collection",
 }
+ORDER = ("ideal", "schedule", "imbalance", "variation", "transfer", "engine", "unexplained")
 ALWAYS_MEASURED = ("ideal", "unexplained")  # of a measured window; the others are differences of simulations
 
 
@@ -212,6 +237,7 @@ class Causes:
     variation: int
     transfer: int
     unexplained: int
+    engine: int = 0
 
     @property
     def window(self) -> int:
@@ -236,7 +262,7 @@ class Causes:
     @property
     def resim_without_transfer_ratio(self) -> float:
         """The same with free transfers."""
-        return (self.resimulated - self.transfer) / self.window if self.window else 1.0
+        return (self.resimulated - self.transfer - self.engine) / self.window if self.window else 1.0
 
     @property
     def most_busy(self) -> float:
@@ -245,8 +271,9 @@ class Causes:
         return self.ideal / own if own else 1.0
 
     def __iter__(self) -> Iterator[tuple[str, int]]:
-        for name in ("ideal", "schedule", "imbalance", "variation", "transfer", "unexplained"):
-            yield name, getattr(self, name)
+        for name in ORDER:
+            if name != "engine" or self.engine:  # without one that blocks, nobody need read of it
+                yield name, getattr(self, name)
 
 
 @dataclass(frozen=True, slots=True)
@@ -254,7 +281,7 @@ class CauseCost:
     """A cause with what it costs a window, as results hold it.
 
     Args:
-        cause: ``ideal``, ``schedule``, ``imbalance``, ``variation``, ``transfer`` or ``unexplained``.
+        cause: ``ideal``, ``schedule``, ``imbalance``, ``variation``, ``transfer``, ``engine`` or ``unexplained``.
         cost_ms: of the window; may be negative.
         cost_share: of the window.
         evidence: of the figure.
@@ -292,20 +319,32 @@ def cause_costs(found: Causes, evidence: str, uncertainty_ns: float = 0) -> tupl
     )
 
 
-def causes(timeline: Timeline) -> Causes:
-    """Split the window of a timeline, measured or simulated, into its causes."""
-    program = asynchronous(timeline.program)
-    schedule = program.schedule
-    costs = fitted(timeline)
-    steps = (
+def causes(timeline: Timeline, engine: Engine | None = None) -> Causes:
+    """Split the window of a timeline, measured or simulated, into its causes.
+
+    Args:
+        timeline: what is split.
+        engine: that ran it; None for the one that it was simulated under, and for a measured one for nobody.
+    """
+    program, ran = asynchronous(timeline.program), engine or timeline.program.engine
+    schedule, blocks = program.schedule, ran.meets and ran.occupies is Occupies.NOBODY
+    costs = least_hops(timeline) if blocks else fitted(timeline)
+    steps = [
         int(spent(timeline).sum()) // schedule.ranks,
         simulate(program, kind_means(costs, schedule)).makespan,
         simulate(program, free_transfers(stage_means(costs, schedule))).makespan,
         simulate(program, free_transfers(costs)).makespan,
         simulate(program, costs).makespan,
-        timeline.makespan,
-    )
-    return Causes(steps[0], *(after - before for before, after in pairwise(steps)))
+    ]
+    blocked = 0
+    if blocks:
+        under = timeline.makespan  # as it was simulated, senders that were taken up included
+        if timeline.evidence != "simulated":
+            under = simulate(lower(schedule, ran), costs).makespan
+        blocked = under - steps[-1]
+    steps.append(timeline.makespan - blocked)
+    filling, imbalance, variation, transfer, unexplained = (after - before for before, after in pairwise(steps))
+    return Causes(steps[0], filling, imbalance, variation, transfer, unexplained, blocked)
 
 
 def asynchronous(program: Program) -> Program:

@@ -13,6 +13,7 @@ from ..config.config import Config
 from ..config.derive import settled
 from ..core.bounds import lower_bound
 from ..core.costs import Rates, costs_of
+from ..core.engine import IDEAL
 from ..core.errors import Fault, InputError
 from ..core.lower import lower
 from ..core.memory import peak_activations
@@ -21,6 +22,7 @@ from ..core.op import Kind
 from ..core.schedule import Schedule
 from ..core.simulate import simulate
 from ..core.timeline import Timeline
+from ..frameworks.engines import engine_of
 from ..schedules.catalog import build
 from .causes import Causes, causes, fitted
 from .edits import MOST_OPS, Replay, replay_of
@@ -224,11 +226,12 @@ def _of_job(job: Config) -> ComparedRun:
     schedule = _order(job)
     timeline = found = replay = None
     if schedule is not None:
+        engine = IDEAL if job.engine is None else engine_of(job.engine, schedule)
         costs = costs_of(_all_rates(job), schedule)
         if len(schedule) <= 2 * MOST_OPS:
-            replay = Replay(schedule, costs, job.schedule, micro_batch=job.micro_batch, data=job.data)
+            replay = Replay(schedule, costs, job.schedule, micro_batch=job.micro_batch, data=job.data, engine=engine)
         if job.forward is not None or job.stage_scale:
-            timeline = simulate(lower(schedule), costs)
+            timeline = simulate(lower(schedule, engine), costs)
             found = causes(timeline)
     step = timeline.makespan if timeline is not None and job.forward is not None else 0
     stated = job.utilisation

@@ -15,7 +15,7 @@ from ..core.results import HIDDEN, SPARSE, Result
 from ..core.simulate import simulate
 from ..core.timeline import Timeline
 from ..core.units import counted, duration, percent
-from .causes import CauseCost, cause_costs
+from .causes import ORDER, CauseCost, cause_costs
 from .compared_run import MFU, STEPS, ComparedRun, Figure
 from .diagnosis import Change, Gate, change_of, status_of
 from .edits import WhatIf
@@ -104,7 +104,7 @@ class Side:
         data: data-parallel replicas.
         microbatches: per pipeline and step.
         schedule: by name.
-        idle_share: of the schedule itself; None if only bounds are known.
+        idle_share: of the schedule itself, or of its window where hops are stated; None if only bounds are known.
         bubble_ratio: the same as idle over busy.
         most_busy: the most that a rank can be busy.
         idle_share_bounds: least and most; so too ``bubble_ratio_bounds`` and ``most_busy_bounds``.
@@ -466,6 +466,8 @@ def side_of(run: ComparedRun) -> Side:
     )
     if run.own is not None:
         side = _with_own(side, run.own)
+    if run.timeline is not None and not run.measured and job.transfer:
+        side = _with_hops(side, account(run.timeline))
     if run.busy is not None:
         side = replace(side, busy=run.busy.value, busy_evidence=run.busy.evidence)
     if run.causes is not None:
@@ -476,6 +478,19 @@ def side_of(run: ComparedRun) -> Side:
         past = run.history
         side = replace(side, phases=past.phases, left_out=past.left_out, restarts=past.restarts)
     return side
+
+
+def _with_hops(side: Side, spent: Account) -> Side:
+    """With hops a closed form is not the idle share: what was simulated is."""
+    share, ratio = spent.idle_share, spent.bubble_ratio
+    return replace(
+        side,
+        idle_share=share,
+        bubble_ratio=ratio,
+        idle_share_bounds=(share, share),
+        bubble_ratio_bounds=(ratio, ratio),
+        evidence=spent.evidence,
+    )
 
 
 def _with_own(side: Side, own: Own) -> Side:
@@ -534,6 +549,8 @@ def _causes(c: Compared) -> tuple[CauseDifference, ...]:
     if c.a.causes is None or c.b.causes is None:
         return ()
     windows = c.a.causes.window or 1, c.b.causes.window or 1
+    parts = dict(c.a.causes), dict(c.b.causes)
+    names = [name for name in ORDER if any(name in part for part in parts)]
     return tuple(
         CauseDifference(
             cause=name,
@@ -543,7 +560,8 @@ def _causes(c: Compared) -> tuple[CauseDifference, ...]:
             b_share=there / windows[1],
             difference_ms=(there - here) / MILLISECOND,
         )
-        for (name, here), (_, there) in zip(c.a.causes, c.b.causes, strict=True)
+        for name in names
+        for here, there in [[part.get(name, 0) for part in parts]]
     )
 
 

@@ -100,7 +100,7 @@ def findings(case: Case) -> list[Finding]:
     it costs: behind another fault, or in an order that suits it, it is a fault still, and one clock measured it.
     """
     least = max(SMALL * case.causes.window, case.run.clock_uncertainty_ns)
-    whole = (_schedule, _asked_for, _transfer)  # of which torn pipelines cannot tell
+    whole = (_schedule, _asked_for, _transfer, _engine)  # of which torn pipelines cannot tell
     makers = (*(() if case.run.torn else whole), _slow, _imbalance, _variation, _host, _tail, _outside)
     found = [each for maker in makers for each in maker(case)]
     crowded = list(_crowded(case))
@@ -298,6 +298,15 @@ def _transfer(case: Case) -> Iterator[Finding]:
     yield Finding("transfer", sentence, case.causes.transfer, "simulated", remedy, spans, case.remedies.gain(FREE))
 
 
+def _engine(case: Case) -> Iterator[Finding]:
+    """What the engine makes ranks wait for beyond the hops themselves."""
+    if not case.causes.engine:
+        return
+    name = case.replay.engine.name
+    sentence = f"this schedule under {name} with these links: ranks stand still, and transfers take turns"
+    yield Finding("engine", sentence, case.causes.engine, "simulated", REMEDIES["engine"])
+
+
 def _host(case: Case) -> Iterator[Finding]:
     late = latest_rank(case.timeline) if not case.run.torn else None
     if case.run.torn:
@@ -431,6 +440,8 @@ def diagnose(
         window = summary.window.timeline
         fits = fit_engines(window, run.engine)
         replay = engine_for(replay, window, fits, found, engine)
+        if replay.engine != IDEAL:
+            found = causes(window, replay.engine)
     work = work_of(summary)
     slow = slow_ranks(work)
     helpful, cured = measured_remedies(run, summary, replay, slow, launcher)

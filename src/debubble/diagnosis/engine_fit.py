@@ -18,15 +18,13 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from ..core.costs import Costs
 from ..core.engine import IDEAL, Engine
 from ..core.errors import InputError, Refusal
 from ..core.lower import lower
-from ..core.needs import NOTHING, needs_of
 from ..core.simulate import simulate
 from ..core.timeline import Timeline
 from ..frameworks.engines import ENGINES, engine_of
-from .causes import TRUSTED, Causes, fitted
+from .causes import TRUSTED, Causes, least_hops
 from .edits import Replay
 
 TELLING = 0.05  # share of the window that hops must cost before an engine makes a difference worth a model of its own
@@ -78,22 +76,6 @@ def _of_family(family: str | None) -> list[str]:
         return every
     head = family.partition("-")[0]
     return [name for name in every if re.split("[:-]", name)[0] == head] or every
-
-
-def least_hops(timeline: Timeline) -> Costs:
-    """Ops as they were measured, and for each link the least hop that was seen, in either direction."""
-    schedule, ops, rank = timeline.program.schedule, len(timeline.program.schedule), timeline.program.schedule.rank_of()
-    need = needs_of(schedule)[0]
-    needed = np.flatnonzero(need != NOTHING)
-    since = np.maximum(timeline.start[:ops][needed] - timeline.end[need[needed]], 0)
-    ends = np.sort(np.stack([rank[need[needed]], rank[needed]]), axis=0).astype(np.int64)
-    link = ends[0] * schedule.ranks + ends[1]
-    least = np.full(schedule.ranks**2, np.iinfo(np.int64).max)
-    np.minimum.at(least, link, since)
-    costs = fitted(timeline)
-    hops = np.zeros_like(costs.transfers)
-    hops[schedule.kind[needed], schedule.stage[needed], schedule.unit[needed]] = least[link]
-    return replace(costs, transfers=hops)
 
 
 def engine_for(

@@ -221,8 +221,10 @@ def _asks(a: ComparedRun, b: ComparedRun, ratio: Figure | None) -> list[Ask]:
 def _tie_hop(a: ComparedRun, b: ComparedRun) -> float | None:
     """The hop, equal in both, from which b is no longer faster, all else as stated; None where no hop does that."""
     unit = next((unit for unit in UNITS if unit in a.predicted and unit in b.predicted), None)
-    if unit is None or a.job.transfer is None or b.job.transfer is None or a.causes is None:
+    if unit is None or a.causes is None:
         return None
+    if not isinstance(a.job.transfer, float) or not isinstance(b.job.transfer, float):
+        return None  # not stated, or each link has its own
     now = b.predicted[unit].value / a.predicted[unit].value
     now *= _window_at(b, b.job.transfer) / _window_at(a, a.job.transfer)
 

@@ -22,6 +22,7 @@ WHAT = {
     "imbalance": "stages of unequal work",
     "variation": "ops of one stage that differ",
     "transfer": "hops between ranks",
+    "engine": "this schedule under this engine with these links: ranks stand still and transfers take turns",
     "unexplained": "late hosts, and all else",
 }
 MOST_BEYOND = 4  # changes that ask for more, in a terminal

@@ -41,6 +41,7 @@ _MENDED: dict[str, Mapping[str, tuple[float, ...] | float]] = {
     "imbalance": {"stage_scale": (), "rank_scale": ()},
     "variation": {"microbatch_scale": ()},
     "transfer": {"transfer": 0, "payload": 0, "occupy": 0},
+    "engine": {"transfer": 0, "payload": 0, "occupy": 0},
 }
 
 
