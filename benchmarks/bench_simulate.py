@@ -4,7 +4,8 @@ ZB-H1, which splits each backward, has 25.2 million. Ceilings are generous, and 
 
 Run by `make bench`, or by hand, where every step's CPU time and the peak of memory are printed:
 
-    python benchmarks/bench_simulate.py
+    python benchmarks/bench_simulate.py [--numpy]
+    python benchmarks/bench_simulate.py --engines       what each engine costs beside `ideal`, at two sizes
 """
 
 from __future__ import annotations
@@ -23,6 +24,7 @@ import pytest
 from debubble import Costs, Program, Rates, Shape, account, build, costs_of, lower, simulate
 from debubble.core import kernels
 from debubble.core.engine import SENDS, Engine
+from debubble.frameworks.engines import ENGINES
 
 LARGEST = Shape(1024, 8192)
 USUAL = Shape(16, 128)
@@ -90,6 +92,40 @@ def test_lower_and_simulate_each_way_of_sending_at_128_by_1024(benchmark: Any, s
     assert benchmark.pedantic(lambda: simulate(lower(schedule, sends), costs), rounds=3).makespan > 0
 
 
+@pytest.mark.parametrize("engine", ["megatron", "torch", "deepspeed", "zero-bubble"])
+def test_lower_and_simulate_an_engine_at_1024_by_512_within_3_s_of_cpu(benchmark: Any, engine: str) -> None:
+    benchmark.group = "1f1b, 1,024 x 512, by engine"
+    schedule = build("1f1b", Shape(1024, 512))
+    costs = costs_of(RATES, schedule)
+    before = time.process_time()
+    assert benchmark.pedantic(lambda: simulate(lower(schedule, ENGINES[engine]), costs), rounds=1).makespan > 0
+    if engine == "megatron":
+        assert time.process_time() - before < MOST_AGAIN
+
+
+def engines() -> None:
+    """Print CPU seconds of lowering and of simulating under each engine, and how many times those of `ideal`."""
+    for shape in (Shape(64, 512), Shape(1024, 512)):
+        schedule = build("1f1b", shape)
+        costs = costs_of(RATES, schedule)
+        plain: list[float] = []
+        for name, engine in ENGINES.items():
+            if engine.least_chunks > 1:
+                continue
+            spent = []
+            for _ in range(3):
+                moments = [time.process_time()]
+                program = lower(schedule, engine)
+                moments.append(time.process_time())
+                simulate(program, costs)
+                moments.append(time.process_time())
+                spent.append([moments[1] - moments[0], moments[2] - moments[1], moments[2] - moments[0]])
+            least = [min(column) for column in zip(*spent, strict=True)]
+            plain = plain or least
+            ratios = ", ".join(f"{one:.3f} s ({one / other:.1f} x)" for one, other in zip(least, plain, strict=True))
+            print(f"{shape.ranks:5} x {shape.microbatches}  {name:20} lower, simulate, both: {ratios}")
+
+
 def timed(label: str, step: Callable[[], Made]) -> Made:
     """Run a step once and print its CPU time."""
     before = time.process_time()
@@ -124,5 +160,7 @@ def main() -> None:
 if __name__ == "__main__":
     if "--whole" in sys.argv:
         whole(sys.argv[-1])
+    elif "--engines" in sys.argv:
+        engines()
     else:
         main()

@@ -8,6 +8,7 @@ gradient; a number is the micro-batch, behind a point the chunk where a rank has
 import numpy as np
 import pytest
 
+import debubble
 from debubble.core.engine import Engine, steps_of
 from debubble.core.errors import InputError
 from debubble.core.exchange import Act, Exchange
@@ -168,3 +169,47 @@ def test_a_table_reads_as_it_is_written():
     (line,) = steps_of("w f (sF rF+1) [s|r] [s/r]; [rB]")
     assert [str(batch) for batch in line.batches] == ["(sF rF+1)", "[s|r]", "[s/r]"]
     assert [str(batch) for batch in line.leading or ()] == ["[rB]"]
+
+
+@pytest.mark.parametrize(
+    ("flags", "framework", "engine"),
+    [
+        # Megatron-Core's arguments.py: overlap_p2p_comm is on where a rank has several chunks, and off elsewhere.
+        ("--pipeline-model-parallel-size 4 --num-layers 32", "megatron", "megatron"),
+        (
+            "--pipeline-model-parallel-size 4 --num-layers 32 --num-layers-per-virtual-pipeline-stage 4",
+            "megatron",
+            "megatron-overlap",
+        ),
+        (
+            "--pipeline-model-parallel-size 4 --num-layers 32 --num-layers-per-virtual-pipeline-stage 4 "
+            "--overlap-p2p-communication-warmup-flush",
+            "megatron",
+            "megatron-overlap:warmup-flush",
+        ),
+        (
+            "--pipeline-model-parallel-size 4 --num-layers 32 --num-layers-per-virtual-pipeline-stage 4 "
+            "--no-overlap-p2p-communication",
+            "megatron",
+            "megatron",
+        ),
+        ("--num-layers 32", "megatron", None),
+        ("--parallelism.pipeline_parallel_degree 4", "torchtitan", "torch-1f1b"),
+        (
+            "--parallelism.pipeline_parallel_degree 4 --parallelism.pipeline_parallel_schedule ZBVZeroBubble",
+            "torchtitan",
+            "torch",
+        ),
+    ],
+)
+def test_a_configuration_implies_its_engine_and_its_switches(flags, framework, engine):
+    assert debubble.check(*flags.split(), framework=framework).engine == engine
+
+
+def test_a_job_with_hops_is_executed_as_its_framework_would(tmp_path):
+    said = 'pipeline = 4\nmicrobatches = 8\nforward = "10ms"\nbackward = "20ms"\ntransfer = "2-3=15ms"\ngpus = 4\n'
+    plain, launched = tmp_path / "plain.toml", tmp_path / "launched.toml"
+    plain.write_text(f'name = "plain"\n{said}')
+    launched.write_text(f'name = "launched"\nframework = "deepspeed"\n{said}')
+    found = debubble.why(plain, launched)
+    assert (found.a.makespan_ms, found.b.makespan_ms) == (450, 570)

@@ -13,7 +13,7 @@ from ..config.config import Config
 from ..config.derive import settled
 from ..core.bounds import lower_bound
 from ..core.costs import Rates, costs_of
-from ..core.engine import IDEAL
+from ..core.engine import IDEAL, Engine
 from ..core.errors import Fault, InputError
 from ..core.lower import lower
 from ..core.memory import peak_activations
@@ -22,7 +22,7 @@ from ..core.op import Kind
 from ..core.schedule import Schedule
 from ..core.simulate import simulate
 from ..core.timeline import Timeline
-from ..frameworks.engines import engine_of
+from ..frameworks.engines import engine_of, executing, implied_engine
 from ..schedules.catalog import build
 from .causes import Causes, causes, fitted
 from .edits import MOST_OPS, Replay, replay_of
@@ -226,7 +226,7 @@ def _of_job(job: Config) -> ComparedRun:
     schedule = _order(job)
     timeline = found = replay = None
     if schedule is not None:
-        engine = IDEAL if job.engine is None else engine_of(job.engine, schedule)
+        engine = _engine(job, schedule)
         costs = costs_of(_all_rates(job), schedule)
         if len(schedule) <= 2 * MOST_OPS:
             replay = Replay(schedule, costs, job.schedule, micro_batch=job.micro_batch, data=job.data, engine=engine)
@@ -246,6 +246,14 @@ def _of_job(job: Config) -> ComparedRun:
         causes=found,
         replay=replay,
     )
+
+
+def _engine(job: Config, schedule: Schedule) -> Engine:
+    """Who executes a job: as it says, or, where it has hops, as its framework's configuration implies."""
+    if job.engine is not None:
+        return engine_of(job.engine, schedule)
+    implied = implied_engine(job) if job.transfer else None
+    return IDEAL if implied is None else executing(schedule, implied).engine
 
 
 def _order(job: Config) -> Schedule | None:

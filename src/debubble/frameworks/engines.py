@@ -8,12 +8,14 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from ..config.config import Config
 from ..core.engine import IDEAL, Engine, Lane, Posting, WaitUntil, steps_of
 from ..core.errors import Deadlock, InputError, nearest
 from ..core.lower import lower
 from ..core.op import Kind
 from ..core.program import Program
 from ..core.schedule import Schedule
+from ..schedules.catalog import called
 
 # forward_backward_pipelining_without_interleaving: recv_forward, forward, send_forward; in the steady phase
 # send_forward_recv_backward, backward, send_backward_recv_forward.
@@ -198,6 +200,27 @@ def _forwards_first(schedule: Schedule) -> bool:
     behind_another = forward[1:] & ~forward[:-1]
     rank = schedule.rank_of()
     return not bool((behind_another & (rank[1:] == rank[:-1])).any())
+
+
+def implied_engine(config: Config) -> Engine | None:
+    """The engine that a framework's configuration implies, with its switches; None where none here is known to be it.
+
+    Megatron-Core overlaps its communication unless told otherwise, and only where a rank has several chunks.
+
+    Raises:
+        StillOpen: a switch that decides it is open.
+    """
+    chunked = (config.chunks or 1) > 1
+    if config.framework in ("megatron", "nemo"):
+        if not chunked or not config.on("overlap_p2p_comm", otherwise=True):
+            return MEGATRON
+        flush = config.on("overlap_p2p_comm_warmup_flush")
+        return ENGINES["megatron-overlap:warmup-flush"] if flush else MEGATRON_OVERLAP
+    if config.framework in ("torch", "torchtitan"):
+        entry = called(config.schedule or "1f1b")
+        own_loop = not chunked and entry is not None and entry.name in ("1f1b", "gpipe")
+        return TORCH_1F1B if own_loop else TORCH
+    return DEEPSPEED if config.framework == "deepspeed" else None
 
 
 def executing(schedule: Schedule, engine: Engine) -> Program:

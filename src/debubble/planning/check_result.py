@@ -5,8 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import ClassVar
 
-from ..config.config import Open, ask
+from ..config.config import Config, Open, StillOpen, ask
 from ..core.results import SPARSE, Result
+from ..frameworks.engines import implied_engine
 from ..frameworks.framework import Framework
 from ..frameworks.layout_string import Stages
 from .check import Broken, Checked
@@ -90,6 +91,7 @@ class Judgement:
         title: of the framework.
         rules_of: the version of the framework whose rules they are.
         pipeline: ranks; so too the other sizes that follow, if they can be told.
+        engine: how it communicates, by the name that ``show --engine`` takes; None where that is not known.
         split: layers of each stage.
         balance: mean layers of a stage over the most.
         idle_share: of even stages.
@@ -112,6 +114,7 @@ class Judgement:
     data: int | None = field(metadata=SPARSE)
     microbatches: int | None = field(metadata=SPARSE)
     schedule: str | None = field(metadata=SPARSE)
+    engine: str | None = field(metadata=SPARSE)
     split: tuple[int, ...] | None = field(metadata=SPARSE)
     balance: float | None = field(metadata=SPARSE)
     idle_share: float | None = field(metadata=SPARSE)
@@ -176,6 +179,7 @@ def judgement_of(name: str, checked: Checked, notes: tuple[str, ...]) -> Configu
         data=facts.data,
         microbatches=facts.microbatches,
         schedule=facts.schedule,
+        engine=_engine(checked.config),
         split=facts.split,
         balance=facts.balance,
         idle_share=facts.idle_share,
@@ -183,6 +187,17 @@ def judgement_of(name: str, checked: Checked, notes: tuple[str, ...]) -> Configu
         layout=None if facts.layout is None else _layout(facts.layout),
         evidence="exact",
     )
+
+
+def _engine(config: Config) -> str | None:
+    """The engine that it implies; None where no pipeline is known, or a switch that decides it is open."""
+    if (config.pipeline or 1) == 1:
+        return None
+    try:
+        engine = implied_engine(config)
+    except StillOpen:
+        return None
+    return None if engine is None else engine.name
 
 
 def checks_of(verdicts: tuple[ConfigurationCheck, ...]) -> ConfigurationCheck | SeveralChecks:

@@ -102,6 +102,8 @@ def _facts(check: Judgement) -> Iterator[str]:
         line += f": idle share {percent(check.idle_share)} of {check.schedule} with even stages ({check.idle_evidence})"
     if line:
         yield line
+    if check.engine is not None:
+        yield f"engine: {check.engine}, as in show --engine {check.engine}"
     layout = check.layout
     if layout is not None:
         yield f"layout: {layout.layers} layers in {layout.chunks} chunks, {layout.vpp} a rank"
