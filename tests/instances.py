@@ -6,6 +6,7 @@ from debubble import Costs
 from debubble.core.instance import Instance, no_limit
 from debubble.core.op import KINDS, Kind
 from debubble.core.schedule import loop_placement, v_placement
+from debubble.synthesis.problem import Problem
 
 
 def instance_of_row(row):
@@ -22,3 +23,19 @@ def instance_of_row(row):
     transfers[Kind.B] = transfers[Kind.I]
     room = np.full(p, 2 * int(row["cap"]), np.int64) if "cap" in row else no_limit(placement, m)
     return Instance(placement, m, Costs(durations, transfers), room)
+
+
+def random_problem(seed):
+    """p 4 to 8, m 8 to 16, a cap of .5p to p, one stage in four instances heavy."""
+    draw = np.random.default_rng(seed)
+    ranks, microbatches = int(draw.integers(4, 9)), int(draw.integers(8, 17))
+    spent = draw.uniform(8, 14, (3, 1)) * draw.uniform(0.8, 1.2, ranks)
+    if seed % 4 == 0:
+        spent[:, draw.integers(ranks)] *= 1.5
+    durations, hops = np.zeros((KINDS, ranks, 1), np.int64), np.zeros((KINDS, ranks, 1), np.int64)
+    durations[:3, :, 0] = np.rint(spent * 100) * 10_000
+    durations[Kind.B] = durations[Kind.I] + durations[Kind.W]
+    hop = int(draw.choice([0, 500_000, 2_000_000]))
+    hops[Kind.F, 1:], hops[Kind.I, :-1] = hop, hop
+    room = np.full(ranks, 2 * int(draw.integers(-(-ranks // 2), ranks + 1)), np.int64)
+    return Problem(Instance(np.arange(ranks, dtype=np.int32), microbatches, Costs(durations, hops), room))

@@ -77,6 +77,29 @@ def windows(instance: Instance) -> Windows:
     return Windows(head, tail, bound)
 
 
+def span_bound(instance: Instance) -> int:
+    """What the longest rank's own time, from its first op to its last, cannot be below, nanoseconds.
+
+    A rank works all its ops in it. With one stage a rank also (https://arxiv.org/abs/2401.10241, eq. 2): its first
+    gradient comes no earlier than its first forward has gone through all later stages and back,
+
+        way = sum of F over its stage and later ones + sum of I over later ones + their hops, there and back
+
+    and before it the rank runs nothing but the forwards for which there is room, K of them; all else comes after:
+
+        span >= all its work + max(0, way - K F)
+    """
+    spent, hop = instance.spent.min(axis=2), instance.hop.min(axis=2)
+    work = np.bincount(instance.placement, instance.spent.sum(axis=(0, 2)), instance.ranks).astype(np.int64)
+    if not (instance.chunks == 1).all():
+        return int(work.max())
+    later = (spent[0] + spent[1])[::-1].cumsum()[::-1] - spent[1]  # F of the stage and later ones, I of later ones
+    there_and_back = np.append(hop[0, 1:] + hop[1, :-1], 0)[::-1].cumsum()[::-1]
+    fits = np.minimum(instance.room[instance.placement] // 2, instance.microbatches)
+    waits = np.maximum(later + there_and_back - fits * instance.spent[0].max(axis=1), 0)
+    return int((work[instance.placement] + waits).max())
+
+
 def propagated(schedule: Schedule, costs: Costs) -> int:
     """The bound of a schedule's placement, costs and kind of backward, without a limit of memory, nanoseconds.
 

@@ -13,7 +13,7 @@ from ..core.instance import Instance
 from ..core.lower import lower
 from ..core.memory import peak_activations
 from ..core.op import Kind
-from ..core.propagation import Windows, windows
+from ..core.propagation import Windows, span_bound, windows
 from ..core.schedule import Schedule
 from ..core.simulate import simulate
 from .resimulate import LATENCY, MAKESPAN, SPAN, WRONG, Rows, Tables, evaluate, mode_of, tables_of
@@ -52,6 +52,11 @@ class Problem:
     def windows(self) -> Windows:
         """Heads, tails and the propagation bound."""
         return windows(self.instance)
+
+    @cached_property
+    def bound(self) -> int:
+        """What no order is below, nanoseconds."""
+        return span_bound(self.instance) if self.span else self.windows.bound
 
     @cached_property
     def scratch(self) -> tuple[NDArray[np.int64], ...]:

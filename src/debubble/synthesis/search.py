@@ -88,7 +88,7 @@ class Search:
         progress: Callable[[float, int, int], None] | None = None,
     ) -> None:
         self.problem, self.budget, self.progress = problem, budget, progress
-        self.best = Best(bound=bound if problem.span else max(bound, problem.windows.bound))
+        self.best = Best(bound=max(bound, problem.bound))
         self.stopped = BUDGET
         self.elite: list[Schedule] = []  # every schedule that was the best for a while, the last one last
         self._solver: Solver | None = None

@@ -1,0 +1,129 @@
+"""What the search for a schedule reaches: published instances, random ones, slow links; and what an evaluation costs.
+
+    python benchmarks/synth.py ilp TABLE.csv [--budget 30] [--most N]
+    python benchmarks/synth.py instances TABLE.csv [--budget 30]
+    python benchmarks/synth.py random [--budget 30] [--most 200]
+    python benchmarks/synth.py engines [--budget 10] [--most 100]
+    python benchmarks/synth.py evaluation
+
+The tables have the columns id, ranks, microbatches, placement, cap, hop_ms, forward_ms, input_ms, weight_ms and either
+ilp_makespan_ms (of the scheduler study of https://github.com/wutianyuan1/PipeMorph) or best_known_ms. ``random`` draws
+4 to 8 ranks, 8 to 16 micro-batches, caps of half of p to p, one in four with a heavy stage. ``engines`` draws one slow
+link under Megatron and torch, and holds the answer against that engine's own 1F1B.
+"""
+
+from __future__ import annotations
+
+import argparse
+import csv
+import sys
+import timeit
+from pathlib import Path
+
+import numpy as np
+
+sys.path.insert(0, str(Path(__file__).parents[1] / "tests"))
+from debubble import Shape, build
+from debubble.core.bounds import lower_bound
+from debubble.core.op import KINDS, Kind
+from debubble.frameworks.engines import ENGINES
+from debubble.synthesis.problem import Problem
+from debubble.synthesis.resimulate import evaluate
+from debubble.synthesis.search import BOUND, PROVED, Budget, Search
+from debubble.synthesis.seeds import seeds
+from instances import instance_of_row, random_problem
+
+MILLISECOND = 1e6
+
+
+def searched(problem: Problem, seconds: float) -> Search:
+    search = Search(problem, Budget(seconds))
+    search.run(seeds(problem))
+    return search
+
+
+def table(path: Path, key: str, slack: float, seconds: float, most: int) -> None:
+    """Rows of a table: proved, and above what was published by more than a share."""
+    with path.open() as file:
+        rows = list(csv.DictReader(file))[:most]
+    proved = above = 0
+    for row in rows:
+        search = searched(Problem(instance_of_row(row)), seconds)
+        value, known = search.best.value / MILLISECOND, float(row[key])
+        proved += search.stopped in (PROVED, BOUND)
+        above += value > known * (1 + slack)
+        print(f"{row['id']:>6} {value:10.2f} known {known:10.2f} {search.stopped} {search.seconds:.1f} s", flush=True)
+    print(f"{len(rows)} rows, {proved} proved, {above} above what was known")
+
+
+def random(seconds: float, most: int) -> None:
+    """Fresh instances: proved, and within 1 % of the bound."""
+    proved = near = 0
+    for seed in range(1000, 1000 + most):
+        search = searched(random_problem(seed), seconds)
+        best = search.best
+        proved += search.stopped in (PROVED, BOUND)
+        near += best.value <= 1.01 * best.bound
+        print(
+            seed,
+            best.value / MILLISECOND,
+            best.bound / MILLISECOND,
+            search.stopped,
+            f"{search.seconds:.1f} s",
+            flush=True,
+        )
+    print(f"{most} instances, {proved} proved, {near} within 1 % of the bound")
+
+
+def engines(seconds: float, most: int) -> None:
+    """One slow link: never worse than the engine's own 1F1B, and by how much better."""
+    worse = room = gained = 0
+    for seed in range(most):
+        draw = np.random.default_rng(seed)
+        base, engine = random_problem(seed).instance, ENGINES[("megatron", "torch")[seed % 2]]
+        transfers = np.zeros((KINDS, base.stages, 1), np.int64)
+        link, delay = int(draw.integers(base.ranks - 1)), int(draw.uniform(0.5, 3.5) * 1e7)
+        transfers[Kind.F, link + 1] = transfers[[Kind.I, Kind.B], link] = delay
+        costs = type(base.costs)(base.costs.durations, transfers)
+        room_for_all = np.full(base.ranks, 2 * base.microbatches, np.int64)
+        problem = Problem(base.but(costs=costs, room=room_for_all, engine=engine))
+        own = build("1f1b", Shape(base.ranks, base.microbatches))
+        known, bound = problem.measured(own), lower_bound(own, costs, engine)
+        best = searched(problem, seconds).best
+        worse += best.value > known
+        room += known > 1.05 * bound
+        gained += known > 1.05 * bound and best.value < 0.97 * known
+        print(seed, engine, known / MILLISECOND, best.value / MILLISECOND, bound / MILLISECOND, flush=True)
+    print(f"{most} cases, {worse} worse than 1F1B, {gained} of {room} with 5 % left gain more than 3 %")
+
+
+def evaluation() -> None:
+    """Nanoseconds an op of one evaluation, best of five, p 16, m 64."""
+    schedule = build("zb-h1", Shape(16, 64))
+    row = {"ranks": 16, "microbatches": 64, "hop_ms": "1"}
+    row |= {key: " ".join(["10"] * 16) for key in ("forward_ms", "input_ms", "weight_ms")}
+    for name in ("ideal", "megatron", "torch"):
+        problem = Problem(instance_of_row(row).but(engine=ENGINES[name]))
+        rows, columns, scratch = problem.rows(schedule), problem.tables.columns(), problem.scratch
+        evaluate(rows, columns, scratch)
+        best = min(timeit.repeat(lambda: evaluate(rows, columns, scratch), number=100, repeat=5)) / 100  # noqa: B023
+        print(f"{name}: {1e9 * best / rows.size:.1f} ns an op")
+
+
+if __name__ == "__main__":
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("what", choices=["ilp", "instances", "random", "engines", "evaluation"])
+    parser.add_argument("table", nargs="?", type=Path)
+    parser.add_argument("--budget", type=float, default=30.0)
+    parser.add_argument("--most", type=int, default=200)
+    asked = parser.parse_args()
+    if asked.what == "ilp":
+        table(asked.table, "ilp_makespan_ms", 1e-5, asked.budget, asked.most)
+    elif asked.what == "instances":
+        table(asked.table, "best_known_ms", 5e-4, asked.budget, asked.most)
+    elif asked.what == "random":
+        random(asked.budget, asked.most)
+    elif asked.what == "engines":
+        engines(asked.budget, asked.most)
+    else:
+        evaluation()
