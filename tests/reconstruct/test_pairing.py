@@ -10,8 +10,7 @@ from hypothesis import strategies as st
 
 from debubble.reconstruct.clocks import clocks_of
 from debubble.reconstruct.device_ops import RankOps, Transfers
-from debubble.reconstruct.links import split
-from debubble.reconstruct.pairing import pair_by_pile, pair_by_time, pair_in_order, sides_of
+from debubble.reconstruct.pairing import pair_by_pile, pair_by_time, pair_in_order, sides_of, split
 
 MS = 1_000_000
 

@@ -11,6 +11,7 @@ from .errors import Fault
 MOST_SHOWN_OPS = 20_000_000  # of a schedule that is drawn: 2 GB and 15 s; the bubble of 65,536 ranks needs fewer
 MOST_PROVEN_OPS = 6_000_000  # of one whose deadlocks are looked for under each engine, which takes three times as much
 MOST_LAYERS = 10_000  # of a model; the deepest published has 1,000 (DeepNet, https://arxiv.org/abs/2203.00555)
+MOST_CHUNKS = 1_024  # of a rank: each holds at least a part of a layer
 MOST_OF_A_LAYER = 1 << 24  # heads, experts or numbers that one layer takes or makes
 MOST_WORDS = 1 << 31  # of a vocabulary
 MOST_COUNTED = 10**12 - 1  # of anything: above the tokens of a batch and the ranks of any cluster

@@ -17,7 +17,7 @@ import numpy as np
 from ..core.atomic import replacing
 from ..core.errors import Fault, InputError
 from ..reconstruct.device_ops import Clock, Collectives, Memory, RankOps, Reading, Transfers
-from .lost_files import faults_alike, left_out
+from .run_files import faults_alike, left_out
 from .stream import blocks
 
 FORMAT = "debubble distilled trace"

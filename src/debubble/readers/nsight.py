@@ -18,9 +18,9 @@ from ..reconstruct.neighbours import in_line
 from ..reconstruct.senses import with_senses
 from .kineto.names import Role
 from .kineto.read import device_of
-from .lost_files import faults_alike, left_out
 from .nsight_export import PROCESS, Device, open_export
 from .places import local
+from .run_files import faults_alike, left_out
 
 _RANK = re.compile(r"rank[-_]?\[?(\d{1,9})", re.IGNORECASE)
 _DOWN = 0.9  # share of forwards that must come behind the same one upstream; else names of kernels have misled

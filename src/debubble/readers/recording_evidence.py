@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from ..core.needs import NOTHING, needs_of
 from ..core.observation import HostLoad, Link, OutsideParts
 from ..core.program import Program
-from ..reconstruct.links import split
+from ..reconstruct.pairing import split
 from .recording_file import NOT_SENT, Ints, Process, Step
 
 MOST = 2**32 - 1  # nanoseconds of one transfer that are kept, 4.29 s: millions of them are, for their median

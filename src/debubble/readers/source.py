@@ -15,9 +15,8 @@ from ..core.errors import Fault, InputError, Refusal
 from ..core.observation import Observation
 from ..reconstruct.device_ops import Reading
 from ..reconstruct.positions import Said
-from .lost_files import is_foreign
 from .places import place
-from .run_files import names, run_files
+from .run_files import is_foreign, names, run_files
 from .stream import first_bytes
 
 _HEAD = 1 << 16

@@ -19,7 +19,7 @@ from .log_steps import steps_of
 from .log_timers import TimerLines, is_of_timers
 from .places import place
 from .step_table import MOST_ROWS, header_of, read_table
-from .text_lines import lines
+from .stream import lines
 
 _ARGUMENTS = re.compile(r"using world size: \d+|-{4,} arguments -{4,}")  # Megatron-LM, long before its first step
 _STAMPED_STEPS = 3  # stamped lines whose step number grows, from which a file is a log that says nothing else

@@ -1,13 +1,15 @@
-"""The bytes of a file, unpacked and a block at a time: what is gzip is told by its first bytes, never by its ending."""
+"""The bytes and lines of a file, unpacked, a block at a time: its first bytes tell whether it is gzip, not its name."""
 
 from __future__ import annotations
 
+import codecs
 from collections.abc import Callable, Generator, Iterator
 from contextvars import ContextVar
 from pathlib import Path
 from typing import Any, BinaryIO
 
 BLOCK = 1 << 20  # bytes of text at a time: what a reader holds
+LONGEST = 1 << 20  # characters of a line that are kept; no table and no log has longer ones
 _PACKED = 1 << 18
 _GZIP = b"\x1f\x8b"
 # Traces and logs shrink 5 to 50 times; deflate ends at 1,032 times, which only repetition of one byte reaches.
@@ -37,6 +39,22 @@ def blocks(path: Path, remarks: list[str]) -> Iterator[bytes]:
             fault = f"the gzip stream is torn ({error})"
         if fault:
             remarks.append(f"{path}: {fault} at byte {stream.tell():,}; only what came before was read")
+
+
+def lines(path: Path, remarks: list[str]) -> Iterator[str]:
+    """Yield each line without its end; bytes that are no UTF-8 become the replacement character.
+
+    Args:
+        path: what to read.
+        remarks: gets a sentence where a gzip file is cut off.
+    """
+    decoder, rest = codecs.getincrementaldecoder("utf-8-sig")("replace"), ""
+    for block in blocks(path, remarks):
+        *whole, rest = (rest + decoder.decode(block)).split("\n")
+        yield from (line.rstrip("\r")[:LONGEST] for line in whole)
+        rest = rest[:LONGEST]
+    if rest:
+        yield rest
 
 
 def first_bytes(path: Path, size: int = 4096) -> bytes:

@@ -11,10 +11,9 @@ from numpy.typing import NDArray
 
 from ..core.errors import Fault, InputError
 from ..reconstruct.device_ops import RankOps, Reading, Transfers
-from .cells import nanoseconds_of, whole_numbers
-from .columns import NUMBERS, classify, nanoseconds_a_unit, time_column
-from .lost_files import faults_alike, left_out
+from .columns import NUMBERS, classify, nanoseconds_a_unit, nanoseconds_of, time_column, whole_numbers
 from .places import place
+from .run_files import faults_alike, left_out
 from .stream import first_bytes
 from .table_chunks import Chunk, Column, Skipped, Words, csv_chunks, parquet_chunks, texts_of
 

@@ -21,8 +21,7 @@ from numpy.typing import NDArray
 
 from ..core.errors import Fault, InputError
 from .columns import NUMBERS, UNITS, resolve
-from .stream import blocks
-from .text_lines import LONGEST
+from .stream import LONGEST, blocks
 
 Ints = NDArray[np.int64]
 

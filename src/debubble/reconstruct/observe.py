@@ -18,7 +18,6 @@ from .chunks import with_chunks
 from .clocks import TOLERANCE, Clocks, clocks_of, with_replicas_joined
 from .device_ops import UNKNOWN, Clock, Ints, Mask, RankOps, Reading
 from .directions import directed, linked, split_backward
-from .links import links_of
 from .missing_ranks import closed_up, cut, torn
 from .neighbours import with_peers
 from .pairing import (
@@ -27,6 +26,7 @@ from .pairing import (
     Floats,
     Pairs,
     Sides,
+    links_of,
     pair_by_pile,
     pair_by_time,
     pair_in_order,

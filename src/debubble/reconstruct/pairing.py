@@ -17,7 +17,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from ..core.observation import Link
 from .device_ops import UNKNOWN, Ints, Mask, RankOps
+from .positions import NOWHERE, Places
 
 ABSENT = -2  # index of a peer that is named, and whose trace is not here
 TOGETHER = 200_000  # nanoseconds within which both sides of a message end in production runs
@@ -220,3 +222,45 @@ def _closest(of: Floats, among: Floats) -> Ints:
     nearer = np.abs(among[order[left]] - of) <= np.abs(among[order[right]] - of)
     closest: Ints = order[np.where(nearer, left, right)]
     return closest
+
+
+# Receives split by their sends: what was waiting for the sender, and what can have been transfer.
+#
+#     send                      |-----|     nothing travels before both sides are there, so the transfer is at most the
+#     receive  |----------------------|     time from the later start to the common end; the rest of the receive is
+#              |    waiting     |<=5  |     waiting
+
+
+def links_of(sides: Sides, pairs: Pairs, places: Places, start: Ints, end: Ints) -> tuple[Link, ...]:
+    """What the receives of all devices and steps add up to, by sender and receiver.
+
+    Args:
+        sides: of all messages.
+        pairs: of which both sides are known.
+        places: of the devices.
+        start: of each side, int64[sides], nanoseconds on one clock for the devices of a replica.
+        end: likewise.
+    """
+    position = np.append(np.array(places.position, np.int64), NOWHERE)
+    source, target = position[sides.device[pairs.send]], position[sides.device[pairs.receive]]
+    waiting, transfer = split(start[pairs.send], start[pairs.receive], end[pairs.receive])
+    found = []
+    for sender, receiver in sorted(set(zip(source.tolist(), target.tolist(), strict=True))):
+        rows = (source == sender) & (target == receiver)
+        if NOWHERE not in (sender, receiver) and sender != receiver:
+            usual = round(float(np.median(transfer[rows])))
+            totals = int(waiting[rows].sum()), int(transfer[rows].sum())
+            found.append(Link(sender, receiver, int(rows.sum()), *totals, usual))
+    return tuple(found)
+
+
+def split(sent: Ints, posted: Ints, end: Ints) -> tuple[Ints, Ints]:
+    """Waiting and transfer of receives, int64[receives] each; together they are the receive.
+
+    Args:
+        sent: when the sends began, nanoseconds.
+        posted: when the receives began.
+        end: when the receives ended.
+    """
+    transfer: Ints = np.clip(end - np.maximum(sent, posted), 0, end - posted)
+    return end - posted - transfer, transfer

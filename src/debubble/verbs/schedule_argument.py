@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from ..core.errors import Fault, InputError
 from ..core.laws import violations
-from ..core.limits import MOST_SHOWN_OPS, beyond
+from ..core.limits import MOST_CHUNKS, MOST_SHOWN_OPS, beyond
 from ..core.memory import Release
 from ..core.schedule import Schedule, Shape
 from ..readers import torch_csv
@@ -137,7 +137,8 @@ def shape_of(sizes: Sizes, most: int = MOST_SHOWN_OPS) -> Shape:
     remedy = (
         f"the bubble hardly changes beyond {100 * shape.ranks} micro-batches, nor its share beyond some hundred ranks"
     )
-    if faults := beyond(what, 2 * shape.stages * shape.units, most, remedy):
+    faults = beyond(what, 2 * shape.stages * shape.units, most, remedy) + beyond("chunks", shape.chunks, MOST_CHUNKS)
+    if faults:
         raise InputError(*faults)
     return shape
 

@@ -13,7 +13,7 @@ from ...core.errors import Fault, InputError, Refusal
 from ...core.op import Kind
 from ...reconstruct.device_ops import UNKNOWN, UNTOLD, Memory, RankOps, Reading, Transfers
 from ..chrome import Words, read_events
-from ..lost_files import faults_alike, left_out
+from ..run_files import faults_alike, left_out
 from ..stream import blocks
 from .identity import identity, place_in_groups, settle, with_rank
 from .merged import holds_several, ranks_of
