@@ -15,7 +15,7 @@ from operator import add, eq, floordiv, ge, gt, le, lt, mod, mul, ne, sub
 
 from .shell_syntax import Branches, Chain, Function, Group, Loop, Node, Simple, Token, parse, tokens
 
-LONGEST = 200_000  # characters that a word may grow to
+LONGEST = 20_000  # characters that a word may grow to: forty doublings of one stand for 10^12
 MOST_COMMANDS = 2_000
 DEEPEST = 12  # functions inside each other, and variables that name variables
 MOST_ROUNDS = 32  # of a loop over words
@@ -360,7 +360,15 @@ class _Shell:
 
     def _once(self, text: str, arguments: tuple[str, ...]) -> str:
         """One round: the innermost ``${..}`` first, then sums."""
-        plain = re.sub(r"\$\{[^{}]*\}|\$(?:[A-Za-z_]\w*|[\d@*#])", lambda m: self.value(m[0], arguments), text)
+        grown = 0
+
+        def known(match: re.Match[str]) -> str:
+            nonlocal grown
+            value = self.value(match[0], arguments)
+            grown += len(value)
+            return value if grown <= LONGEST else match[0]
+
+        plain = re.sub(r"\$\{[^{}]*\}|\$(?:[A-Za-z_]\w*|[\d@*#])", known, text)
         return re.sub(r"\$\(\(((?:[^()]|\([^()]*\))*)\)\)", lambda m: self.sum(m, arguments), plain)
 
     def value(self, text: str, arguments: tuple[str, ...]) -> str:
