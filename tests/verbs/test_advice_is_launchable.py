@@ -1,4 +1,4 @@
-"""No first recommendation that its own framework's ``check`` refuses, over random launches of two frameworks.
+"""No recommendation that its own framework's ``check`` refuses, over random launches, logs and runs of two frameworks.
 
 A recommendation is read back from its words, put into the launch script, and the script is given to ``check``, which
 knows of no remedies.
@@ -104,10 +104,81 @@ def test_what_is_advised_first_is_legal_keeps_the_batch_and_has_whole_micro_batc
             break
     found = debubble.why(path)
     assert found.run.pipeline == job["pipeline"]
-    for way in found.next:
+    launch_each(found.next, job, path, emit)
+
+
+def launch_each(ways, job, path, emit) -> None:
+    """Each way out as a launch script, which ``check`` takes at the batch there is."""
+    for way in ways:
         changed, schedule = applied(job, way.change)
         assert changed["data"] * changed["micro_batch"] * changed["microbatches"] == job["batch"]
         assert way.microbatches == changed["microbatches"]
         path.write_text(emit(changed, schedule))
         checked = debubble.check(path, framework=emit.__name__)
         assert checked.legal, (job, way.change, [fault.rule for fault in checked.faults])
+
+
+ARGUMENTS = "------------------------ arguments ------------------------\n"
+STEP = " iteration {n:8d}/ 100 | elapsed time per iteration (ms): {ms:.1f} | global batch size: {batch:5d} |\n"
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_what_a_log_is_advised_is_legal_for_the_framework_that_wrote_it(tmp_path, seed):
+    """A log of Megatron-LM begins with its arguments; nothing else says what it is."""
+    rng = np.random.default_rng(1000 + seed)
+    job = legal_job(rng, tmp_path, megatron)
+    said = {
+        "world_size": job["gpus"], "pipeline_model_parallel_size": job["pipeline"],
+        "tensor_model_parallel_size": job["tensor"], "micro_batch_size": job["micro_batch"],
+        "global_batch_size": job["batch"], "seq_length": 2048, "num_layers": job["layers"],
+        "hidden_size": 4096, "num_attention_heads": 32,
+    }  # fmt: skip
+    head = "".join(f"  {key} {'.' * (48 - len(key))} {value}\n" for key, value in said.items())
+    ms = rng.normal(2000, 20, 30)
+    steps = "".join(STEP.format(n=n, ms=each, batch=job["batch"]) for n, each in enumerate(ms, 1))
+    path = tmp_path / "run.log"
+    path.write_text(ARGUMENTS + head + steps)
+    found = debubble.why(path)
+    assert found.run.pipeline == job["pipeline"]
+    launch_each(found.next, job, tmp_path / "launch.sh", megatron)
+
+
+@pytest.mark.parametrize("emit", [megatron, torchtitan])
+@pytest.mark.parametrize("seed", range(20))
+def test_what_a_measured_run_is_advised_is_legal_for_the_framework_that_will_run_it(tmp_path, emit, seed):
+    """Its ops tell ranks, replicas and batch; layers are not known, so there are enough of them for any split."""
+    rng = np.random.default_rng(2000 + seed)
+    job = legal_job(rng, tmp_path, emit)
+    job["layers"] = 8 * job["pipeline"]
+    schedule = debubble.build("1f1b", debubble.Shape(job["pipeline"], job["microbatches"]))
+    scale = tuple(rng.uniform(0.9, 1.4, job["pipeline"]).tolist())
+    rates = debubble.Rates(forward=10_000_000, backward=20_000_000, transfer=500_000, stage_scale=scale)
+    program = debubble.lower(schedule)
+    exact = debubble.simulate(program, debubble.costs_of(rates, schedule))
+    timeline = debubble.Timeline(program, exact.start, exact.end, "measured")
+    windows = tuple(
+        debubble.Window(step, replica, timeline, exact.makespan + 5_000_000)
+        for step in range(2)
+        for replica in range(job["data"])
+    )
+    run = debubble.Observation("run", windows, gpus=job["gpus"], samples=job["batch"])
+    found = debubble.diagnose(run, framework=emit.__name__)
+    ways = [each for each in found.what_if if not each.demands and not each.bound and of_a_launch(each.change)]
+    assert ways
+    launch_each(ways, job, tmp_path / "launch.sh", emit)
+
+
+def of_a_launch(change: str) -> bool:
+    """Whether a change is one of arguments; the rest is done to the model, the data or a device."""
+    parts = change.split(" + ")
+    return all(MICRO.fullmatch(part) or STAGES.fullmatch(part) or part.split(" ")[0] in NAMES for part in parts)
+
+
+def legal_job(rng, tmp_path, emit) -> dict[str, int]:
+    """A drawn launch that its framework takes."""
+    path = tmp_path / "drawn.sh"
+    while True:
+        job = drawn(rng)
+        path.write_text(emit(job))
+        if debubble.check(path, framework=emit.__name__).legal:
+            return job
