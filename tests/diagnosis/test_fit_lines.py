@@ -8,6 +8,8 @@ from hypothesis import strategies as st
 from debubble.core.errors import InputError
 from debubble.core.memory import peak_activations
 from debubble.core.schedule import Shape
+from debubble.core.step_log import StepLog
+from debubble.diagnosis.fit import Sizes, fit_of
 from debubble.diagnosis.fit_lines import (
     CONSTANT,
     GROWS,
@@ -20,6 +22,7 @@ from debubble.diagnosis.fit_lines import (
     in_flight,
     sentences,
 )
+from debubble.diagnosis.log_run import settings_of
 from debubble.schedules.catalog import build
 
 
@@ -107,3 +110,22 @@ def test_memory_that_grows_beyond_m_equal_p_is_said():
 def test_memory_without_a_run_that_lived_is_refused():
     with pytest.raises(InputError, match="finite"):
         fit_memory(np.array([8.0]), np.array([np.inf]), 8)
+
+
+def test_of_two_steps_of_a_setting_the_mean_stands_in_forecasts_and_gains():
+    """Settings of 4, 8, 16 micro-batches at 1, 1.8 and 3.4 s (0.2 + 0.2 m), each measured 10 ms below and above it."""
+    settings = np.repeat([4.0, 8.0, 16.0], 2)
+    seconds = 0.2 + 0.2 * settings + np.tile([-0.01, 0.01], 3)
+    fit = fit_steps(times(settings, seconds), 2)
+    ((m, said, was),) = holdouts(fit)
+    assert (m, said, was) == pytest.approx((16, 3.4, 3.4))
+    cut = fit_steps(times(settings, seconds, constant=True), 2)
+    assert [ratio for *_, ratio in gains(cut)] == pytest.approx([1.0 / 1.8, 1.0 / 3.4])
+
+
+def test_of_two_rows_of_a_setting_the_mean_stands_in_the_table_of_a_fit():
+    seconds = np.array([0.9, 1.1, 1.75, 1.85])
+    nothing = np.full(4, np.nan)
+    log = StepLog("runs.csv", seconds, nothing, np.array([4.0, 4.0, 8.0, 8.0]), nothing, ordered=False)
+    assert sorted(each.seconds for each in settings_of(log)) == pytest.approx([1.0, 1.8])
+    assert [row.step_ms for row in fit_of(log, Sizes(ranks=2)).rows] == pytest.approx([1000, 1800])

@@ -7,7 +7,7 @@ import pytest
 
 from debubble.config.layout import Layout, columns
 from debubble.estimate.hardware import cluster_of, read_hardware
-from debubble.estimate.memory import input_bytes, layer_bytes, logits_bytes, rank_bytes
+from debubble.estimate.memory import StageLayers, input_bytes, layer_bytes, logits_bytes, rank_bytes, stage_parameters
 from debubble.estimate.model import transformer
 from debubble.estimate.setting import Setting
 
@@ -73,3 +73,15 @@ def test_bytes_a_parameter_are_those_of_megatrons_distributed_optimizer(precisio
     at = setting("175B", data=8, context=2, zero=zero, precision=precision)
     states = rank_bytes(at, np.array([1e9]), np.array([0.0]))
     assert sum(states)[0] / 1e9 == pytest.approx(bytes_each)
+
+
+def test_a_tied_embedding_is_one_matrix_on_one_rank_and_a_copy_on_each_end_of_a_pipeline():
+    """Vocabulary x hidden: once for a whole model, on the first and again on the last of two stages."""
+    matrix = 51200 * 6144
+    ends = {}
+    for pipeline in (1, 2):
+        at = setting("22B", tensor=1, pipeline=pipeline)
+        tied = replace(at, model=replace(at.model, tied=True))
+        stage = StageLayers((np.zeros(1),), np.zeros(1), np.zeros(1), first=np.ones(1), last=np.ones(1))
+        ends[pipeline] = float(stage_parameters(tied, stage)[0][0])
+    assert ends[2] - ends[1] == matrix

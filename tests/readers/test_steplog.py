@@ -416,3 +416,10 @@ def test_a_launchers_rank_is_not_the_rank_of_a_timer(wrote):
     line = "[node-3]:[rank 24] [INFO] [Rank {r}] time (ms) | train_batch: {ms} | batch_input: 78.66"
     rows = [line.format(r=r, ms=1000 * n) for n in (1, 2, 3) for r in range(4)]
     assert read_steps(wrote("\n".join(rows))).seconds.tolist() == [1.0, 2.0, 3.0]
+
+
+def test_an_epoch_that_counts_from_nought_loses_no_step(wrote):
+    """NeMo without a global step: 0 to 9 of three epochs are 30 steps, of which 10 is the first of the second."""
+    line = "Training epoch {e}, iteration {n}/9 | lr: 1.4e-05 | reduced_train_loss: 6.2 | train_step_timing in s: 12.22"
+    rows = [line.format(e=epoch, n=n) for epoch in range(3) for n in range(10)]
+    assert read_steps(wrote("\n".join(rows))).step.tolist() == list(range(30))

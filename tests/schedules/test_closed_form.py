@@ -201,10 +201,9 @@ def test_the_least_idle_time_is_the_lower_bound_of_even_stages(name, shape, slic
     pipeline = even(shape, rates)
     least = float(least_idle(entry, pipeline, split=True if split else None))
     bound = lower_bound(schedule, costs_of(rates, schedule))
-    if schedule.joined is None:
+    assert busy + least <= bound * (1 + 1e-9)  # heads and tails op by op (``core.propagation``) bound no less
+    if schedule.joined is None and not split and shape.chunks == 1 and shape.microbatches >= shape.ranks:
         assert busy + least == pytest.approx(bound)
-    else:  # it splits some backwards and not others; least is that of any order
-        assert busy + least <= bound * (1 + 1e-9)
     assert least_ratio(entry, pipeline, split=True if split else None) == pytest.approx(least / busy)
 
 

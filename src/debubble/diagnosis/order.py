@@ -20,6 +20,8 @@ from ..core.simulate import simulate
 from ..schedules.catalog import CATALOG, GENERATED, build, entry_of
 from ..schedules.closed_form import bubble_ratio, even, least_ratio, takes
 
+MOST_BOUNDED = 4_000  # ops of an order whose bound is sought op by op: some hundredths of a second
+
 
 @dataclass(frozen=True, slots=True)
 class Recognised:
@@ -243,15 +245,26 @@ def _of_shape(job: Config, microbatches: int) -> Own:
     entry = entry_of(str(job.schedule))
     size = entry.shape(shape(job, microbatches))
     pipeline = even(size, rates(job))
-    ratio = bubble_ratio(entry, pipeline) if pipeline is not None and takes(entry, pipeline) else None
+    ratio = None
+    if pipeline is not None and takes(entry, pipeline):
+        ratio = bubble_ratio(entry, pipeline)
     if pipeline is not None and ratio is not None:
         idle = ratio / (1 + ratio)
-        return Own(idle, idle, "exact", barrier_ratio=(1 + ratio) / (1 + least_ratio(entry, pipeline, split=True)))
+        most = (1 + ratio) / (1 + least_ratio(entry, pipeline, split=True))
+        if 2 * size.ranks * size.chunks * size.microbatches <= MOST_BOUNDED:
+            most = min(most, _ceiling(build(entry.name, size), job))
+        return Own(idle, idle, "exact", barrier_ratio=most)
     schedule = build(entry.name, size)
     costs = costs_of(rates(job), schedule)
     timeline = simulate(lower(schedule), costs)
     idle = account(timeline).idle_share
     return Own(idle, idle, "simulated", timeline.makespan / lower_bound(halved(schedule), costs))
+
+
+def _ceiling(schedule: Schedule, job: Config) -> float:
+    """A makespan over its lower bound: with few ops, heads and tails of all of them say more than the formula."""
+    costs = costs_of(rates(job), schedule)
+    return simulate(lower(schedule), costs).makespan / lower_bound(halved(schedule), costs)
 
 
 def halved(schedule: Schedule) -> Schedule:
