@@ -86,3 +86,10 @@ def test_the_span_is_the_longest_ranks_own_time(even):
     problem = Problem(even(4, 8).instance, span=True)
     assert problem.value(rows) == problem.measured(problem.schedule(rows)) == 240_000_000
     assert even(4, 8).value(rows) == 270_000_000
+
+
+def test_halves_of_a_backward_that_nobody_measured_are_not_free(even):
+    """Costs of full backwards alone say nothing of I and W: an order that splits them has no makespan under them."""
+    problem = Problem(even(4, 8).instance.but(split=False))
+    assert problem.measured(build("zb-h1", Shape(4, 8))) == WRONG
+    assert problem.measured(build("1f1b", Shape(4, 8))) == 330_000_000

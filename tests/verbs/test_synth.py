@@ -1,6 +1,7 @@
 """``synth``: options, refusals, and answers that hold by closed forms; budgets are counts of evaluations."""
 
 import json
+from pathlib import Path
 
 import pytest
 
@@ -138,6 +139,20 @@ def test_layers_are_split_with_the_schedule():
     assert found.makespan_ms >= 8 * 3 * 19 / 4
     assert found.split_gain_ratio == found.even_ms / found.makespan_ms
     assert "split" in str(found)
+
+
+def test_costs_come_from_a_recording():
+    """Its own order costs what was measured under these costs; a search for the same ops finds no longer step."""
+    folder = Path(__file__).parents[2] / "examples" / "four-to-eight" / "recordings" / "eight"
+    with pytest.raises(InputError, match="the measurement does not say which ran"):
+        debubble.synth(from_=folder, evaluations=10)
+    found = debubble.synth(from_=folder, engine="ideal", evaluations=2_000)
+    seen = debubble.diagnose(folder)
+    assert found.measured_ms == pytest.approx(seen.makespan_ms)
+    assert found.measured_again_ms == pytest.approx(found.measured_ms, rel=0.02)
+    assert found.lower_bound_ms <= found.makespan_ms <= found.measured_again_ms
+    assert not found.order.splits  # nobody measured the halves of its backwards
+    assert "the same order simulated" in str(found)
 
 
 def test_the_report_says_what_ended_the_search():

@@ -100,7 +100,8 @@ class Instance:
     def spent(self) -> NDArray[np.int64]:
         """Duration of each op, int64[kinds, stages, microbatches], nanoseconds."""
         shape = (len(self.kinds), self.stages, self.microbatches)
-        return np.ascontiguousarray(np.broadcast_to(self.costs.durations[list(self.kinds)], shape))
+        # A copy: numba compiles once more for arrays that may not be written, as those of costs are.
+        return np.array(np.broadcast_to(self.costs.durations[list(self.kinds)], shape))
 
     @cached_property
     def hop(self) -> NDArray[np.int64]:

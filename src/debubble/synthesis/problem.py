@@ -71,8 +71,17 @@ class Problem:
             return int(WRONG)
         return self.measured(self.schedule(rows))
 
+    def begins(self, rows: Rows) -> NDArray[np.int64]:
+        """When each op of legal rows starts under a compiled rule, int64 of the shape of ``rows``, nanoseconds."""
+        evaluate(rows, self.tables.columns(), self.scratch)
+        op = rows * self.instance.microbatches + turns(rows)
+        begun: NDArray[np.int64] = self.scratch[0][op] - self.tables.spent[op]
+        return begun
+
     def measured(self, schedule: Schedule) -> int:
         """The objective by the engine's own simulation; ``WRONG`` where a schedule deadlocks or holds too much."""
+        if schedule.splits and not self.instance.split:
+            return int(WRONG)  # what the halves of a backward take was not said
         share = 2 * schedule.slices * schedule.chunks_of().max(axis=0)
         held = np.rint(peak_activations(schedule, self.instance.release) * share)
         if (held > self.instance.room).any():

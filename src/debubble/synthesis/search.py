@@ -256,7 +256,8 @@ class Search:
         """Repeat each part of a short run that can be repeated."""
         instance = self.problem.instance
         classes = len(instance.kinds) * instance.stages
-        for longer in stretched(rows, (short, instance.microbatches), classes):
+        begin = Problem(instance.but(microbatches=short)).begins(rows)
+        for longer in stretched(rows, begin, (short, instance.microbatches), classes):
             self.offer(longer, "stretch")
             if self._over(limit):
                 return

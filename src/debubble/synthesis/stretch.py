@@ -16,9 +16,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..core.instance import Instance
-from .resimulate import Rows
+from .resimulate import Rows, Times
 
-_CUTS = 24  # moments of the short run at which a part may begin
+_CUTS = 48  # moments of the short run at which a part may begin
 
 
 def short_runs(instance: Instance) -> list[int]:
@@ -28,11 +28,12 @@ def short_runs(instance: Instance) -> list[int]:
     return sorted({m for share in (2.0, 2.5, 3.0) if 2 < (m := round(share * in_flight)) < 0.7 * instance.microbatches})
 
 
-def stretched(rows: Rows, microbatches: tuple[int, int], classes: int) -> Iterator[Rows]:
+def stretched(rows: Rows, begin: Times, microbatches: tuple[int, int], classes: int) -> Iterator[Rows]:
     """Every way to fill a long run from a short one, some of which deadlock.
 
     Args:
         rows: of the short run.
+        begin: when each of its ops starts, int64 of the shape of ``rows``: every rank is cut at about one moment.
         microbatches: of the short run and of the long one.
         classes: kinds x stages, over all ranks.
     """
@@ -44,8 +45,9 @@ def stretched(rows: Rows, microbatches: tuple[int, int], classes: int) -> Iterat
         starts = [_balanced(row, part, classes) for row in rows]
         if min(map(len, starts)) == 0:
             continue
-        for cut in np.linspace(0.15, 0.75, _CUTS):
-            at = [int(found[np.abs(found - cut * rows.shape[1]).argmin()]) for found in starts]
+        for moment in np.linspace(0.1, 0.8, _CUTS) * begin.max():
+            near = [np.abs(begin[rank, found] - moment).argmin() for rank, found in enumerate(starts)]
+            at = [int(found[place]) for found, place in zip(starts, near, strict=True)]
             yield _filled(rows, at, part, missing // part)
 
 

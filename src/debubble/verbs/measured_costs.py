@@ -21,6 +21,16 @@ from ..synthesis.synthesis import MILLISECOND, Synthesis
 from .read import read
 
 
+def _with_whole_backwards(costs: Costs, order: Schedule) -> Costs:
+    """A full backward as its two halves, where only these were measured: named schedules may not split theirs."""
+    if not order.splits or bool((order.kind == Kind.B).any()):
+        return costs
+    durations, transfers = costs.durations.copy(), costs.transfers.copy()
+    durations[Kind.B] = durations[Kind.I] + durations[Kind.W]
+    transfers[Kind.B] = transfers[Kind.I]
+    return replace(costs, durations=durations, transfers=transfers)
+
+
 @dataclass(frozen=True, slots=True, eq=False)
 class Measured:
     """The median window of a run.
@@ -82,7 +92,7 @@ def measured_costs(run: str | PathLike[str] | Observation, engine: str | None = 
     if faults or not name:
         raise InputError(*faults)
     executes = engine_of(name, order)
-    costs = fitted(timeline)
+    costs = _with_whole_backwards(fitted(timeline), order)
     again = makespan(lower(order, executes), costs)
     mixed = order.splits and not bool((order.kind == Kind.B).any())
     return Measured(order, costs, mixed, executes, timeline.makespan, again)
