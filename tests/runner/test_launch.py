@@ -1,5 +1,8 @@
 """A process that failed is named with the first cause, not with what the engine made of it."""
 
+import subprocess
+import sys
+
 import pytest
 
 from debubble.runner import launch
@@ -43,3 +46,15 @@ def test_a_long_message_is_cut_to_one_line():
 
 def test_nothing_measured_is_said(tmp_path):
     assert launch._kept(tmp_path, None) == "the others were stopped, and no step had been measured by all of them"
+
+
+@pytest.mark.real
+@pytest.mark.slow
+def test_a_script_without_a_guard_and_one_that_has_no_file_can_run_a_pipeline(tmp_path):
+    pytest.importorskip("torch")
+    script = (
+        f"import debubble\nrun = debubble.run(schedule='1f1b', ranks=2, microbatches=2, steps=1, out={str(tmp_path)!r})"
+    )
+    script += "\nprint('windows', run.windows)"
+    ran = subprocess.run([sys.executable, "-"], input=script, capture_output=True, text=True, timeout=120, check=False)
+    assert (ran.returncode, ran.stdout) == (0, "windows 1\n"), ran.stderr

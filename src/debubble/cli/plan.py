@@ -106,7 +106,7 @@ plan_options = options(
     option(
         "--emit",
         shell_complete=FRAMEWORK,
-        help="The same, and print what to paste: megatron, torchtitan, torch, deepspeed, nemo or nanotron.",
+        help="The same, and print what to paste: megatron, torchtitan, torch, deepspeed, nemo, nanotron, ..",
     ),
     option("--rampup", type=COUNTS, help="A batch that grows: start,increment,samples."),
 )

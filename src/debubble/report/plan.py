@@ -344,7 +344,7 @@ def _use_it(plan: LayoutPlan) -> list[str]:
     sizes = f"-p {best.pipeline} -m {best.microbatches}"
     if best.chunks > 1:
         sizes += f" -v {best.chunks}"
-    return [f"Use it: --emit {'|'.join(FRAMEWORKS)}", f"Next:   debubble show {best.schedule} {sizes}"]
+    return [f"Use it: --emit with one of {', '.join(FRAMEWORKS)}", f"Next:   debubble show {best.schedule} {sizes}"]
 
 
 def _rejected(plan: LayoutPlan) -> Table:

@@ -13,9 +13,12 @@ import multiprocessing
 import os
 import re
 import signal
-from collections.abc import Callable
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from multiprocessing import forkserver
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 from uuid import uuid4
 
@@ -111,13 +114,29 @@ def launch(
         shutdown_timeout=_SHUTDOWN_S,
     )
     try:
-        return elastic_launch(config, entry)(*args)[0]
+        with _without_script():
+            return elastic_launch(config, entry)(*args)[0]
     except ChildFailedError as error:
         process, failure = error.get_first_failure()
         where = place(process) if place is not None else ""
         raise Refusal(f"{name(process)} {_how(failure.exitcode, failure.message, where)}") from None
     except SignalException as error:
         raise Interrupted(int(error.sigval), "the others were stopped") from None
+
+
+@contextmanager
+def _without_script() -> Iterator[None]:
+    """Let processes start without the script that starts them.
+
+    multiprocessing runs ``__main__`` again in each, which ends a script that has no ``if __name__ == "__main__"``, and
+    one that was read from stdin. Ours need nothing of it: what they run is named by its module.
+    """
+    script = sys.modules["__main__"]
+    sys.modules["__main__"] = ModuleType("__main__")
+    try:
+        yield
+    finally:
+        sys.modules["__main__"] = script
 
 
 def warm_up() -> None:
