@@ -80,4 +80,5 @@ def test_a_name_stands_for_one_thing_in_every_verb():
             if isinstance(option, click.Option):
                 types.setdefault(max(option.opts, key=len), set()).add(option.type.name.replace("n,n,..", "n"))
     several = {name: kinds for name, kinds in types.items() if len(kinds) > 1}
-    assert several == {"--steps": {"n", "a:b"}}  # run makes so many, readers take those from a to b
+    # run makes so many steps, readers take those from a to b; it delays every arrival alike, simulation link by link.
+    assert several == {"--steps": {"n", "a:b"}, "--transfer": {"duration", "[d,]a-b=d,.."}}

@@ -26,6 +26,7 @@ class Option(click.Option):
 
     def add_to_parser(self, parser: Any, ctx: click.Context) -> None:
         """Let the parser know every name; help and errors know the present ones."""
+        # click has no aliases that help leaves out: the parser is handed them while it is being built.
         present = self.opts
         self.opts = [*present, *self.former]
         try:
@@ -45,6 +46,7 @@ class Verb(click.Command):
         except click.NoSuchOption:
             raise click.UsageError("\n".join(self._strange(ctx, given)), ctx) from None
         except (InputError, click.BadParameter):
+            # click stops at the first value that is wrong; each is tried by itself here.
             options, rest, _ = self.make_parser(ctx).parse_args(given)
             faults = [fault for parameter in self.get_params(ctx) for fault in _faults(ctx, parameter, options, rest)]
             raise InputError(*faults) from None
@@ -58,7 +60,8 @@ class Verb(click.Command):
         lines = []
         for name in dict.fromkeys(word.partition("=")[0] for word in rest if word.startswith("-") and len(word) > 1):
             near = " or ".join(get_close_matches(name, known, n=3))
-            lines.append(f"No such option: {name}" + (f" (did you mean {near}?)" if near else ""))
+            hint = f" (did you mean {near}?)" if near else ""
+            lines.append(f"No such option: {name}{hint}")
         return lines
 
 
@@ -98,7 +101,7 @@ class Parsed(_Type):
         """Read text; a default that is not text passes as it is."""
         if not isinstance(value, str):
             return value
-        found = self._read(value, name_of(param))
+        found = self._read(value, name_of(param))  # raises if it cannot be
         return value if self._as_typed else found
 
 

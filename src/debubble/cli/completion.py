@@ -20,10 +20,11 @@ def names(where: str, *, files: bool = False) -> Completer:
     """
 
     def complete(ctx: click.Context, parameter: click.Parameter, typed: str) -> list[CompletionItem]:  # noqa: ARG001
+        # Imported when the shell asks: help must not wait for catalogs.
         module, name = where.split(":")
         known = getattr(import_module(module), name)
         listed: Iterable[str] = known() if callable(known) else known
-        *before, last = typed.split(",")
+        *before, last = typed.split(",")  # a list is completed at its last name
         found = [",".join([*before, each]) for each in listed if each.startswith(last)]
         items = [CompletionItem(each) for each in found]
         return items if items or not files else [CompletionItem(typed, type="file")]

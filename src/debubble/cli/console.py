@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TextIO
 
+# What pictures are drawn with: a terminal that encodes these shows all of them.
 _GLYPHS = "█▒░·│→×µ"
 _PLAIN = str.maketrans(
     {"█": "F", "▒": "B", "·": ".", "→": ">", "×": "x", "µ": "u", "—": "-", "–": "-", "≥": ">=", "±": "+-"}
@@ -41,6 +42,7 @@ def look(*, ascii_only: bool = False, no_colour: bool = False) -> Look:
     """Ask stdout and the environment (``NO_COLOR``, ``COLUMNS``, ``TERM``) what can be shown."""
     terminal = sys.stdout is not None and sys.stdout.isatty()  # None where a shell closed it
     colour = terminal and not no_colour and not os.environ.get("NO_COLOR") and os.environ.get("TERM") != "dumb"
+    # 40 columns hold a rank's name, its busy share and a few boxes; a narrower terminal wraps.
     return Look(
         width=max(40, shutil.get_terminal_size((80, 24)).columns),
         utf8=not ascii_only and _can_encode(sys.stdout, _GLYPHS),
@@ -60,7 +62,7 @@ def put(text: str) -> None:
     Raises:
         OSError: stdout, by name, does not take it.
     """
-    try:
+    try:  # flushed at once: a full disk is an error of this answer, not of the interpreter's end
         print(text, flush=True)
     except OSError as error:
         raise OSError(error.errno, error.strerror, "stdout") from error

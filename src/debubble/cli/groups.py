@@ -7,6 +7,7 @@ import click
 from .command import COUNT, DURATION, FACTORS, GIGABYTES_A_SECOND, HOP, SIZE, STEPS, option, options
 from .completion import ENGINE
 
+# Short letters are those of the papers: p ranks, m micro-batches, v chunks.
 size_options = options(
     option("-p", "--ranks", type=COUNT, help="Ranks of the pipeline."),
     option("-m", "--microbatches", type=COUNT, help="Micro-batches per step."),
@@ -14,6 +15,7 @@ size_options = options(
     option("--group", type=COUNT, help="Micro-batches that pass a chunk before the next has its turn."),
     option("--slices", type=COUNT, help="Parts into which the sequence of a micro-batch is cut."),
 )
+# Defaults are in the help and not given to click: a verb must know what was said from what was not.
 duration_options = options(
     option(
         "--forward", type=DURATION, help="Forward of one micro-batch on one rank (a chunk takes 1/V).  [default: 1ms]"

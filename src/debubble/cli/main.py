@@ -27,6 +27,7 @@ from .console import printable, put
 PACKAGE = Path(__file__).resolve().parents[1]
 UNREAD = 141  # 128 + SIGPIPE, as shells have it for a tool whose reader has gone
 
+# Sentences stand here and not in the verbs' files: the list of verbs imports none of them.
 VERBS = {
     "show": ("debubble.cli.show:show", "Draw a schedule, its two bubble numbers and where each rank's time goes."),
     "synth": ("debubble.cli.synth:synth", "Search the best schedule for your costs, memory, links and engine."),
@@ -137,11 +138,11 @@ def _names(parameter: click.Parameter) -> list[str]:
 def main(args: Sequence[str] | None = None) -> int:
     """Run one command line and return its exit status."""
     words = list(sys.argv[1:] if args is None else args)
-    stdout = sys.stdout
+    stdout = sys.stdout  # as it is now: click swaps it if nobody reads on
     try:
         status = debubble.main(words, prog_name="debubble", standalone_mode=False)
         if stdout is not None:
-            stdout.flush()
+            stdout.flush()  # what cannot be written must fail here, where it has an exit status
     except (click.Abort, KeyboardInterrupt) as error:
         return _failed(interrupted(error.__cause__ or error), words)
     except BrokenPipeError:

@@ -43,6 +43,7 @@ class Output:
 
     def show(self, result: Result) -> int:
         """Write the files, print the answer, and return the exit status."""
+        # Files first: a gate that fails must leave the page that tells why.
         for kind, path in self.files.items():
             result.write(kind, path)
             wrote(path)
@@ -61,7 +62,7 @@ class Output:
     def say(self, result: Result, *, width: int | None = None) -> None:
         """Print the answer."""
         if self.as_json:
-            put(result.json())
+            put(result.json())  # escaped by JSON itself; say() would change its text
         elif self.as_markdown:
             say(result.markdown())
         else:
@@ -85,7 +86,7 @@ def output_options(*files: str) -> Callable[[Callable[..., Any]], Callable[..., 
             seen = look(ascii_only=as_ascii, no_colour=no_color)
             return command(*args, output=Output(as_json, as_markdown, wanted, seen), **given)
 
-        for kind in reversed(files):
+        for kind in reversed(files):  # decorators are applied from the last to the first
             path = click.Path(path_type=Path)
             with_output = option(f"--{kind}", type=path, metavar="F", help=FILES[kind])(with_output)
         return with_output

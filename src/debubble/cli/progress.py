@@ -11,7 +11,7 @@ from pathlib import Path
 from ..verbs.telling import listening
 from .console import warn
 
-_WORTH = 16 << 20  # bytes; less is read before a bar is drawn
+_WORTH = 16 << 20  # bytes; less is read before rich, which draws the bar, is imported
 
 
 @contextmanager
@@ -28,7 +28,9 @@ def working(paths: Sequence[Path | str] = ()) -> Iterator[None]:
 @contextmanager
 def reading(paths: Sequence[Path | str]) -> Iterator[None]:
     """Show a bar while files are read."""
-    total = _bytes([Path(path) for path in paths]) if sys.stderr is not None and sys.stderr.isatty() else 0
+    total = 0
+    if sys.stderr is not None and sys.stderr.isatty():  # in a log a bar is noise
+        total = _bytes([Path(path) for path in paths])
     if total < max(_WORTH, 1):
         yield
         return

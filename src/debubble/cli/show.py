@@ -50,7 +50,10 @@ def show(schedule: str | None, output: Output, *, list_them: bool, **given: Any)
     debubble show 1f1b -p 8 -m 24 --engine megatron --against zb-h1 --sweep 6-7=0:5ms:500us
     """  # noqa: D301 - click wants the character, not two
     if list_them:
-        output.say(debubble.catalog(), width=max(80, output.look.width) if output.look.terminal else PIPED)
+        width = PIPED
+        if output.look.terminal:
+            width = max(80, output.look.width)
+        output.say(debubble.catalog(), width=width)
         return 0
     if schedule is None:
         raise InputError(Fault("SCHEDULE", "it is required", "give a name (see show --list) or a file"))

@@ -31,6 +31,6 @@ def validate(tables: tuple[Path, ...], output: Output, **given: Any) -> int:
     debubble validate ours.csv theirs.csv --rows predicted.csv
     """  # noqa: D301 - click wants the character, not two
     found = debubble.validate(*tables, **given)
-    if given["rows"] is not None:
+    if given["rows"] is not None:  # the verb writes it, since it is no rendering of the result
         wrote(given["rows"])
     return output.show(found)

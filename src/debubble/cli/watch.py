@@ -10,10 +10,11 @@ import click
 import debubble
 
 from ..core.units import percent
-from ..report.watch import line_of
 from .command import DURATION, SHARE, Verb, option
 from .console import put, say, warn
 from .output import Output, output_options
+
+WIDE = 10_000  # columns: a step is one line, to be searched for
 
 
 @click.command(cls=Verb, short_help="Follow a recording while its job runs.")
@@ -35,7 +36,7 @@ def watch(output: Output, gate: float | None, **given: Any) -> int:
         if output.as_json:
             put(json.dumps(last.document()))
         else:
-            say(line_of(last))
+            say(last.text(WIDE))
     if gate is None or last is None or last.recent_idle_share <= gate:
         return 0
     shown, limit = percent(last.recent_idle_share), percent(gate)

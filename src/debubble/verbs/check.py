@@ -23,8 +23,7 @@ from ..planning.verdict import room_without_recompute
 from .arguments import Duration, Factors, Hop, duration, together
 from .arguments import placement as placement_of
 from .configuration_argument import Asked, configurations, is_configuration, parted, refuse_strangers
-from .rates_argument import WAYS, rates_of
-from .schedule_argument import Sizes, exchange_of, schedule_of
+from .pipeline_argument import Sizes, exchange_of, rates_of, schedule_of
 
 BOTH_WAYS = ("async", "rendezvous")  # the most and the least that a send does not wait for: others lie between
 # Options of check, of which the nearest is offered for a word that is none.
@@ -130,9 +129,9 @@ def _claims(makespan: Duration | None, placement: str | Sequence[int] | None, lo
 
 
 def _schedule(named: str | Schedule, sizes: Sizes, sends: Sequence[str], claims: Claims, rates: Rates) -> OrderCheck:
-    unknown = [way for way in sends if way not in WAYS]
+    unknown = [way for way in sends if way not in SENDS]
     if unknown:
-        raise InputError(Fault(f"sends = {unknown[0]}", "it says whom a send keeps", f"give {', '.join(WAYS)}"))
+        raise InputError(Fault(f"sends = {unknown[0]}", "it says whom a send keeps", f"give {', '.join(SENDS)}"))
     order = schedule_of(named, sizes, most=MOST_PROVEN_OPS)
     return check_order(order, exchange_of(named, order), [SENDS[way] for way in sends], claims, rates)
 

@@ -150,6 +150,7 @@ def _distil(gathered: Reading | Observation, folder: str) -> PartOfRun:
 
 
 def _unexpected(found: Examined, expect: str | None) -> list[str]:
+    # An order that a search found has the name of what was searched for, and that of what it is.
     if expect is None or expect in (found.order.name, found.order.searched):
         return []
     return [f"The order that ran is {found.order}, not {expect}."]

@@ -28,7 +28,9 @@ def launcher_of(framework: str | None, config: Config | None = None) -> Launcher
     if name is None:
         return None
     runs = framework_of(name)
-    own = config if config is not None and config.framework == runs.name else None
+    own = None
+    if config is not None and config.framework == runs.name:
+        own = config  # keys of another framework would be asked of rules that do not know them
     return Launcher(runs.title, frozenset(runs.schedules), _refusal_by(runs, own))
 
 
@@ -38,12 +40,15 @@ def _refusal_by(framework: Framework, config: Config | None) -> Callable[[Replay
     def refusal(run: Replay, changed: Replay) -> str:
         base = config or _sizes(run)
         try:
+            # A law that the run breaks already is none of the change's: it ran all the same.
             before = framework.broken(base).laws
             asked = framework.with_schedule(_changed(base, run, changed), changed.name or "1f1b")
             breaches = [each for each in framework.broken(asked).faults if each.law not in before]
         except InputError as error:
             return f"{framework.title} cannot be told: {error.faults[0].rule}"
-        return f"{framework.title} refuses it: {framework.worded(breaches[0].rule)}" if breaches else ""
+        if not breaches:
+            return ""
+        return f"{framework.title} refuses it: {framework.worded(breaches[0].rule)}"
 
     return refusal
 
@@ -64,6 +69,7 @@ def _sizes(run: Replay) -> Config:
 def _changed(config: Config, run: Replay, changed: Replay) -> Config:
     """A configuration with the sizes that a change gives it; what follows from them is worked out anew."""
     new: dict[str, int | None] = {}
+    # None is absent: a split over other ranks is worked out anew, not kept.
     if changed.schedule.ranks != run.schedule.ranks:
         new |= {"pipeline": changed.schedule.ranks, "data": changed.data, "split": None, "first": None, "last": None}
     if changed.chunks != run.chunks:

@@ -33,7 +33,7 @@ def plan_batch(asked: PlanOptions) -> BatchPlan | GrowthPlan:
         some, others = batch_table(question)
         found += some
         refused += others
-    if not asked.pipeline:
+    if not asked.pipeline:  # those that were listed stay in the order of the question
         found.sort(key=lambda one: (one.layout.gpus, one.layout.global_batch, one.idle_share))
     return batch_plan(found, refused, _orders(asked, found))
 

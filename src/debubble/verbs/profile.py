@@ -56,7 +56,7 @@ def profile(
         InputError: what cannot be read or written, all at once; or a device that is not the one named.
         Refusal: the device has no room for one layer.
     """
-    if find_spec("torch") is None:
+    if find_spec("torch") is None:  # finding it is quick, importing it takes seconds
         raise InputError(Fault("torch", "profile needs it and it is not installed", "pip install 'debubble[torch]'"))
     path = os.fspath(out)
     described, hardware, _ = together(
@@ -146,11 +146,12 @@ def refuse_other_device(device: Hardware, asked: str, name: str) -> None:
 
     A file of the user's own is taken to describe what is here.
     """
+    # A driver says "NVIDIA H100 80GB HBM3"; our names begin with the same word, and say the variant after a dash.
     words = set(name.lower().replace("-", " ").split())
     named = {known for known in known_hardware() if known.lower().split("-")[0] in words}
     if Path(asked).suffix == ".toml" or device.name in named:
         return
-    if named or name == "CPU":
+    if named or name == "CPU":  # surely another one
         remedy = "name that, give a TOML file of your own that describes it, or --force"
         raise InputError(Fault(f"gpu = {asked}", f"the device here is: {name}", remedy))
     tell(f"the device here calls itself {name}; whether it is {device.name} cannot be told")
@@ -164,6 +165,7 @@ def _timed(
 
     layout = empty.layout
     shape = Shape(layout.micro_batch, layout.sequence, repeats)
+    # So narrow that its kernels take no time: what is left is how long they take to be issued.
     alone = replace(layout, tensor=1, expert=1, micro_batch=1, sequence=TINY)
     narrow = replace(empty, model=tiny(empty.model), layout=alone)
     issued = time_layer(layer_sizes(narrow.model, narrow.layout), Shape(1, TINY, repeats), here)

@@ -62,7 +62,8 @@ def ask_of(
     if isinstance(columns, str):
         columns = parse_mapping(columns)
     named = None if columns is None else dict(columns)
-    return Ask(Said(ranks, data, chunks, steps), named, on_ray if ray else in_processes)
+    spread = on_ray if ray else in_processes  # ranks of a folder are read side by side either way
+    return Ask(Said(ranks, data, chunks, steps), named, spread)
 
 
 def paths_of(run: AnyPath | Sequence[AnyPath]) -> list[Path | str]:

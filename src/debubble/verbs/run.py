@@ -23,7 +23,7 @@ from ..runner.launch import start, warm_up
 from ..runner.task import Task
 from .arguments import PACES, Duration, duration, together
 from .arguments import pace as as_pace
-from .schedule_argument import Named, Sizes, schedule_of
+from .pipeline_argument import Named, Sizes, schedule_of
 from .telling import Listener, heard_by, tell
 
 if TYPE_CHECKING:  # these import torch

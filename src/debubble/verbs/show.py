@@ -11,8 +11,17 @@ from ..diagnosis.against import against as hold_against
 from ..diagnosis.simulated import Show, simulated
 from ..schedules.forward_only import forward_only as without_backwards
 from .arguments import Duration, Factors, Hop, Size, Swept, swept
-from .rates_argument import engine_argument, over_a_link, rates_of, sends_of
-from .schedule_argument import Named, Sizes, exchange_of, schedule_of, suited
+from .pipeline_argument import (
+    Named,
+    Sizes,
+    engine_argument,
+    exchange_of,
+    over_a_link,
+    rates_of,
+    schedule_of,
+    sends_of,
+    suited,
+)
 
 
 @overload
@@ -99,17 +108,22 @@ def show(  # type: ignore[misc]  # the two above name one keyword of all that th
     rates = over_a_link(rates_of(spent, scales), link, bytes)
     way = sends_of(sends, rates)
     sizes = Sizes(ranks, microbatches, chunks, group, slices)
-    tried = None if sweep is None else swept(sweep)
+    held = None if cap is None else str(cap)  # 6 and "6" are the same cap
+    tried = None
+    if sweep is not None:
+        tried = swept(sweep)
     if tried is not None and against is None:
         raise InputError(Fault("--sweep without --against", "a sweep is of two schedules", "name the other one"))
 
     def shown(named: Named, sizes: Sizes, engine: str | None) -> Show:
-        order = schedule_of(named, sizes, rates, cap=None if cap is None else str(cap), release=release)
+        order = schedule_of(named, sizes, rates, cap=held, release=release)
         if forward_only and not order.forward_only:
             order = without_backwards(order)
         executes = engine_argument(engine, order, sends=sends, link=link) or (way if way != IDEAL else None)
-        takes = executes is not None and executes.takes_orders and not forward_only
-        placed = exchange_of(named, order) if takes else None
+        # Where a file places its sends counts for engines that follow such orders; forwards alone have another order.
+        placed = None
+        if executes is not None and executes.takes_orders and not forward_only:
+            placed = exchange_of(named, order)
         return simulated(order, rates, release, engine=executes, placed=placed)
 
     engines = _engines(engine, two=against is not None)
@@ -117,7 +131,9 @@ def show(  # type: ignore[misc]  # the two above name one keyword of all that th
         return shown(schedule, sizes, engines[0])
     first = shown(schedule, suited(schedule, sizes), engines[0])
     other = shown(against, suited(against, sizes), engines[-1])
-    return hold_against(first, other, *((tried.ranks, tried.hops) if tried else ()))
+    if tried is None:
+        return hold_against(first, other)
+    return hold_against(first, other, tried.ranks, tried.hops)
 
 
 def _engines(named: str | None, *, two: bool) -> list[str | None]:

@@ -35,6 +35,7 @@ def split(
     Raises:
         InputError: what cannot be read, all at once; or blocks that cannot fill the ranks.
     """
+    # All at once, so that one run tells every option that is wrong.
     listed, many, *asked = together(
         lambda: weight_list(weights, "weights"),
         lambda: counts(microbatches, "microbatches"),

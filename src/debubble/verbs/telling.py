@@ -9,6 +9,7 @@ from pickle import PicklingError, dumps
 
 Listener = Callable[[str], None]
 
+# A context variable and no global: two threads of a notebook server each hear their own.
 _LISTENER: ContextVar[Listener | None] = ContextVar("debubble_listener", default=None)
 
 
@@ -28,7 +29,7 @@ def heard_by(*, elsewhere: bool = False) -> Listener | None:
     """
     listener = _LISTENER.get()
     if elsewhere and listener is not None:
-        try:
+        try:  # only trying tells; a run that says nothing while it works is better than none
             dumps(listener)
         except (AttributeError, TypeError, PicklingError):
             return None

@@ -55,7 +55,7 @@ def _files(tables: Sequence[str | PathLike[str]]) -> Iterator[Path]:
         if not path.is_dir():
             yield path
             continue
-        inside = sorted(path.glob("*.csv"))
+        inside = sorted(path.glob("*.csv"))  # so that sets come in one order on every file system
         if not inside:
             raise InputError(Fault(str(path), "it holds no CSV file", "give tables of measured runs"))
         yield from inside
@@ -91,4 +91,5 @@ def rows_as_csv(runs: Sequence[ScoredRun]) -> str:
 
 
 def _figure(value: float) -> str:
+    """Empty for what was not measured: a table has no other word for it."""
     return f"{value:.6g}" if value else ""

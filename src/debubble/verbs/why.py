@@ -101,7 +101,7 @@ def why(
     if limit is not None:
         passes = _gate(compared, limit)
     fits = [run.fit for run in read if run.fit is not None]
-    if len(compared) == 1:
+    if len(compared) == 1:  # two runs; of more, each is compared with the first
         return comparison_of(compared[0], fits, passes)
     return series_of(compared, fits, passes)
 
@@ -119,6 +119,7 @@ def _gate(compared: Sequence[Compared], limit: float) -> Gate:
     Raises:
         InputError: there is no throughput to hold against it.
     """
+    # A gate that cannot be judged must not pass: CI would take silence for a yes.
     blind = [each.b.name for each in compared if each.ratio is None]
     if blind:
         rule = "there is no throughput to hold against it"

@@ -1,26 +1,29 @@
-"""The schedule that a user asks for: a name of the catalog with its sizes, a file, a class of torch, or a schedule."""
+"""The pipeline that is asked for: its order by name, file or class, how fast ops and hops are, and who executes it."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, fields, replace
 from os import PathLike, fspath
 from pathlib import Path
-from typing import TYPE_CHECKING
 
+from ..core.costs import Rates
+from ..core.engine import IDEAL, LINK, SENDS, Engine
 from ..core.errors import Fault, InputError
+from ..core.exchange import Exchange
+from ..core.hops import Hops
 from ..core.laws import violations
 from ..core.limits import MOST_CHUNKS, MOST_SHOWN_OPS, beyond
 from ..core.memory import Release
 from ..core.schedule import Schedule, Shape
+from ..frameworks.engines import engine_of
 from ..readers import torch_csv
 from ..schedules.catalog import build, called, entry_of
-from .arguments import together
-
-if TYPE_CHECKING:
-    from ..core.costs import Rates
-    from ..core.exchange import Exchange
+from .arguments import Factors, Hop, Size, duration, factors, gigabytes_a_second, hop, size, together
 
 Named = str | PathLike[str] | Schedule
+HOPS = ("transfer", "occupy")  # durations that may differ from link to link
+SCALES = ("stage_scale", "microbatch_scale", "rank_scale")
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,7 +61,7 @@ def schedule_of(
     """
     name = named.name if isinstance(named, Schedule) else fspath(named)
     is_file = name.endswith(".csv") or Path(name).is_file()
-    ordered = isinstance(named, Schedule) or is_file or ":" in name
+    ordered = isinstance(named, Schedule) or is_file or ":" in name  # no name of the catalog has a colon
     if cap is not None and ordered:
         raise InputError(Fault(f"cap = {cap}", f"{name} is an order already and takes no cap", "leave it out"))
     if isinstance(named, Schedule):
@@ -68,6 +71,7 @@ def schedule_of(
     if ":" in name:
         return _from_class(name, sizes)
 
+    # Both are read before either is used, so that a misspelt name does not hide a missing size.
     together(lambda: entry_of(name), lambda: shape_of(sizes, most))
     entry = entry_of(name)
     if sizes.chunks == 1 and entry.chunks > 1:
@@ -98,12 +102,14 @@ def exchange_of(named: Named, schedule: Schedule) -> Exchange | None:
     if violations(schedule):  # then its transfers lead nowhere, and the laws say why
         return None
     placed = torch_csv.read_with_transfers(name)[1]
-    return placed if placed.act.any() else None
+    if not placed.act.any():  # a file of ops alone leaves it to the engine where they are sent
+        return None
+    return placed
 
 
 def _from_class(spec: str, sizes: Sizes) -> Schedule:
     shape = shape_of(sizes)
-    try:
+    try:  # torch takes seconds to import, and only this way of naming a schedule needs it
         from ..runner.torch_schedules import read_class
     except ImportError as error:
         rule = f"only PyTorch can say what its class does: {error}"
@@ -121,14 +127,10 @@ def shape_of(sizes: Sizes, most: int = MOST_SHOWN_OPS) -> Shape:
     Raises:
         InputError: ranks or micro-batches are missing, or there are more ops than memory holds.
     """
-    missing = [
-        Fault(option, "a schedule of the catalog needs to know", f"give {example}")
-        for option, example, value in (
-            ("--ranks", "-p 4", sizes.ranks),
-            ("--microbatches", "-m 8", sizes.microbatches),
-        )
-        if value is None
-    ]
+    missing = []
+    for option, example, value in (("--ranks", "-p 4", sizes.ranks), ("--microbatches", "-m 8", sizes.microbatches)):
+        if value is None:
+            missing.append(Fault(option, "a schedule of the catalog needs to know", f"give {example}"))
     if missing:
         raise InputError(*missing)
     said = {field.name: value for field in fields(sizes) if (value := getattr(sizes, field.name)) is not None}
@@ -146,14 +148,93 @@ def shape_of(sizes: Sizes, most: int = MOST_SHOWN_OPS) -> Shape:
 def _of_its_own(schedule: Schedule, sizes: Sizes, where: str) -> Schedule:
     """An order that is there already, if nothing that was said of it contradicts it."""
     chunks = schedule.stages / schedule.ranks
+    # What agrees with the order may be said of it: a command line that worked by name works with its file.
     holds = {"ranks": schedule.ranks, "microbatches": schedule.microbatches, "chunks": chunks, "slices": 1}
-    faults = [
-        Fault(f"{name} = {value}", f"{where} has {held:g}", "leave it out")
-        for name, held in holds.items()
-        if (value := getattr(sizes, name)) is not None and value != held
-    ]
+    faults = []
+    for name, held in holds.items():
+        value = getattr(sizes, name)
+        if value is not None and value != held:
+            faults.append(Fault(f"{name} = {value}", f"{where} has {held:g}", "leave it out"))
     if sizes.group is not None:
         faults.append(Fault(f"group = {sizes.group}", f"{where} has its order already", "leave it out"))
     if faults:
         raise InputError(*faults)
     return schedule
+
+
+def rates_of(durations: Mapping[str, Hop | None], scales: Mapping[str, Factors]) -> Rates:
+    """What was said about speed; what was not said has its default.
+
+    Args:
+        durations: ``forward``, ``backward``, ``input``, ``weight``, ``pair``, and by link or not ``transfer``,
+            ``occupy``.
+        scales: ``stage_scale``, ``microbatch_scale``, ``rank_scale``.
+
+    Raises:
+        InputError: what cannot be read, all at once; or halves of a backward that do not add up to it.
+    """
+    given = {name: value for name, value in durations.items() if value is not None}
+    spent = together(*(lambda name=name, value=value: _read(value, name) for name, value in given.items()))
+    scaled = together(*(lambda name=name, value=value: factors(value, name) for name, value in scales.items()))
+    said: dict[str, float | Hops | tuple[float, ...]] = dict(zip(given, spent, strict=True))
+    said |= dict(zip(scales, scaled, strict=True))
+    return Rates(**said)  # type: ignore[arg-type]  # durations and scales by the names of its fields
+
+
+def _read(value: Hop, name: str) -> float | Hops:
+    """A duration, or that of each link where it is one of hops."""
+    if name in HOPS or isinstance(value, Hops):
+        return hop(value, name)
+    return duration(value, name)
+
+
+def over_a_link(rates: Rates, link: str | float | None, payload: Size | None) -> Rates:
+    """The same over links of limited speed, if any was given.
+
+    Raises:
+        InputError: a link without the bytes that it carries, or bytes without a link.
+    """
+    if (link is None) != (payload is None):
+        value = "--link without --bytes"
+        if link is None:
+            value = "--bytes without --link"
+        rule = "how long a link is taken up is bytes over speed"
+        raise InputError(Fault(value, rule, "give both, as in --link 25 --bytes 64MB"))
+    if link is None or payload is None:
+        return rates
+    return replace(rates, link=gigabytes_a_second(link), payload=size(payload, "bytes"))
+
+
+def sends_of(name: str, rates: Rates) -> Engine:
+    """Whom a send keeps; sends that wait for nobody take turns on a link of limited speed.
+
+    Raises:
+        InputError: no such way.
+    """
+    if name not in SENDS:
+        raise InputError(Fault(f"sends = {name}", "it says whom a send keeps", f"give {', '.join(SENDS)}"))
+    if rates.payload and name == "async":
+        return LINK
+    return SENDS[name]
+
+
+def engine_argument(name: str | None, schedule: Schedule, *, sends: str, link: str | float | None) -> Engine | None:
+    """The engine that was asked for by name; None if none was.
+
+    Raises:
+        InputError: no such engine, or ways of sending beside one that has its own.
+    """
+    if name is None:
+        return None
+    engine = engine_of(name, schedule)
+    beside = []
+    if sends != "async":
+        beside.append(f"--sends {sends}")
+    if link is not None:
+        beside.append("--link")
+    if beside and engine != IDEAL:
+        rule = f"{engine} has its own way of sending"
+        raise InputError(Fault(f"{' '.join(beside)} beside --engine {name}", rule, "leave one out"))
+    if beside:
+        return None  # ideal says nothing of sends: what was said of them holds
+    return engine
