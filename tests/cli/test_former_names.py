@@ -81,4 +81,10 @@ def test_a_name_stands_for_one_thing_in_every_verb():
                 types.setdefault(max(option.opts, key=len), set()).add(option.type.name.replace("n,n,..", "n"))
     several = {name: kinds for name, kinds in types.items() if len(kinds) > 1}
     # run makes so many steps, readers take those from a to b; it delays every arrival alike, simulation link by link.
-    assert several == {"--steps": {"n", "a:b"}, "--transfer": {"duration", "[d,]a-b=d,.."}}
+    # synth takes a duration for each stage, and is told a kind of placement and no ranks.
+    assert several == {
+        "--steps": {"n", "a:b"},
+        "--transfer": {"duration", "[d,]a-b=d,.."},
+        **{f"--{name}": {"text", "duration"} for name in ("forward", "input", "weight")},
+        "--placement": {"choice", "loop|v|0,1,.."},
+    }

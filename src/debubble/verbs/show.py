@@ -95,25 +95,14 @@ def show(  # type: ignore[misc]  # the two above name one keyword of all that th
         InputError: no such schedule, sizes that are missing or do not suit it, durations that cannot be.
         Refusal: the schedule is illegal or deadlocks.
     """
-    spent = {
-        "forward": forward,
-        "backward": backward,
-        "input": input,
-        "weight": weight,
-        "transfer": transfer,
-        "occupy": occupy,
-        "pair": pair,
-    }
+    work = {"forward": forward, "backward": backward, "input": input, "weight": weight, "pair": pair}
+    hops = {"transfer": transfer, "occupy": occupy}
     scales = {"stage_scale": stage_scale, "microbatch_scale": microbatch_scale, "rank_scale": rank_scale}
-    rates = over_a_link(rates_of(spent, scales), link, bytes)
+    rates = over_a_link(rates_of(work | hops, scales), link, bytes)
     way = sends_of(sends, rates)
     sizes = Sizes(ranks, microbatches, chunks, group, slices)
     held = None if cap is None else str(cap)  # 6 and "6" are the same cap
-    tried = None
-    if sweep is not None:
-        tried = swept(sweep)
-    if tried is not None and against is None:
-        raise InputError(Fault("--sweep without --against", "a sweep is of two schedules", "name the other one"))
+    tried = _tried(sweep, against)
 
     def shown(named: Named, sizes: Sizes, engine: str | None) -> Show:
         order = schedule_of(named, sizes, rates, cap=held, release=release)
@@ -134,6 +123,15 @@ def show(  # type: ignore[misc]  # the two above name one keyword of all that th
     if tried is None:
         return hold_against(first, other)
     return hold_against(first, other, tried.ranks, tried.hops)
+
+
+def _tried(sweep: str | Swept | None, against: Named | None) -> Swept | None:
+    """The hops to try, which take a second schedule."""
+    if sweep is None:
+        return None
+    if against is None:
+        raise InputError(Fault("--sweep without --against", "a sweep is of two schedules", "name the other one"))
+    return swept(sweep)
 
 
 def _engines(named: str | None, *, two: bool) -> list[str | None]:
