@@ -70,6 +70,16 @@ def test_whatever_ends_a_job_leaves_its_steps_and_its_status(tmp_path, how, stat
     assert steps_in(tmp_path / "run") == [1, 2, 3]
 
 
+def test_an_elastic_restart_starts_a_new_part_and_empties_nothing(tmp_path):
+    launcher = ("-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "1", "--max-restarts", "1")
+    ran = python(*launcher, "-m", "debubble", "record", "--out", tmp_path / "run", ALONE, "once")
+    assert ran.returncode == 0, ran.stderr
+    assert sorted(file.name for file in (tmp_path / "run").iterdir()) == ["rank-00000.1.msgpack", "rank-00000.msgpack"]
+    observation = read_recording(tmp_path / "run")
+    assert len(observation.windows) == 5  # 2 before, 3 after; the first of each start is left out
+    assert "the job was started 2 times" in observation.remarks[0]
+
+
 def test_a_step_in_another_thread_is_a_step(tmp_path):
     assert recorded(1, tmp_path / "run", ALONE, "thread").returncode == 0
     assert steps_in(tmp_path / "run") == [1, 2, 3]

@@ -161,9 +161,10 @@ def lock(folder: Path, process: Process) -> bool:
                 os.link(beside, path)  # at once and with its content, on every file system that has links
                 return True
             holder = holder_of(folder)
-            if holder is not None and holder.get("run") == process.run:
+            alive = holder is not None and is_alive(holder, path)
+            if holder is not None and alive and holder.get("run") == process.run:
                 return False
-            if holder is not None and is_alive(holder, path):
+            if holder is not None and alive:
                 raise InputError(_taken(folder, holder))
             path.unlink(missing_ok=True)
     finally:

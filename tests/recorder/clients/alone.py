@@ -35,6 +35,8 @@ def main(what: str) -> None:
             sys.exit(7)
         if what == "_exit" and number == 2:
             os._exit(5)
+        if what == "once" and number == 2 and os.environ["TORCHELASTIC_RESTART_COUNT"] == "0":
+            os._exit(3)
         if what == "kill" and number == 2:
             os.kill(os.getpid(), 9)
     print("argv", sys.argv[1:], "main", __name__)
