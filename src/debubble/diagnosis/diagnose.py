@@ -132,8 +132,11 @@ def _stands_out(found: Finding) -> bool:
 def _schedule(case: Case) -> Iterator[Finding]:
     p, m = case.replay.schedule.ranks, case.replay.schedule.microbatches
     causes, busy = case.causes, f"{100 * case.causes.most_busy:.0f} %"
-    enough = enough_microbatches(m, causes.schedule / causes.ideal) if causes.ideal else m
-    more = f"; {enough} micro-batches bring its own idle share to a tenth" if enough > m else ""
+    enough, more = m, ""
+    if causes.ideal:  # a window without work has no bubble that more micro-batches could thin out
+        enough = enough_microbatches(m, causes.schedule / causes.ideal)
+    if enough > m:
+        more = f"; {enough} micro-batches bring its own idle share to a tenth"
     gain = case.remedies.gain(f"{2 * m} micro-batches")
     of = f"; the gain is that of {2 * m}, a batch twice as large" if gain else ""
     yield Finding(
@@ -154,7 +157,9 @@ def _asked_for(case: Case) -> Iterator[Finding]:
     asked = entry.name
     shows = order.name or f"no known schedule (nearest {order.nearest}, departs at {order.departure})"
     meant = other_schedule(case.replay, asked, case.replay.schedule.stages // case.replay.schedule.ranks)
-    cost = case.causes.resimulated - meant.again().window if meant is not None else 0
+    cost = 0
+    if meant is not None:
+        cost = case.causes.resimulated - meant.again().window
     gain = case.causes.resimulated / (case.causes.resimulated - cost)
     sentence = f"{asked} was asked for, and the order shows {shows}"
     remedy = f"look how the schedule is chosen: {asked} did not run"
@@ -164,7 +169,9 @@ def _asked_for(case: Case) -> Iterator[Finding]:
 def _slow(case: Case) -> Iterator[Finding]:
     for slow, cured in case.slow:
         window = next(w for w in case.summary.windows if slow.shows(w.replica, w.step))
-        where = f"rank {slow.rank} of replica {slow.replica}" if case.summary.replicas > 1 else f"rank {slow.rank}"
+        where = f"rank {slow.rank}"
+        if case.summary.replicas > 1:
+            where += f" of replica {slow.replica}"
         cause, sentence, remedy = _blame(slow, where)
         share = len(slow.steps) / case.summary.steps if slow.steps else 1.0  # cost is of a mean step
         lost, evidence = _lost_in_its_steps(case.summary, slow) * share, "measured"
@@ -207,7 +214,9 @@ def _lost_in_its_steps(summary: Summary, slow: Slow) -> float:
     for window, account in zip(summary.windows, summary.accounts, strict=True):
         lengths_of[slow.shows(window.replica, window.step)].append(float(account.window))
     shown, others = (float(np.median(lengths_of[key])) if lengths_of[key] else 0.0 for key in (True, False))
-    return max(0.0, 1 - others / shown) if others else 0.0
+    if not others:  # every window shows it, so none tells how long one takes without
+        return 0.0
+    return max(0.0, 1 - others / shown)
 
 
 def _imbalance(case: Case) -> Iterator[Finding]:
@@ -251,7 +260,9 @@ def _longest(timeline: Timeline, rank: int) -> tuple[Span, ...]:
     schedule = timeline.program.schedule
     rows = slice(int(schedule.offsets[rank]), int(schedule.offsets[rank + 1]))
     length = timeline.end[rows] - timeline.start[rows]
-    return (_span(timeline, rows.start + int(length.argmax()), rank),) if len(length) else ()
+    if not len(length):
+        return ()
+    return (_span(timeline, rows.start + int(length.argmax()), rank),)
 
 
 def _span(timeline: Timeline, row: int, rank: int) -> Span:
@@ -334,7 +345,9 @@ def _tail(case: Case) -> Iterator[Finding]:
     sentence = f"data-parallel tail: replicas wait {found.cost_ns / 1e6:.1f} ms of a step for the slowest (mean)"
     if found.always_the_same:
         sentence += f", which is replica {found.slowest} in {found.times} of {found.steps} steps"
-    replica = found.slowest if found.always_the_same else None
+    replica = None
+    if found.always_the_same:
+        replica = found.slowest
     if found.slow is not None:
         replica = found.slow.replica
         sentence += f"; rank {found.slow.rank} of replica {replica} is slow"
@@ -433,7 +446,9 @@ def diagnose(
     """
     summary = summarise(run)
     schedule = summary.window.timeline.program.schedule
-    order = Recognised(None, None) if run.torn else recognise(schedule)
+    order = Recognised(None, None)
+    if not run.torn:  # the order of some ranks alone may be that of many schedules
+        order = recognise(schedule)
     found = causes(summary.window.timeline)
     replay, fits = replay_of(run, summary, order.name), tuple[EngineFit, ...]()
     if not run.torn:
@@ -459,7 +474,9 @@ def _remarks(d: Examined) -> Iterator[str]:
         yield f"no what-if: simulated again, the window takes {d.causes.resim_ratio:.2f} of what was measured"
     short = 1 - d.causes.resim_without_transfer_ratio
     if abs(short) > FAR and not d.run.torn:
-        model = "so hops were fitted as they were measured" if d.what_ifs else "and what-ifs are not offered"
+        model = "and what-ifs are not offered"
+        if d.what_ifs:
+            model = "so hops were fitted as they were measured"
         if d.replay.engine != IDEAL:
             model = f"and {d.replay.engine.name} with the least hops seen explains it"
         ratio = 1 / d.causes.resim_without_transfer_ratio
@@ -499,15 +516,19 @@ def _receives(d: Examined) -> Iterator[str]:
 
 
 def _listed(ranks: Sequence[int]) -> str:
-    return ", ".join(map(str, ranks[:8])) + (", .." if len(ranks) > 8 else "")
+    shown = [str(rank) for rank in ranks[:8]]
+    if len(ranks) > len(shown):
+        shown.append("..")
+    return ", ".join(shown)
 
 
 def _verdict(d: Examined) -> Iterator[str]:
     summary = d.summary
     step = summary.step_ns
     busy = 1 - summary.idle_share
-    inside = busy * (summary.makespan_ns / step) if step else busy
-    whole = "step" if step else "pipeline window"
+    inside, whole = busy, "pipeline window"
+    if step:  # a GPU does no F, I, W or B work outside the window, so its share of the step is smaller
+        inside, whole = busy * (summary.makespan_ns / step), "step"
     if d.run.torn:
         sure = "no order or cause is sure without them"
         if d.run.missing:

@@ -182,7 +182,9 @@ def _elsewhere(slow: Slow, answer: WhatIf, steps: int) -> WhatIf:
     if not slow.steps:
         return replace(answer, change=change)
     lost = (1 - 1 / answer.speedup) * len(slow.steps) / steps
-    which = f"step {slow.steps[0]}" if len(slow.steps) == 1 else f"{len(slow.steps)} steps"
+    which = f"{len(slow.steps)} steps"
+    if len(slow.steps) == 1:
+        which = f"step {slow.steps[0]}"
     return replace(answer, change=f"{change} in {which}", speedup=1 / (1 - lost))
 
 

@@ -63,19 +63,25 @@ class Summary:
     def pooled_idle_share(self) -> float:
         """Idle over ranks x window, all windows taken together."""
         whole = sum(each.window * len(each.compute) for each in self.accounts)
-        return 1 - sum(int(each.compute.sum()) for each in self.accounts) / whole if whole else 0.0
+        if not whole:
+            return 0.0
+        return 1 - sum(int(each.compute.sum()) for each in self.accounts) / whole
 
     @property
     def step_ns(self) -> float | None:
         """Median length of a whole step, nanoseconds; None where it was not measured."""
         steps = [each.step_ns for each in self.windows if each.step_ns is not None]
-        return median(steps) if steps else None
+        if not steps:
+            return None
+        return median(steps)
 
     @property
     def outside_ns(self) -> float | None:
         """Median of what a step holds beside its pipeline window, nanoseconds."""
         gaps = [w.step_ns - a.window for w, a in zip(self.windows, self.accounts, strict=True) if w.step_ns is not None]
-        return max(0, median(gaps)) if gaps else None
+        if not gaps:
+            return None
+        return max(0, median(gaps))  # clocks that disagree may end a step before its window
 
     @property
     def replicas(self) -> int:
