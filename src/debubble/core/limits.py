@@ -14,7 +14,7 @@ MOST_LAYERS = 10_000  # of a model; the deepest published has 1,000 (DeepNet, ht
 MOST_CHUNKS = 1_024  # of a rank: each holds at least a part of a layer
 MOST_OF_A_LAYER = 1 << 24  # heads, experts or numbers that one layer takes or makes
 MOST_WORDS = 1 << 31  # of a vocabulary
-MOST_COUNTED = 10**12 - 1  # of anything: above the tokens of a batch and the ranks of any cluster
+MOST_COUNTED = 10**15 - 1  # of anything: above the tokens of a batch and the ranks of any cluster
 MOST_KEYS = 100_000  # of a configuration, counted as often as they are named: nine lines of YAML can name 10^9
 
 

@@ -108,9 +108,10 @@ def count(value: int | str, name: str = "count") -> int:
     """
     text = str(value)
     # isdecimal alone would take the digits of every script, and int() reads them.
+    if text.isascii() and text.isdecimal() and len(text) > len(str(MOST_COUNTED)):
+        raise InputError(Fault(f"{name} = {text[:60]}", f"a count is up to {MOST_COUNTED:,}", "give less"))
     if not _is_count(text):
-        rule = f"a count is a whole number, not below 1 nor above {MOST_COUNTED:,}"
-        raise InputError(Fault(f"{name} = {text[:60]}", rule, "give 1 or more"))
+        raise InputError(Fault(f"{name} = {text[:60]}", "a count is a whole number, not below 1", "give 1 or more"))
     return int(text)
 
 
@@ -127,7 +128,7 @@ def counts(value: Counts, name: str = "counts") -> tuple[int, ...]:
         InputError: anything else.
     """
     parts = _parts(value)
-    if not all(map(_is_count, parts)):
+    if not all(_is_count(part) and int(part) < 10**12 for part in parts):
         rule = "counts are whole numbers, not below 1, with commas between them"
         raise InputError(Fault(f"{name} = {','.join(parts)[:60]}", rule, "write them as in 4,8,16"))
     return tuple(int(part) for part in parts[:LONGEST_LIST])
