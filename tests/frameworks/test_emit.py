@@ -17,7 +17,8 @@ from debubble.frameworks.keys import Said, read_config
 from debubble.planning.check import check
 from debubble.planning.launch import unlaunchable, unsuited
 
-SUFFIX = {"megatron": ".sh", "deepspeed": ".json", "nanotron": ".yaml"}
+SUFFIX = {"deepspeed": ".json", "nanotron": ".yaml", "primus": ".yaml", "accelerate": ".yaml"}
+SUFFIX |= dict.fromkeys(("megatron", "swift", "slime", "verl", "maxtext"), ".sh")
 OF_ALL = ("pipeline", "data", "chunks", "micro_batch", "microbatches", "schedule", "layers")
 EXPERTS = ("expert", "expert_shards")
 MEGATRONS = ("tensor", "context", *EXPERTS, "recompute", "recompute_layers", "zero", "overlap", "overlap_gather")
@@ -25,9 +26,16 @@ MEGATRONS = ("tensor", "context", *EXPERTS, "recompute", "recompute_layers", "ze
 WORDS = {
     "megatron": (*MEGATRONS, "sequence", "tensor_overlap", "sequence_parallel"),
     "nemo": (*MEGATRONS, "sequence", "tensor_overlap", "sequence_parallel"),
-    "torchtitan": ("tensor", "context", "zero", *EXPERTS),
+    "torchtitan": ("tensor", "context", "zero", *EXPERTS, "recompute", "sequence", "sequence_parallel"),
     "torch": ("tensor", "context", *EXPERTS),
     "deepspeed": ("recompute", "zero"),
+    "swift": ("tensor", "context", *EXPERTS, "recompute", "recompute_layers"),
+    "slime": (*MEGATRONS, "sequence", "tensor_overlap", "sequence_parallel"),
+    "verl": ("tensor", "context", *EXPERTS, "recompute", "recompute_layers"),
+    "primus": ("tensor", "context", *EXPERTS, "recompute", "recompute_layers"),
+    "accelerate": ("tensor", "context", *EXPERTS),
+    "internevo": ("tensor", "sequence"),
+    "maxtext": ("tensor", "context", "sequence"),
     "nanotron": ("tensor", "context", *EXPERTS, "recompute", "zero", "sequence"),
 }
 HIDDEN, FFN, VOCAB = 4096, 14336, 128256
@@ -109,7 +117,8 @@ def test_what_is_emitted_is_legal_and_read_back_as_the_same_layout(tmp_path, nam
     assume(not backend.lacking(layout, sizes) and not unsuited(*shape))
     assume(not unlaunchable(name, *shape, zero=layout.zero))
     assume(layout.tensor * layout.data * layout.context % (layout.expert * layout.expert_shards) == 0)
-    assume(layout.recompute != "selective" or name in ("megatron", "nemo"))
+    assume(name != "internevo" or layout.chunks == 1 or sizes.layers % layout.stages == 0)
+    assume(layout.recompute != "selective" or name not in ("torch", "deepspeed", "nanotron", "internevo"))
     setup = read_back(backend, layout, sizes, tmp_path)
     assert [str(fault) for fault in check(backend, setup).faults] == []
     again = backend.layout(setup)
@@ -184,3 +193,15 @@ def test_deepspeed_without_a_pipeline_keeps_its_zero_stage():
     document = json.loads(FRAMEWORKS["deepspeed"].emit(Layout(data=4, zero=3), Config(layers=4, sequence=4096)))
     assert document["zero_optimization"] == {"stage": 3}
     assert "pipeline" not in document
+
+
+@pytest.mark.parametrize("name", sorted(FRAMEWORKS))
+def test_every_text_names_its_release_its_batch_and_how_it_is_launched(name):
+    layout = Layout(tensor=4, pipeline=4, data=2, micro_batch=2, microbatches=8, layers=(8,) * 4, recompute="full")
+    text = FRAMEWORKS[name].emit(layout, Config(layers=32, sequence=8192, hidden=HIDDEN, ffn=FFN, vocab=VOCAB))
+    assert "global batch 32: 8 micro-batches of 2 on each of 2 replicas" in text
+    assert FRAMEWORKS[name].version.split(",")[0] in text
+    # 32 devices: four nodes of eight, or, where a scheduler starts the program, their number.
+    ways = ("--nnodes 4 --nproc-per-node 8", "--num_nodes 4 --num_gpus 8", "NPROC_PER_NODE=8 NNODES=4", "32 devices")
+    ways += ("--actor-num-nodes 4", "trainer.nnodes=4", "num_processes: 32")
+    assert any(way in text for way in ways)

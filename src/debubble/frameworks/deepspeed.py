@@ -9,7 +9,7 @@ from ..config.config import Config
 from ..config.layout import Layout
 from ..config.splits import ends_counted, even_split
 from . import common_rules as common
-from .framework import Breach, Framework, Rule, rule
+from .framework import Breach, Framework, Rule, batch_of, nodes_of, rule
 
 VERSION = "deepspeedai/DeepSpeed@edaa722"
 KEYS = {
@@ -202,19 +202,27 @@ def emit(layout: Layout, model: Config) -> str:
         "train_micro_batch_size_per_gpu": layout.micro_batch,
         "gradient_accumulation_steps": layout.microbatches,
         "zero_optimization": {"stage": min(layout.zero, 1) if layout.pipeline > 1 else layout.zero},
-        "bf16": {"enabled": layout.precision != "fp16"},
+        "bf16": {"enabled": layout.precision not in ("fp16", "tf32", "fp32")},
+        "fp16": {"enabled": layout.precision == "fp16"},
         "pipeline": {
             "stages": layout.pipeline,
             "partition": method,
             "activation_checkpoint_interval": 1 if layout.recompute == "full" else 0,
         },
     }
+    nodes, each = nodes_of(layout)
+    head = {
+        "_release": f"{VERSION}; {batch_of(layout)}",
+        "_launch": f"deepspeed --num_nodes {nodes} --num_gpus {each} train.py --deepspeed_config THIS.json",
+    }
     if layout.pipeline == 1:
         del document["pipeline"]
+        return json.dumps(head | document, indent=2)
     note = f"PipelineModule(num_stages={layout.pipeline}, partition_method={method!r}): "
     note += f"layers {', '.join(map(str, split))}; it takes no other split than these two methods make"
-    note += f"; tensor {layout.tensor} is the model's own" if layout.tensor > 1 else ""
-    return json.dumps({"_in_code": note, **document} if layout.pipeline > 1 else document, indent=2)
+    if layout.tensor > 1:
+        note += f"; tensor {layout.tensor} is the model's own"
+    return json.dumps({**head, "_in_code": note, **document}, indent=2)
 
 
 DEEPSPEED = Framework(

@@ -271,3 +271,21 @@ class Framework:
             dealt = " or ".join(",".join(map(str, one)) for one in own) or "none that fills each stage"
             clauses.append(f"{self.title} deals layers by itself ({dealt}), not {','.join(map(str, split))}")
         return tuple(clauses)
+
+
+def nodes_of(layout: Layout) -> tuple[int, int]:
+    """Nodes of a job and devices of each: 8, or as many below that as share them out evenly."""
+    each = next(many for many in range(min(8, layout.gpus), 0, -1) if layout.gpus % many == 0)
+    return layout.gpus // each, each
+
+
+def launch_line(layout: Layout, program: str) -> str:
+    """The command that starts a program on each node of a job."""
+    nodes, each = nodes_of(layout)
+    return f"torchrun --nnodes {nodes} --nproc-per-node {each} {program}"
+
+
+def batch_of(layout: Layout) -> str:
+    """The batch of a step as a clause: what every launch keeps, however its framework says it."""
+    many = f"{layout.microbatches} micro-batches of {layout.micro_batch} on each of {layout.data} replicas"
+    return f"global batch {layout.global_batch}: {many}"

@@ -6,8 +6,9 @@ from collections.abc import Iterator
 
 from ..config.config import Config
 from ..config.layout import Layout
+from ..config.splits import even_split
 from . import common_rules as common
-from .framework import Breach, Framework, Rule, rule
+from .framework import Breach, Framework, Rule, batch_of, rule
 
 VERSION = "InternLM/InternEvo@c628a8c"
 KEYS = {
@@ -65,6 +66,12 @@ def dealt(config: Config) -> tuple[int, ...] | None:
         return None
     least, over = divmod(of_a_chunk, ranks)
     return ((least,) * (ranks - over) + (least + 1,) * over) * chunks
+
+
+def deals(model: Config, stages: int) -> tuple[tuple[int, ...], ...]:
+    """Equal stages; what does not divide is the last ranks', which says a split where each has one chunk."""
+    layers = model.number("layers")
+    return (even_split(layers, stages)[::-1],) if layers >= stages else ()
 
 
 @rule("internlm/solver/pipeline_utils.py partition_uniform")
@@ -131,7 +138,7 @@ def emit(layout: Layout, model: Config) -> str:
     interleaved = layout.chunks > 1
     return "\n".join(
         [
-            f"# {VERSION}; {layout.gpus} devices",
+            f"# {VERSION}; {batch_of(layout)}; {layout.gpus} devices",
             f"parallel = dict(zero1=dict(size=-1), tensor=dict(size={layout.tensor}, mode='mtp'),",
             f"    pipeline=dict(size={layout.pipeline}, interleaved_overlap={interleaved}), weight=dict(size=1))",
             f"data = dict(seq_len={model.number('sequence')}, micro_num={layout.microbatches}, "
@@ -153,6 +160,7 @@ INTERNEVO = Framework(
     filled=filled,
     emit=emit,
     schedules=("1f1b", "interleaved"),
+    deals=deals,
     lacks=frozenset({"context", "expert", "some layers", "zero", "bare ends"}),
     offered=False,
 )

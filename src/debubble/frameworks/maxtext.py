@@ -11,7 +11,7 @@ from collections.abc import Iterator
 
 from ..config.config import Config
 from ..config.layout import Layout
-from .framework import Breach, Framework, rule
+from .framework import Breach, Framework, batch_of, rule
 
 VERSION = "AI-Hypercomputer/maxtext@e591f30"
 KEYS = {
@@ -32,6 +32,7 @@ KEYS = {
     "microbatches": "num_pipeline_microbatches",
     "recompute": "remat_policy",
 }
+PROGRAM = "python3 -m maxtext.trainers.pre_train.train base.yml"
 MARKS = frozenset({"dcn_data_parallelism", "per_device_batch_size", "dcn_pipeline_parallelism", "base_emb_dim"})
 AXES = ("tensor", "pipeline", "context", "expert")
 
@@ -121,17 +122,22 @@ def _gathers(config: Config) -> Iterator[Breach]:
         yield Breach("gathers per repeat", ("pipeline_fsdp_ag_per_repeat",), what, "leave it out", "on")
 
 
+def deals(model: Config, stages: int) -> tuple[tuple[int, ...], ...]:
+    """Equally many layers to each stage, or none."""
+    layers = model.number("layers")
+    return () if layers % stages else ((layers // stages,) * stages,)
+
+
 def emit(layout: Layout, model: Config) -> str:
     """Arguments that say the layout."""
     each = model.number("layers") // layout.stages
-    return "\n".join(
+    return " \\\n".join(
         [
-            f"# {VERSION}; {layout.gpus} devices",
+            f"# {VERSION}; {batch_of(layout)}; {layout.gpus} devices\n{PROGRAM}",
             f"ici_tensor_parallelism={layout.tensor}",
             f"ici_pipeline_parallelism={layout.pipeline}",
             f"ici_context_parallelism={layout.context}",
-            f"ici_expert_parallelism={layout.expert}",
-            f"ici_fsdp_parallelism={layout.data // layout.expert}",
+            f"ici_fsdp_parallelism={layout.data}",
             f"num_layers_per_pipeline_stage={each}",
             f"num_pipeline_repeats={layout.chunks}",
             f"num_pipeline_microbatches={layout.microbatches}",
@@ -153,6 +159,8 @@ MAXTEXT = Framework(
     filled=filled,
     emit=emit,
     schedules=("gpipe", "looped-bfs"),
+    deals=deals,
+    lacks=frozenset({"some layers", "expert", "expert tensor"}),
     programs=r"\bmaxtext\b|\bMaxText\b",
     offered=False,
     auto=frozenset({"sharded", "chunks", "microbatches", "tensor", "context", "expert"}),

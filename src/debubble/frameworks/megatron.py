@@ -11,7 +11,7 @@ from ..config.config import Config
 from ..config.layout import Layout
 from ..config.splits import ends_apart, ends_counted
 from ..core.errors import InputError
-from .framework import Framework
+from .framework import Framework, batch_of, launch_line
 from .layout_string import read_layout, write_layout
 from .megatron_core_rules import CORE_RULES
 from .megatron_rules import ARGUMENT_RULES, PIPELINE_RULES
@@ -154,17 +154,9 @@ def _zero(config: Config) -> int:
 
 def emit(layout: Layout, model: Config) -> str:
     """The launch line, and the flags of a layout, one a line; it is run on each node."""
-    nodes, each = nodes_of(layout)
     script = "pretrain_gpt.py" if model.pattern is None else "pretrain_mamba.py"
-    line = f"torchrun --nnodes {nodes} --nproc-per-node {each} {script}"
-    accumulated = f"{layout.microbatches} micro-batches of {layout.micro_batch} for each of {layout.data} replicas"
-    return f"# {VERSION}: {accumulated}\n" + " \\\n".join([line, *(f"  {flag}" for flag in flags(layout, model))])
-
-
-def nodes_of(layout: Layout) -> tuple[int, int]:
-    """Nodes of a job and devices of each: 8, or as many below that as share them out evenly."""
-    each = next(many for many in range(min(8, layout.gpus), 0, -1) if layout.gpus % many == 0)
-    return layout.gpus // each, each
+    said = " \\\n".join([launch_line(layout, script), *(f"  {flag}" for flag in flags(layout, model))])
+    return f"# {VERSION}; {batch_of(layout)}; run on each node\n{said}"
 
 
 def flags(layout: Layout, model: Config) -> list[str]:

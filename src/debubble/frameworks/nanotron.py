@@ -8,7 +8,7 @@ from ..config.config import Config
 from ..config.layout import Layout
 from ..config.splits import by_weight, even_split
 from . import common_rules as common
-from .framework import Breach, Framework, Rule, rule
+from .framework import Breach, Framework, Rule, batch_of, launch_line, rule
 
 VERSION = "huggingface/nanotron@01de8d9"
 KEYS = {
@@ -130,6 +130,8 @@ def emit(layout: Layout, model: Config) -> str:
     return "\n".join(
         [
             f"# nanotron takes no split: it deals layers by parameters, here {dealt}",
+            f"# {VERSION}; {batch_of(layout)}",
+            f"# {launch_line(layout, 'run_train.py --config-file THIS.yaml')} on each node",
             "parallelism:",
             f"  dp: {layout.data}",
             f"  pp: {layout.pipeline}",

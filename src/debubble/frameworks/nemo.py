@@ -7,7 +7,7 @@ from dataclasses import replace
 
 from ..config.config import Config
 from ..config.layout import Layout
-from .framework import Breach, rule
+from .framework import Breach, batch_of, launch_line, rule
 from .layout_string import write_layout
 from .megatron import MEGATRON, barred, recomputed
 from .megatron_core_rules import CORE_RULES
@@ -61,9 +61,9 @@ PRECISIONS = {
 
 
 def emit(layout: Layout, model: Config) -> str:
-    """Python assignments on the model provider and the training configuration."""
+    """Python assignments on the model provider and the training configuration, behind the recipe of a model."""
     split, following = layout.split(model.number("layers")), model.next_layers or 0
-    said = {
+    said: dict[str, int | str | None] = {
         "tensor": layout.tensor,
         "pipeline": layout.pipeline,
         "context": layout.context,
@@ -71,14 +71,18 @@ def emit(layout: Layout, model: Config) -> str:
         "expert_tensor": layout.expert_shards if model.experts or layout.expert > 1 else None,
         "chunks": layout.chunks if layout.chunks > 1 else None,
         "next_layers": following or None,
-        "layout": repr(write_layout(split, following)) if len(set(split)) > 1 else None,
-        "recompute": None if layout.recompute == "none" else repr(layout.recompute),
+        "layout": None,
+        "recompute": None,
     }
     if model.pattern is not None:
-        said |= {"pattern": repr(barred(model.pattern, split)), "layout": None, "chunks": None}
-    if said["layout"]:
+        said |= {"pattern": repr(barred(model.pattern, split)), "chunks": None}  # its bars cut the stages
+    elif len(set(split)) > 1:
+        said["layout"] = repr(write_layout(split, following))
         said["chunks"] = None  # the layout says it
-    lines = [f"cfg.model.{KEYS[field]} = {value}" for field, value in said.items()]
+    if layout.recompute != "none":
+        said["recompute"] = repr(layout.recompute)
+    lines = [f"# {VERSION}; {batch_of(layout)}", f"# {launch_line(layout, 'train.py')} on each node"]
+    lines += [f"cfg.model.{KEYS[field]} = {value}" for field, value in said.items()]
     if layout.recompute == "full":
         how, many = recomputed(layout)
         lines += [f"cfg.model.recompute_method = {how!r}", f"cfg.model.recompute_num_layers = {many}"]

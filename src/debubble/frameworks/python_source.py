@@ -169,6 +169,9 @@ class _Reader:
         for word in value.keywords:
             inner = f"{path}.{word.arg}".lstrip(".") if word.arg else path
             yield from self.expression(inner, word.value, scope, deep)
+        if path and name.endswith(".Config"):  # a choice among classes of configurations: FullAC.Config()
+            yield from self.leaf(path, name.removesuffix(".Config").rsplit(".", 1)[-1], value.lineno)
+            return
         plain = not value.keywords and not any(isinstance(a, ast.Call | ast.Dict) for a in value.args)
         if path and plain and name not in ("dict",):
             yield from self.leaf(path, _constant(value, scope), value.lineno)

@@ -10,7 +10,7 @@ from ..config.splits import even_split
 from ..core.errors import nearest
 from ..schedules.catalog import CATALOG
 from . import common_rules as common
-from .framework import Breach, Framework, Rule, rule
+from .framework import Breach, Framework, Rule, batch_of, launch_line, rule
 
 VERSION = "torch 2.13.0"
 # Our name -> torch's, and stages per rank: exactly 1, exactly 2, or any (0).
@@ -107,6 +107,8 @@ def emit(layout: Layout, model: Config) -> str:
     """Python that builds the schedule; a schedule that PyTorch lacks goes through a CSV file of its order."""
     split = layout.split(model.number("layers"))
     lines = [
+        f"# {VERSION}; {batch_of(layout)}",
+        f"# {launch_line(layout, 'train.py')} on each node",
         f"pp = {layout.pipeline}  # {layout.gpus} devices in all",
         f"dp = {layout.data}",
         f"cp = {layout.context}",
@@ -117,9 +119,9 @@ def emit(layout: Layout, model: Config) -> str:
         f"micro_batch_size = {layout.micro_batch}",
     ]
     if layout.expert > 1:
-        lines.insert(4, f"ep = {layout.expert}  # of the devices of a stage")
+        lines.insert(6, f"ep = {layout.expert}  # of the devices of a stage")
     if model.experts and layout.expert_shards != layout.tensor:
-        lines.insert(4, f"etp = {layout.expert_shards}  # devices that share each expert")
+        lines.insert(6, f"etp = {layout.expert_shards}  # devices that share each expert")
     known = SCHEDULES.get(layout.schedule)
     if known:
         stages = "stage" if known[1] == 1 else "stages"

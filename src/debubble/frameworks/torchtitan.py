@@ -9,10 +9,11 @@ from ..config.config import Config
 from ..config.layout import Layout
 from ..config.splits import ends_counted
 from . import common_rules as common
-from .framework import Breach, Framework, Rule, rule
+from .framework import Breach, Framework, Rule, batch_of, launch_line, rule
 from .torch_pipelining import SCHEDULES, of_the_schedule, our_names
 
-VERSION = "torchtitan 0.3.0, and pytorch/torchtitan@b5bcd76 for its newer fields"
+RELEASE = "torchtitan 0.3.0"
+VERSION = f"{RELEASE}, and pytorch/torchtitan@b5bcd76 for its newer fields"
 KEYS = {
     "gpus": "world_size",
     "tensor": "tensor_parallel_degree",
@@ -46,11 +47,13 @@ ALIASES = {
     "experimental.pipeline_parallel_degree": "pipeline",
     "experimental.context_parallel_degree": "context",
     "pipeline_parallel_microbatches": "microbatches",
+    "activation_checkpoint": "recompute",
     "debug.batch_invariant": "batch_invariant",
     "compile.enable": "compile",
     "compile.components": "compile_components",
 }
 MARKS = frozenset({"module_fqns_per_model_part", "fsdp_reshard_after_forward", "pipeline_parallel_schedule_csv"})
+AGAIN = {"fullac": "full", "selectiveac": "selective", "memorybudgetac": "memory_budget"}
 RESHARD = ("default", "always", "never")
 BACKENDS = ("partial_dtensor", "full_dtensor", "spmd_types")
 
@@ -83,7 +86,9 @@ def filled(config: Config) -> Config:
     Each expert is on one device: expert groups borrow devices of data, context and tensor groups. Without a pipeline
     the whole local batch runs at once, and the global batch says how often before an update.
     """
-    config = config.filled(tensor=1, pipeline=1, context=1, expert=1, expert_tensor=1, recompute="none")
+    config = config.filled(tensor=1, pipeline=1, context=1, expert=1, expert_tensor=1)
+    # trainer.py Trainer.Config.activation_checkpoint, and the mode of TOML before: selective unless it is said.
+    config = config.filled(recompute="selective" if config.whole else "none").renamed("recompute", AGAIN)
     config = config.filled(schedule="1F1B", embedding_layers=1, loss_layers=1).renamed("schedule", our_names())
     config = config.derived("data", _replicas).derived("data", lambda c: c.replicas)
     config = config.derived("micro_batch", _at_once).derived("microbatches", _in_a_step)
@@ -312,34 +317,63 @@ RULES = (
 
 
 def emit(layout: Layout, model: Config) -> str:
-    """A ``ParallelismConfig``, with module names per stage where its own split would be another."""
-    name = SCHEDULES.get(layout.schedule, ("", 0))[0]
+    """A module with one configuration, made of the user's own; nothing is left to a default of the release.
+
+    What torchtitan would take by itself differs from a plan: selective recomputation, 2 stages a rank, its own split,
+    recorded graphs. Without a pipeline a local batch runs at once; the global batch says how often before an update.
+    """
+    local = layout.micro_batch * (layout.microbatches if layout.pipeline > 1 else 1)
+    again = {"none": "None", "selective": "SelectiveAC.Config()", "full": "FullAC.Config()"}[layout.recompute]
+    shared = (1, layout.data) if layout.zero else (layout.data, 1)
     fields = {
-        "data_parallel_shard_degree": layout.data,
+        "data_parallel_replicate_degree": shared[0],
+        "data_parallel_shard_degree": shared[1],
+        "fsdp_reshard_after_forward": "'never'" if layout.zero == 2 else "'default'",
         "tensor_parallel_degree": layout.tensor,
+        "enable_sequence_parallel": layout.sequence_parallel,
         "context_parallel_degree": layout.context,
         "expert_parallel_degree": layout.expert,
         "pipeline_parallel_degree": layout.pipeline,
-        "num_pp_microbatches": layout.microbatches,
     }
-    lines = [f"    {key}={value}," for key, value in fields.items()]
-    lines.append(f"    fsdp_reshard_after_forward={'never' if layout.zero == 2 else 'default'!r},")
-    if layout.pipeline > 1 and name:
-        lines.append(f"    pipeline_parallel_schedule={name!r},")
-    elif layout.pipeline > 1:
-        lines.append(
-            f"    pipeline_parallel_schedule_csv='order.csv',  # debubble show {layout.schedule} .. --torch-csv"
-        )
+    lines = [f"        {key}={value}," for key, value in fields.items()]
     if layout.pipeline > 1:
-        lines += [f"    {line}" for line in _modules(layout.split(model.number("layers")))]
-    lines = ["ParallelismConfig(", *lines, ")"]
-    lines.append(
-        f"# training: local_batch_size={layout.micro_batch * layout.microbatches}, seq_len={model.number('sequence')}"
+        lines += [f"        {line}" for line in _pipeline(layout, model)]
+    return "\n".join(
+        [
+            f"# {RELEASE}; {batch_of(layout)}; saved as plan.py",
+            f"# {launch_line(layout, '-m torchtitan.train --module plan --config plan')} on each node",
+            "from dataclasses import replace",
+            "from torchtitan.config import ParallelismConfig",
+            "from torchtitan.distributed.activation_checkpoint import FullAC, SelectiveAC",
+            "from torchtitan.models.llama3.config_registry import llama3_8b as own  # the configuration of your model",
+            "",
+            "def plan():",
+            "    config = own()",
+            "    config.parallelism = ParallelismConfig(",
+            *lines,
+            "    )",
+            "    config.training = replace(",
+            "        config.training,",
+            f"        local_batch_size={local},",
+            f"        global_batch_size={layout.global_batch},",
+            f"        seq_len={model.number('sequence')},",
+            f"        disable_cuda_graphs={layout.pipeline > 1 or not layout.graphs},",
+            "    )",
+            f"    config.activation_checkpoint = {again}",
+            "    return config",
+        ]
     )
-    lines.append(f"# torchtitan 0.3.0 and older: pipeline_parallel_microbatch_size={layout.micro_batch} says the same")
-    if layout.recompute != "none":
-        lines.append(f"# activation_checkpoint: mode={layout.recompute!r}")
-    return "\n".join(lines)
+
+
+def _pipeline(layout: Layout, model: Config) -> list[str]:
+    """Fields of a pipeline: its micro-batches, its schedule by name or by a file, its modules stage by stage."""
+    name = SCHEDULES.get(layout.schedule, ("", 0))[0]
+    lines = [f"pipeline_parallel_microbatch_size={layout.micro_batch},"]
+    if name:
+        lines.append(f"pipeline_parallel_schedule={name!r},")
+    else:
+        lines.append(f"pipeline_parallel_schedule_csv='order.csv',  # debubble show {layout.schedule} .. --torch-csv")
+    return [*lines, *_modules(layout.split(model.number("layers")))]
 
 
 def _modules(split: tuple[int, ...]) -> list[str]:

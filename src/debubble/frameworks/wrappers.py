@@ -12,7 +12,7 @@ from dataclasses import replace
 from ..config.config import Config
 from ..config.layout import Layout
 from . import megatron
-from .framework import Framework
+from .framework import Framework, batch_of, nodes_of
 from .layout_string import write_layout
 from .megatron_core_rules import CORE_RULES
 from .megatron_rules import PIPELINE_RULES, a_micro_batch
@@ -131,21 +131,24 @@ def _emit_swift(layout: Layout, model: Config) -> str:
     words = [f"{FLAGS[field]} {value}" for field, value in _values(layout, model).items()]
     if layout.recompute == "none":
         words.append(f"{FLAGS['recompute']} none")  # selective is what it takes unsaid
-    nodes, each = megatron.nodes_of(layout)
-    return f"# {SWIFT.version}\nNPROC_PER_NODE={each} NNODES={nodes} megatron sft \\\n" + " \\\n".join(words)
+    nodes, each = nodes_of(layout)
+    return (
+        f"# {SWIFT.version}; {batch_of(layout)}\nNPROC_PER_NODE={each} NNODES={nodes} megatron sft \\\n"
+        + " \\\n".join(words)
+    )
 
 
 def _emit_slime(layout: Layout, model: Config) -> str:
     """Flags of the trainer, beside those of the rollout."""
-    nodes, each = megatron.nodes_of(layout)
+    nodes, each = nodes_of(layout)
     flags = (f"--actor-num-nodes {nodes}", f"--actor-num-gpus-per-node {each}", *megatron.flags(layout, model))
-    return f"# {SLIME.version}\npython3 train.py \\\n" + " \\\n".join(flags)
+    return f"# {SLIME.version}; {batch_of(layout)}\npython3 train.py \\\n" + " \\\n".join(flags)
 
 
 def _emit_verl(layout: Layout, model: Config) -> str:
     """Overrides of the actor; recomputation is handed on to Megatron-Core."""
     values = _values(layout, model)
-    nodes, each = megatron.nodes_of(layout)
+    nodes, each = nodes_of(layout)
     within = "actor_rollout_ref.actor.megatron"
     lines = [f"trainer.nnodes={nodes}", f"trainer.n_gpus_per_node={each}"]
     lines.append(f"actor_rollout_ref.actor.ppo_micro_batch_size_per_gpu={values.pop('micro_batch')}")
@@ -155,7 +158,7 @@ def _emit_verl(layout: Layout, model: Config) -> str:
         further = "" if field in _OWN_FIELDS else ".override_transformer_config"
         plus = "++" if further else ""
         lines.append(f"{plus}{within}{further}.{FIELDS[field]}={value}")
-    return f"# {VERL.version}\npython3 -m verl.trainer.main_ppo \\\n" + " \\\n".join(lines)
+    return f"# {VERL.version}; {batch_of(layout)}\npython3 -m verl.trainer.main_ppo \\\n" + " \\\n".join(lines)
 
 
 # Fields of verl's own engine configuration; others pass through override_transformer_config.
@@ -166,18 +169,26 @@ def _emit_primus(layout: Layout, model: Config) -> str:
     """The YAML of a trainer."""
     lines = [f"      {FIELDS[field]}: {value}" for field, value in _values(layout, model).items()]
     head = ["modules:", "  pre_trainer:", "    framework: megatron", "    overrides:"]
-    return "\n".join([f"# {PRIMUS.version}; {layout.gpus} devices", *head, *lines])
+    return "\n".join([f"# {PRIMUS.version}; {batch_of(layout)}; {layout.gpus} devices", *head, *lines])
+
+
+def _equal(model: Config, stages: int) -> tuple[tuple[int, ...], ...]:
+    """The one split of a plug-in that takes no layout: equally many layers to each stage."""
+    layers = model.number("layers")
+    return () if layers % stages else ((layers // stages,) * stages,)
 
 
 def _emit_accelerate(layout: Layout, model: Config) -> str:
     """The YAML of ``accelerate launch``; the micro-batch is said to the data loader."""
     values = _values(layout, model)
     said = {ACCELERATE_KEYS[field]: value for field, value in values.items() if field in ACCELERATE_KEYS}
+    if layout.chunks > 1:
+        said[ACCELERATE_KEYS["chunk_layers"]] = model.number("layers") // layout.stages
     said |= {"megatron_lm_num_micro_batches": layout.microbatches}
     said |= {"megatron_lm_recompute_activations": layout.recompute == "selective"}
-    nodes, _ = megatron.nodes_of(layout)
+    nodes, _ = nodes_of(layout)
     head = ["distributed_type: MEGATRON_LM", f"num_machines: {nodes}", f"num_processes: {layout.gpus}"]
-    note = f"# {ACCELERATE.version}; batch size of the data loader: {layout.micro_batch}"
+    note = f"# {ACCELERATE.version}; {batch_of(layout)}; batch size of the data loader: {layout.micro_batch}"
     return "\n".join([note, *head, "megatron_lm_config:", *(f"  {key}: {value}" for key, value in said.items())])
 
 
@@ -279,6 +290,7 @@ ACCELERATE = replace(
     rules=_UNSAID_BATCH,
     filled=_accelerate,
     emit=_emit_accelerate,
+    deals=_equal,
     wraps="megatron",
     provided=True,
     offered=False,
