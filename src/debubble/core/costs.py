@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 
 from .errors import Fault, InputError
 from .hops import Hops, hops
+from .link_table import link_table
 from .op import Kind
 from .schedule import Schedule
 
@@ -152,8 +153,8 @@ def costs_of(rates: Rates, schedule: Schedule) -> Costs:
     if rates.microbatch_scale:
         factor = factor * np.array(rates.microbatch_scale)[unit // schedule.slices][None, :]
     by_kind = np.array(rates.by_kind())
-    transfers = _nanoseconds(hops(rates.transfer).table(schedule))
-    sender = _nanoseconds(hops(rates.occupy).table(schedule, "occupy")) if rates.occupy else None
+    transfers = _nanoseconds(link_table(hops(rates.transfer), schedule))
+    sender = _nanoseconds(link_table(hops(rates.occupy), schedule, "occupy")) if rates.occupy else None
     if sender is not None:
         transfers, sender = (np.ascontiguousarray(each) for each in np.broadcast_arrays(transfers, sender))
     occupancy = None if math.isinf(rates.link) else _like(transfers, rates.payload / rates.link / schedule.slices)

@@ -14,6 +14,7 @@ from ..core.engine import IDEAL, Engine
 from ..core.errors import Fault, InputError
 from ..core.hops import hops
 from ..core.instance import Instance, no_limit
+from ..core.link_table import link_table
 from ..core.memory import Release
 from ..core.op import KINDS, Kind
 from ..core.schedule import Schedule, Shape, from_rows, loop_placement, v_placement
@@ -209,7 +210,7 @@ def _layers(value: str | Sequence[float]) -> tuple[float, ...]:
 
 
 def _transfers(value: Hop | None, shape: Schedule) -> NDArray[np.int64]:
-    return np.rint(hops(hop(0 if value is None else value, "transfer")).table(shape)).astype(np.int64)
+    return np.rint(link_table(hops(hop(0 if value is None else value, "transfer")), shape)).astype(np.int64)
 
 
 def _engine(name: str | None, measured: Measured | None) -> Engine:
