@@ -60,6 +60,7 @@ NOUNS = [
     "engine",
     "program",
     "hops",
+    "link_table",
     "costs",
     "timeline",
     "observation",
