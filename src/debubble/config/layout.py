@@ -9,17 +9,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..schedules.catalog import TRAINING
+from .fields import GRADIENT_BYTES, MODULES, MOMENT_BYTES, PRECISIONS, RECOMPUTE
 from .splits import even_split
 
-RECOMPUTE = ("none", "selective", "full")
 SCHEDULES = TRAINING
-PRECISIONS = ("bf16", "fp16", "fp8", "fp4", "tf32", "fp32")
-# Parts of a layer that ``selective`` recomputation may run again, by the names of Megatron-Core's
-# ``--recompute-modules``.
-MODULES = ("core_attn", "layernorm", "moe_act", "mla_up_proj", "mlp", "shared_experts", "moe")
-# Bytes of a gradient, and of both moments of Adam together, by their precision.
-GRADIENT_BYTES = {"fp32": 4.0, "bf16": 2.0, "fp16": 2.0}
-MOMENT_BYTES = {"fp32": 8.0, "bf16": 4.0, "fp16": 4.0, "fp8": 2.0}
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,7 +7,8 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from ..config.layout import PRECISIONS, Layouts
+from ..config.fields import PRECISIONS
+from ..config.layout import Layouts
 from .constants import CONSTANTS, GENERIC, Calibration, Constants
 from .hardware import Cluster
 from .model import Model

@@ -16,7 +16,8 @@ from typing import Any
 
 from ..config.config import SWITCHES, Config
 from ..config.derive import layout_of
-from ..config.layout import GRADIENT_BYTES, MODULES, MOMENT_BYTES, PRECISIONS, RECOMPUTE, SCHEDULES, Layout
+from ..config.fields import GRADIENT_BYTES, MODULES, MOMENT_BYTES, PRECISIONS, RECOMPUTE
+from ..config.layout import SCHEDULES, Layout
 from ..config.splits import even_split
 from ..core.errors import Fault, InputError
 from ..estimate.hardware import GIGA, Cluster, cluster_of, read_hardware

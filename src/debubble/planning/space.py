@@ -11,7 +11,8 @@ from math import gcd
 import numpy as np
 from numpy.typing import NDArray
 
-from ..config.layout import RECOMPUTE, SCHEDULES, Layout, Layouts, columns
+from ..config.fields import RECOMPUTE
+from ..config.layout import SCHEDULES, Layout, Layouts, columns
 from ..config.question import Question
 from ..core.errors import Fault, InputError
 from ..estimate.hardware import Cluster
