@@ -27,6 +27,7 @@ def traces(tmp_path):
 
 
 HEADS = {
+    "OpenTelemetry spans (OTLP JSON)": [b'{"resourceSpans":[{"resource":{"attributes":[]},"scopeSpans":[]}]}'],
     "a Kineto or Chrome trace": [
         b'{"schemaVersion": 1, "traceEvents": [',
         b'\n{\n  "deviceProperties": [',

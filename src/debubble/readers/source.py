@@ -196,6 +196,18 @@ def _read_primus(paths: Sequence[Path], ask: Ask) -> Reading:  # noqa: ARG001 - 
     return read_primus(paths, str(paths[0].parent))
 
 
+def _is_otlp(head: bytes) -> bool:
+    from .otlp import is_otlp
+
+    return is_otlp(head)
+
+
+def _read_otlp(paths: Sequence[Path], ask: Ask) -> Reading:  # noqa: ARG001 - the table's shape
+    from .otlp import read_otlp
+
+    return read_otlp(paths, str(paths[0]) if len(paths) == 1 else str(paths[0].parent))
+
+
 def _is_distilled(head: bytes) -> bool:
     from .distilled import is_distilled
 
@@ -231,6 +243,7 @@ FORMATS = (
     Format("a recording", _is_track, _read_recording, in_folders=True),
     Format("a distilled trace", _is_distilled, _read_distilled),
     Format("a Primus timeline", _is_primus, _read_primus, beside="config.json"),
+    Format("OpenTelemetry spans (OTLP JSON)", _is_otlp, _read_otlp),
     Format("a Kineto or Chrome trace", _is_chrome, _read_traces),
     Format("an Nsight Systems export", _is_sqlite, _read_nsight),
     Format("an op table", _is_table, _read_table),
