@@ -34,6 +34,8 @@ HEADS = {
         b'[\n {\n "name": "iteration begin", "ph": "i"',
         b'INFO: profiler\n{"traceEvents": [',
     ],
+    "a structured log of torchtitan": [b'{"rank": 0, "time_us": 1, "log_type_name": "fwd_bwd_end", "seq_id": 4}\n'],
+    "a dump of the NCCL flight recorder": [b'{"version": "2.5", "pg_config": {}, "pg_status": {}, "entries": []}'],
     "a distilled trace": [b"\x8b\xa6format\xb8debubble distilled trace\xa7version\x01"],
     "a Primus timeline": [b'{"1": {"fwd_start": [1.0], "fwd_end": [2.0]'],
     "a log of steps": [b"microbatches,step_ms\n8,120\n16,210\n"],

@@ -14,12 +14,14 @@ from .stream import first_bytes
 
 _FEW = 8  # files with one fault that are named each on its own
 _DIGITS = re.compile(r"\d[\d,.]*")
+_PICKLE = "it is a pickle, which may run code when it is opened, and is not; dump the flight recorder as JSON"
 # First bytes of what lies among traces, and what it is (https://en.wikipedia.org/wiki/List_of_file_signatures).
 _KNOWN = (
     (b"\x89PNG", "it is a PNG picture"),
     (b"\xff\xd8\xff", "it is a JPEG picture"),
     (b"%PDF", "it is a PDF"),
     (b"PK\x03\x04", "it is a zip archive; unpack it"),
+    *((b"\x80" + bytes([protocol]), _PICKLE) for protocol in range(2, 6)),
     (b"\xff\xfe", "it is UTF-16 text; write it as UTF-8"),
     (b"\xfe\xff", "it is UTF-16 text; write it as UTF-8"),
 )

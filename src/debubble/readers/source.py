@@ -239,14 +239,40 @@ def _read_log(paths: Sequence[Path], ask: Ask) -> Reading:  # noqa: ARG001 - the
     )
 
 
+def _is_titan(head: bytes) -> bool:
+    from .opless import is_titan
+
+    return is_titan(head)
+
+
+def _is_flight(head: bytes) -> bool:
+    from .opless import is_flight
+
+    return is_flight(head)
+
+
+def _refuse_titan(paths: Sequence[Path], ask: Ask) -> Reading:  # noqa: ARG001 - the table's shape
+    from .opless import TITAN
+
+    raise InputError(Fault(str(paths[0]), *TITAN))
+
+
+def _refuse_flight(paths: Sequence[Path], ask: Ask) -> Reading:  # noqa: ARG001 - the table's shape
+    from .opless import FLIGHT
+
+    raise InputError(Fault(str(paths[0]), *FLIGHT))
+
+
 FORMATS = (
     Format("a recording", _is_track, _read_recording, in_folders=True),
     Format("a distilled trace", _is_distilled, _read_distilled),
     Format("a Primus timeline", _is_primus, _read_primus, beside="config.json"),
     Format("OpenTelemetry spans (OTLP JSON)", _is_otlp, _read_otlp),
+    Format("a structured log of torchtitan", _is_titan, _refuse_titan),
+    Format("a dump of the NCCL flight recorder", _is_flight, _refuse_flight),
     Format("a Kineto or Chrome trace", _is_chrome, _read_traces),
     Format("an Nsight Systems export", _is_sqlite, _read_nsight),
     Format("an op table", _is_table, _read_table),
     Format("a log of steps", _is_steps, _read_log),
 )
-_NAMES = [known.name for known in FORMATS]
+_NAMES = [known.name for known in FORMATS if known.read not in (_refuse_titan, _refuse_flight)]
