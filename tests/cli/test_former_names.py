@@ -84,7 +84,6 @@ def test_a_name_stands_for_one_thing_in_every_verb():
     # synth takes a duration for each stage, and is told a kind of placement and no ranks.
     assert several == {
         "--steps": {"n", "a:b"},
-        "--transfer": {"duration", "[d,]a-b=d,.."},
         **{f"--{name}": {"text", "duration"} for name in ("forward", "input", "weight")},
         "--placement": {"choice", "loop|v|0,1,.."},
     }

@@ -18,9 +18,12 @@ import numpy as np
 sys.path.insert(0, str(Path(__file__).parents[1]))
 from debubble.core.costs import Rates, costs_of
 from debubble.core.errors import InputError
+from debubble.core.hops import hops, read_hops
+from debubble.core.link_table import link_table
 from debubble.core.op import Op
 from debubble.core.schedule import Schedule, Shape, from_rows
 from debubble.schedules.catalog import CATALOG, build
+from debubble.verbs.arguments import duration
 from strategies import Sizes, random_schedule
 
 PROCESSES = 4
@@ -36,6 +39,7 @@ RANDOM = {
 PACED = {
     "paced 1f1b": ("1f1b", Shape(4, 8), Rates(20e6, 40e6)),
     "paced hop": ("1f1b", Shape(4, 4), Rates(10e6, 20e6, transfer=25e6)),
+    "paced slow link": ("1f1b", Shape(4, 4), Rates(10e6, 20e6, transfer=read_hops("2-3=25ms", "transfer", duration))),
     "paced gpipe": ("gpipe", Shape(4, 8), Rates(10e6, 20e6)),
 }
 MODELS = {  # tied: the copies lie on two ranks of one pipeline; on one rank (zb-v); in each of two replicas
@@ -143,13 +147,14 @@ def entry(folder: str) -> dict[str, dict[str, float | None]]:
                 schedule,
                 steps=3,
                 pace=np.array(costs.durations),
-                hop_ns=round(rates.transfer),
+                hops=link_table(hops(rates.transfer), schedule).astype(np.int64),
                 predicted_ns=simulate(lower(schedule), costs).makespan,
             )
     return {name: {**asdict(made), "told": len(steps[name])} for name, made in out.items() if made}
 
 
 if __name__ == "__main__":
+    import many_runs  # processes find what they run by its module's name, which this script has not
     from debubble.runner.launch import launch
 
-    print(json.dumps(launch(entry, PROCESSES, sys.argv[1])))
+    print(json.dumps(launch(many_runs.entry, PROCESSES, sys.argv[1])))

@@ -113,6 +113,14 @@ def test_hops_delay_arrivals_and_occupy_no_rank(runs):
     assert spent.transfer.sum() > 0
 
 
+def test_a_slow_link_delays_what_passes_it_and_nothing_else(runs):
+    observation = read_recording(runs[0] / "paced slow link")
+    window = min((w.timeline for w in observation.windows), key=lambda timeline: timeline.makespan)
+    assert 0.99 <= window.makespan / observation.predicted_ns < 1.5
+    spent = account(window).transfer.tolist()
+    assert min(spent[2:]) > max(20e6, *spent[:2])  # 25 ms a hop on one link; nothing but messages on the others
+
+
 def test_ops_of_a_rank_wait_where_the_schedule_makes_them(runs):
     tracks, _ = read_tracks(runs[0] / "paced 1f1b")
     kinds = bytes(tracks[0].parts[0].kind)

@@ -3,6 +3,7 @@
 import json
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from debubble.cli.console import Look
@@ -13,11 +14,12 @@ from debubble.runner.worker import Outcome, Step
 from debubble.schedules.catalog import build
 from debubble.verbs import run
 
+HOPS = np.full((4, 4, 1), 8_000_000)
 EIGHT = Path(__file__).parents[2] / "examples" / "four-to-eight" / "recordings" / "eight"
 
 
 def report(outcome: Outcome, *, as_json: bool = False, predicted_ns: int | None = 1_392_500_000) -> int:
-    task = Task(build("1f1b", Shape(4, 4)), 16, str(EIGHT), 2, predicted_ns=predicted_ns, hop_ns=8_000_000)
+    task = Task(build("1f1b", Shape(4, 4)), 16, str(EIGHT), 2, predicted_ns=predicted_ns, hops=HOPS)
     return Output(as_json, False, {}, Look()).show(run.executed(task, outcome))
 
 

@@ -83,7 +83,7 @@ def test_a_host_that_comes_far_too_late_starts_its_op_late(clock):
 
 
 def test_a_hop_is_waited_for_from_when_the_output_was_made(clock):
-    watch, first = CpuWatch(1, np.array([20]) * MS, 5 * MS), clock.now
+    watch, first = CpuWatch(1, np.array([20]) * MS, np.array([5]) * MS), clock.now
     made = clock.now - 2 * MS
     watch.receive([], lambda: made)
     op(watch, clock)
@@ -91,8 +91,18 @@ def test_a_hop_is_waited_for_from_when_the_output_was_made(clock):
     assert watch.times()[2].tolist() == [3 * MS]
 
 
+def test_each_op_has_the_hop_of_its_own_link(clock):
+    watch, first = CpuWatch(2, np.array([20, 20]) * MS, np.array([0, 9]) * MS), clock.now
+    watch.receive([], lambda: first)
+    op(watch, clock)
+    made = clock.now
+    watch.receive([], lambda: made)
+    op(watch, clock)
+    assert starts_and_lengths(watch, first) == [(0, 20), (29, 20)]
+
+
 def test_an_input_made_long_ago_is_not_delayed_again(clock):
-    watch, first = CpuWatch(1, hop_ns=5 * MS), clock.now
+    watch, first = CpuWatch(1, hops=np.array([5 * MS])), clock.now
     watch.receive([], lambda: first - 100 * MS)
     op(watch, clock, 2)
     assert starts_and_lengths(watch, first) == [(0, 2)]

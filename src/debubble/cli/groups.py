@@ -40,13 +40,14 @@ link_options = options(
     option("--link", type=GIGABYTES_A_SECOND, help="What a link between two ranks carries each way."),
     option("--bytes", type=SIZE, help="Bytes that one hop carries for a micro-batch."),
 )
+engine_option = option(
+    "--engine",
+    metavar="E",
+    shell_complete=ENGINE,
+    help="Who executes it, and so how it communicates: megatron, torch, deepspeed, ..  [default: ideal]",
+)
 engine_options = options(
-    option(
-        "--engine",
-        metavar="E",
-        shell_complete=ENGINE,
-        help="Who executes it, and so how it communicates: megatron, torch, deepspeed, ..  [default: ideal]",
-    ),
+    engine_option,
     option("--occupy", type=HOP, help="How long a hop takes up its sender before it begins, as --transfer."),
 )
 cap_options = options(

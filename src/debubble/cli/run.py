@@ -8,9 +8,9 @@ import click
 
 import debubble
 
-from .command import COUNT, DURATION, PACE, Verb, option, options
+from .command import COUNT, DURATION, HOP, PACE, Verb, option, options
 from .completion import SCHEDULE
-from .groups import cap_options, size_options
+from .groups import cap_options, engine_option, size_options
 from .output import Output, output_options
 from .progress import working
 
@@ -29,7 +29,8 @@ run_options = options(
     option("--model", default="", metavar="PKG.MODULE:FUNCTION", help="Your own model, cut into stages."),
     option("--text", default="", metavar="FILE", help="What the built-in model learns.  [default: Python's help]"),
     option("--pace", type=PACE, help="Stretch ops to these durations, per micro-batch and rank."),
-    option("--transfer", former=("--hop",), type=DURATION, default="0", help="Delay each arrival from another rank."),
+    option("--transfer", former=("--hop",), type=HOP, default="0", help="Delay of arrivals; 1ms,6-7=30ms by link."),
+    engine_option,
     option("--check", is_flag=True, help="Compare loss and every gradient with one process without a pipeline."),
     option("--double", is_flag=True, help="Train in 64 bits."),
     option("--optimizer", type=click.Choice(["sgd", "adamw"]), default="sgd", help="What trains.  [default: sgd]"),

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field, fields, replace
 from typing import ClassVar
 
 import numpy as np
+from numpy.typing import NDArray
 
 from ..core.account import Account, account
 from ..core.bounds import lower_bound
@@ -329,7 +330,7 @@ class Trained:
         gradient_error: see ``Executed``.
         recording: the folder.
         device: that it ran on.
-        hop_ns: delay that was put on each arrival.
+        hops: delay that was put on the arrival of each op's input, int64[kinds, stages, 1 or units]; None for none.
     """
 
     loss: float
@@ -337,7 +338,7 @@ class Trained:
     gradient_error: float | None
     recording: str
     device: str
-    hop_ns: int
+    hops: NDArray[np.int64] | None
 
 
 def executed_of(found: Diagnosis, trained: Trained) -> Executed:
@@ -345,7 +346,7 @@ def executed_of(found: Diagnosis, trained: Trained) -> Executed:
     summary = found.examined.summary
     predicted = found.predicted_ms
     if predicted is None:
-        predicted = _afterwards(summary, trained.hop_ns) / MILLISECOND
+        predicted = _afterwards(summary, trained.hops) / MILLISECOND
     error, refusal = trained.gradient_error, None
     if error is not None and error > GOOD_GRADIENT:
         refusal = f"gradient_error = {error:.1e} is above {GOOD_GRADIENT:g}: do not trust it"
@@ -362,8 +363,9 @@ def executed_of(found: Diagnosis, trained: Trained) -> Executed:
     )
 
 
-def _afterwards(summary: Summary, hop_ns: int) -> int:
-    """The makespan that the order would have with the mean durations that were measured, and nothing in between."""
+def _afterwards(summary: Summary, hops: NDArray[np.int64] | None) -> int:
+    """The makespan that the order would have with the mean durations that were measured, and hops alone in between."""
     program = summary.window.timeline.program
     means = stage_means(fitted(summary.window.timeline), program.schedule)
-    return simulate(program, Costs(means.durations, np.full_like(means.transfers, hop_ns))).makespan
+    transfers = np.zeros_like(means.transfers) if hops is None else hops
+    return simulate(program, Costs(means.durations, transfers)).makespan

@@ -27,7 +27,8 @@ class Task:
         model: ``pkg.module:function`` of the user's own model, or an empty string.
         text: file that the built-in model reads, or an empty string.
         pace: duration to which each op is stretched, nanoseconds, int64[kinds, stages, 1 or micro-batches].
-        hop_ns: delay of each arrival from another rank, nanoseconds.
+        hops: delay of the arrival of each op's input, nanoseconds, int64[kinds, stages, 1 or micro-batches]; None for
+            none.
         check: whether to compare loss and gradients with one process that runs the model without a pipeline.
         double: whether to train in 64 bits.
         optimizer: ``sgd`` or ``adamw``.
@@ -46,7 +47,7 @@ class Task:
     model: str = ""
     text: str = ""
     pace: NDArray[np.int64] | None = field(default=None, repr=False)
-    hop_ns: int = 0
+    hops: NDArray[np.int64] | None = field(default=None, repr=False)
     check: bool = False
     double: bool = False
     optimizer: str = "sgd"
@@ -60,6 +61,11 @@ class Task:
         refuse_what_torch_cannot(self.schedule)
         if faults := self._faults():
             raise InputError(*faults)
+
+    @property
+    def hop_ns(self) -> int:
+        """The longest delay of an arrival, nanoseconds."""
+        return 0 if self.hops is None else int(self.hops.max(initial=0))
 
     @property
     def processes(self) -> int:

@@ -98,12 +98,12 @@ class CpuWatch:
     Args:
         ops: of this rank in one step.
         pace: duration of each, nanoseconds, int64[ops], or None.
-        hop_ns: delay of each arrival, nanoseconds.
+        hops: delay of the arrival of each op's input, nanoseconds, int64[ops], or None.
     """
 
-    def __init__(self, ops: int, pace: NDArray[np.int64] | None = None, hop_ns: int = 0) -> None:
+    def __init__(self, ops: int, pace: NDArray[np.int64] | None = None, hops: NDArray[np.int64] | None = None) -> None:
         self._pace = None if pace is None else [int(duration) for duration in pace]
-        self._hop = hop_ns
+        self._hops = [0] * ops if hops is None else [int(hop) for hop in hops]
         self._start, self._end, self._waited = [0] * ops, [0] * ops, [0] * ops
         self.begin_step()
 
@@ -123,11 +123,12 @@ class CpuWatch:
         for work in works:
             work.wait()
         made = sent()
-        if self._hop:
-            _sleep_until(made + self._hop)
+        hop = self._hops[self._row + 1]  # of the op that comes next
+        if hop:
+            _sleep_until(made + hop)
         now = time.monotonic_ns()
         self._stood = now - began
-        self._arrived = made + self._hop if made else now
+        self._arrived = made + hop if made else now
 
     def begin(self) -> None:
         """The next op starts: now, or, paced, as soon as its device is free and its input there."""

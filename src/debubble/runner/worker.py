@@ -282,10 +282,13 @@ def _watch(task: Task, world: World) -> Watch:
     kind, stage, unit = schedule.kind[rows], schedule.stage[rows], schedule.unit[rows]
     if world.device.type == "cuda":
         return CudaWatch(len(kind))
-    if task.pace is None:
-        return CpuWatch(len(kind), hop_ns=task.hop_ns)
-    pace = np.broadcast_to(task.pace, (*task.pace.shape[:2], schedule.units))
-    return CpuWatch(len(kind), pace[kind, stage, unit], task.hop_ns)
+
+    def of_rows(table: NDArray[np.int64] | None) -> NDArray[np.int64] | None:
+        if table is None:
+            return None
+        return np.broadcast_to(table, (*table.shape[:2], schedule.units))[kind, stage, unit]
+
+    return CpuWatch(len(kind), of_rows(task.pace), of_rows(task.hops))
 
 
 def _stamps(task: Task, world: World, folder: Path) -> Stamps | None:

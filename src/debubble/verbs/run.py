@@ -11,8 +11,13 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING
 
+import numpy as np
+from numpy.typing import NDArray
+
 from ..core.costs import Rates, costs_of
 from ..core.errors import Fault, InputError
+from ..core.hops import hops as as_hops
+from ..core.link_table import link_table
 from ..core.rank_time import MILLISECOND
 from ..core.schedule import Schedule
 from ..diagnosis.diagnose import diagnose as examine
@@ -21,9 +26,9 @@ from ..diagnosis.simulated import Executed, Show, Trained, executed_of, simulate
 from ..readers.recording import is_recording, read_recording
 from ..runner.launch import start, warm_up
 from ..runner.task import Task
-from .arguments import PACES, Duration, duration, together
+from .arguments import PACES, Duration, Hop, duration, hop, together
 from .arguments import pace as as_pace
-from .pipeline_argument import Named, Sizes, schedule_of
+from .pipeline_argument import Named, Sizes, engine_argument, schedule_of
 from .telling import Listener, heard_by, tell
 
 if TYPE_CHECKING:  # these import torch
@@ -70,7 +75,8 @@ def run(
     model: str = "",
     text: str = "",
     pace: Pace | None = None,
-    transfer: Duration = 0.0,
+    transfer: Hop = 0.0,
+    engine: str | None = None,
     check: bool = False,
     double: bool = False,
     optimizer: str = "sgd",
@@ -100,7 +106,9 @@ def run(
         model: ``package.module:function`` of your own model, cut into stages.
         text: a file that the built-in model learns.
         pace: durations to which ops are stretched, per micro-batch and rank, as in ``F=20ms,B=40ms``.
-        transfer: delay of each arrival from another rank.
+        transfer: delay of each arrival from another rank, or by link, ``1ms,0-1=30ms``.
+        engine: whose communication the prediction is made under, as in ``torch:one-lane``; None for ``ideal``. What is
+            run is torch's runtime, whatever is said here.
         check: compare loss and every gradient with one process without a pipeline.
         double: train in 64 bits.
         optimizer: ``sgd`` or ``adamw``; both sides of a check use the same.
@@ -120,7 +128,7 @@ def run(
     order, rates, delay, waits, _ = together(
         lambda: schedule_of(schedule, sizes, cap=held, release=release),
         lambda: _rates(pace),
-        lambda: duration(transfer, "transfer"),
+        lambda: hop(transfer, "transfer"),
         lambda: duration(timeout, "timeout"),
         lambda: _can_write(os.fspath(out)),
     )
@@ -142,10 +150,12 @@ def run(
         device=device,
         timeout_s=waits / SECOND,
     )
+    hops = link_table(as_hops(delay), order).round().astype(np.int64) if delay else None
     # Without a pace nobody knows how long its ops will take: what is expected is the share, at the usual durations.
-    expected = simulated(order, rates if pace else Rates())
+    executes = engine_argument(engine, order, sends="async", link=None)
+    expected = simulated(order, rates if pace else Rates(), engine=executes)
     paced = expected if pace else None
-    return _trained(_on_device(_task(order, paced, round(delay), wish), device), expected)
+    return _trained(_on_device(_task(order, paced, hops, wish), device), expected)
 
 
 def _rates(pace: Pace | None) -> Rates:
@@ -172,7 +182,7 @@ def _can_write(out: str) -> None:
         raise InputError(Fault(f"out = {out}", rule, "give a folder that can be written")) from error
 
 
-def _task(order: Schedule, paced: Show | None, hop_ns: int, wish: Wish) -> Task:
+def _task(order: Schedule, paced: Show | None, hops: NDArray[np.int64] | None, wish: Wish) -> Task:
     """The task, with each op's duration and the makespan that simulation predicts for it."""
     return Task(
         schedule=order,
@@ -183,7 +193,7 @@ def _task(order: Schedule, paced: Show | None, hop_ns: int, wish: Wish) -> Task:
         model=wish.model,
         text=wish.text,
         pace=costs_of(paced.rates, order).durations if paced else None,
-        hop_ns=hop_ns,
+        hops=hops,
         check=wish.check,
         double=wish.double,
         optimizer=wish.optimizer,
@@ -252,6 +262,6 @@ def executed(task: Task, outcome: Outcome) -> Executed:
         gradient_error=outcome.gradient_error,
         recording=task.out,
         device=task.device,
-        hop_ns=task.hop_ns,
+        hops=task.hops,
     )
     return executed_of(found, trained)
