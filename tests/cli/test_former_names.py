@@ -80,7 +80,7 @@ def test_a_name_stands_for_one_thing_in_every_verb():
             if isinstance(option, click.Option):
                 types.setdefault(max(option.opts, key=len), set()).add(option.type.name.replace("n,n,..", "n"))
     several = {name: kinds for name, kinds in types.items() if len(kinds) > 1}
-    # run makes so many steps, readers take those from a to b; it delays every arrival alike, simulation link by link.
+    # run makes so many steps, readers take those from a to b.
     # synth takes a duration for each stage, and is told a kind of placement and no ranks.
     assert several == {
         "--steps": {"n", "a:b"},

@@ -155,6 +155,7 @@ def entry(folder: str) -> dict[str, dict[str, float | None]]:
 
 if __name__ == "__main__":
     import many_runs  # processes find what they run by its module's name, which this script has not
+
     from debubble.runner.launch import launch
 
     print(json.dumps(launch(many_runs.entry, PROCESSES, sys.argv[1])))
