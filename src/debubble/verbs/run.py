@@ -12,11 +12,10 @@ from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING
 
 import numpy as np
-from numpy.typing import NDArray
 
 from ..core.costs import Rates, costs_of
 from ..core.errors import Fault, InputError
-from ..core.hops import hops as as_hops
+from ..core.hops import Hops, hops
 from ..core.link_table import link_table
 from ..core.rank_time import MILLISECOND
 from ..core.schedule import Schedule
@@ -121,8 +120,7 @@ def run(
         InputError: what is missing or wrong, all at once.
         Refusal: torch cannot run the schedule, or a rank failed.
     """
-    if find_spec("torch") is None:  # finding it is quick, importing it takes seconds
-        raise InputError(Fault("torch", "run needs it and it is not installed", "pip install 'debubble[torch]'"))
+    _need_torch()
     sizes = Sizes(ranks, microbatches, chunks, group, slices)
     held = None if cap is None else str(cap)
     order, rates, delay, waits, _ = together(
@@ -150,12 +148,17 @@ def run(
         device=device,
         timeout_s=waits / SECOND,
     )
-    hops = link_table(as_hops(delay), order).round().astype(np.int64) if delay else None
-    # Without a pace nobody knows how long its ops will take: what is expected is the share, at the usual durations.
     executes = engine_argument(engine, order, sends="async", link=None)
+    # Without a pace nobody knows how long its ops will take: what is expected is the share, at the usual durations.
     expected = simulated(order, rates if pace else Rates(), engine=executes)
     paced = expected if pace else None
-    return _trained(_on_device(_task(order, paced, hops, wish), device), expected)
+    return _trained(_on_device(_task(order, paced, delay, wish), device), expected)
+
+
+def _need_torch() -> None:
+    """Say no before anything is read, if torch is not installed."""
+    if find_spec("torch") is None:  # finding it is quick, importing it takes seconds
+        raise InputError(Fault("torch", "run needs it and it is not installed", "pip install 'debubble[torch]'"))
 
 
 def _rates(pace: Pace | None) -> Rates:
@@ -182,7 +185,7 @@ def _can_write(out: str) -> None:
         raise InputError(Fault(f"out = {out}", rule, "give a folder that can be written")) from error
 
 
-def _task(order: Schedule, paced: Show | None, hops: NDArray[np.int64] | None, wish: Wish) -> Task:
+def _task(order: Schedule, paced: Show | None, delay: float | Hops, wish: Wish) -> Task:
     """The task, with each op's duration and the makespan that simulation predicts for it."""
     return Task(
         schedule=order,
@@ -193,7 +196,7 @@ def _task(order: Schedule, paced: Show | None, hops: NDArray[np.int64] | None, w
         model=wish.model,
         text=wish.text,
         pace=costs_of(paced.rates, order).durations if paced else None,
-        hops=hops,
+        hops=link_table(hops(delay), order).round().astype(np.int64) if delay else None,
         check=wish.check,
         double=wish.double,
         optimizer=wish.optimizer,
