@@ -270,3 +270,22 @@ def test_a_database_of_something_else_says_what_it_has(tmp_path):
 def test_it_is_known_by_its_content():
     assert is_nsight(b"SQLite format 3\0")
     assert not is_nsight(b"{}")
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "rank 1 forward chunk 3 (phase0)",
+        "rank 12 overlapped forward chunk 5 (phase0) backward chunk 2 (phase1)",
+    ],
+)
+def test_the_ranges_of_pithtrain_are_refused_with_what_they_lack(tmp_path, cli, name):
+    export = Export(tmp_path / "node0.sqlite")
+    export.range(0, 1000, 9000, name)
+    export.range(0, 9000, 9500, "rank 1 weight chunk")
+    export.kernel(0, 51_000, 60_000, "gemm")
+    path = export.close()
+    ran = cli("diagnose", path)
+    assert ran.status == 2
+    assert "PithTrain" in ran.err
+    assert "names no micro-batch" in ran.err

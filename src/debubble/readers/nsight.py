@@ -23,6 +23,12 @@ from .places import local
 from .run_files import faults_alike, left_out
 
 _RANK = re.compile(r"rank[-_]?\[?(\d{1,9})", re.IGNORECASE)
+# PithTrain's ranges (its dualpipe/dualpipev.py): a chunk is a micro-batch there, a phase the half of the V.
+_PITH = re.compile(r"rank \d+ (?:overlapped )?(?:forward|backward) chunk \d+ \(phase[01]\).*|rank \d+ weight chunk")
+_OF_PITH = (
+    "it holds PithTrain's ranges: 'weight chunk' names no micro-batch, and no name says whether "
+    "a backward is whole or leaves its weights for later, so its kinds of work cannot be told"
+)
 _DOWN = 0.9  # share of forwards that must come behind the same one upstream; else names of kernels have misled
 
 
@@ -91,6 +97,7 @@ def _read(path: Path) -> _File:
             named = False
             for one in export.devices():
                 tables = export.tables(one)
+                _refuse_pith(tables.names, path)
                 named |= bool((tables.roles == Role.LABEL).any())
                 found[one], clauses = device_of(tables, str(path))
                 remarks += [f"{path}: device {one.number}: {clause}" for clause in clauses]
@@ -104,6 +111,11 @@ def _read(path: Path) -> _File:
     except Exception as error:  # whatever a stranger's database holds, it costs this file and not the run
         rule = f"its content is not what an export holds ({type(error).__name__}: {error})"
         raise InputError(Fault(str(path), rule, "export it again")) from error
+
+
+def _refuse_pith(names: Sequence[str], path: Path) -> None:
+    if any(map(_PITH.fullmatch, names)):
+        raise InputError(Fault(str(path), _OF_PITH, "name its ops with debubble.annotate"))
 
 
 def _address(path: Path) -> str:
