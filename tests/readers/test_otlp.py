@@ -5,10 +5,15 @@ import json
 import numpy as np
 import pytest
 
+from debubble.core.costs import MILLISECOND, Rates, costs_of
 from debubble.core.errors import InputError
+from debubble.core.lower import lower
 from debubble.core.op import Kind
+from debubble.core.schedule import Shape
+from debubble.core.simulate import simulate
 from debubble.readers.otlp import read_otlp
 from debubble.readers.source import read
+from debubble.schedules.catalog import build
 from devices import devices, simulated
 
 
@@ -68,6 +73,32 @@ def test_a_simulated_run_comes_back(tmp_path, name, ranks, microbatches, chunks)
         assert got.program.schedule.same_order(timeline.program.schedule)
         assert got.makespan == timeline.makespan
         assert np.abs((got.end - got.start) - (timeline.end - timeline.start)).max() <= 1
+
+
+def test_the_idle_share_of_diagnose_is_that_of_the_closed_form(tmp_path, cli):
+    """1F1B of 4 ranks and 6 micro-batches with free hops idles (p-1)/(m+p-1) = 1/3 of its window."""
+    made = build("1f1b", Shape(4, 6))
+    timeline = simulate(lower(made), costs_of(Rates(forward=3 * MILLISECOND, backward=7 * MILLISECOND), made))
+    ran = cli("diagnose", written(tmp_path / "spans.jsonl", timeline, 6), "--json")
+    assert ran.status == 0
+    assert ran.json["idle_share"] == pytest.approx(1 / 3, abs=1e-6)
+
+
+def test_sends_and_receives_are_used_where_each_pass_has_its_own(tmp_path):
+    timeline = simulated("1f1b", 2, 4)
+    path = written(tmp_path / "spans.jsonl", timeline, 4)
+    with path.open("a") as more:
+        for device in devices(timeline):
+            down, up = ("send_forward", "recv_backward") if device.rank == 0 else ("recv_forward", "send_backward")
+            names = {Kind.F: f"megatron.p2p.{down}", Kind.B: f"megatron.p2p.{up}"}
+            moves = [
+                span(names[Kind(kind)], end, end + 1000) for kind, end in zip(device.kind, device.end, strict=True)
+            ]
+            more.write(json.dumps(batch(device.rank, moves)) + "\n")
+    for device in read_otlp([path], "run").devices:
+        assert len(device.transfers) == 24
+        assert int(device.transfers.send.sum()) == 12
+        assert set(device.transfers.step.tolist()) == {10, 11, 12}
 
 
 def test_numbers_written_as_text_and_a_whole_document_are_read(tmp_path):
