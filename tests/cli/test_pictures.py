@@ -129,7 +129,7 @@ def test_the_page_of_plan_promises_one_ninth_for_1f1b_on_2_ranks_with_8_microbat
     tiles = {tile["name"]: tile for tile in data(tmp_path / "p.html")["tiles"]}
     assert (best["pipeline"], best["microbatches"]) == (2, 8)
     assert tiles["What the schedule itself promises"]["value"] == "11.1 % idle share"
-    assert tiles["Error of the estimate"]["value"] == "±15.0 %"
+    assert tiles["Error of the estimate"]["value"] == "±11.1 %"  # that of runs of its kind: H100, dense, 16 bit
 
 
 def tables(page: dict) -> dict[str, list[dict]]:

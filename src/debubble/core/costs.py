@@ -108,8 +108,8 @@ class Rates:
         links = ("transfer", "occupy")
         return [
             *((name, () if (value := getattr(self, name)) is None else (value,)) for name in single),
-            *((name, getattr(self, name)) for name in lists),
             *((name, hops(getattr(self, name)).values()) for name in links),
+            *((name, getattr(self, name)) for name in lists),
         ]
 
     @property

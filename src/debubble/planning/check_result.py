@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import ClassVar
 
-from ..config.config import Config, Open, StillOpen, ask
+from ..config.config import Config, Open, ask
 from ..core.results import SPARSE, Result
 from ..frameworks.engines import implied_engine
 from ..frameworks.framework import Framework
@@ -191,11 +191,11 @@ def judgement_of(name: str, checked: Checked, notes: tuple[str, ...]) -> Configu
 
 def _engine(config: Config) -> str | None:
     """The engine that it implies; None where no pipeline is known, or a switch that decides it is open."""
-    if (config.pipeline or 1) == 1:
-        return None
     try:
+        if (config.pipeline or 1) == 1:
+            return None
         engine = implied_engine(config)
-    except StillOpen:
+    except StillOpen:  # what is open is asked for where it decides the verdict; this is beside it
         return None
     return None if engine is None else engine.name
 
