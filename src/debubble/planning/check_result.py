@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import ClassVar
 
-from ..config.config import Config, Open, ask
+from ..config.config import Config, Open, StillOpen, ask
 from ..core.results import SPARSE, Result
 from ..frameworks.engines import implied_engine
 from ..frameworks.framework import Framework
