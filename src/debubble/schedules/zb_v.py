@@ -22,17 +22,28 @@ p = 3, m = 5, F = I = W; small letters are chunk 1:
 
 from __future__ import annotations
 
+from ..core.errors import Fault
 from ..core.schedule import Schedule, Shape
 from .entry import Entry
 from .rows import F1, I1, W1, F, I, W, v_shaped
 from .rules import check
 
+_MOST_BUILT = 300_000_000  # bytes of rows, one an op: above 5,000 ranks, whatever micro-batches are kept of them
+
 
 def zb_v(shape: Shape) -> Schedule:
-    """ZB-V for any p and m (its full effect from m = 2p-1); every rank holds at most p micro-batches."""
-    check("zb-v", shape, chunks=2)
+    """ZB-V for any p and m (its full effect from m = 2p-1); every rank holds at most p micro-batches.
+
+    Raises:
+        InputError: more than the order of all 2p-1 micro-batches may take.
+    """
     p, m = shape.ranks, shape.microbatches
     n = max(m, 2 * p - 1)
+    rule = (
+        f"zb-v is cut from the order of 2p-1 micro-batches or more, here {6 * p * n:,} ops of at most {_MOST_BUILT:,}"
+    )
+    many = Fault(f"ranks = {p:,}", rule, "give fewer ranks")
+    check("zb-v", shape, many if 6 * p * n > _MOST_BUILT else None, chunks=2)
     return v_shaped("zb-v", shape, [_row(p, r, n) for r in range(p)], last=m)
 
 
