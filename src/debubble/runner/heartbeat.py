@@ -25,6 +25,7 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
+from ..core.needs import NOTHING, needs_of
 from ..core.op import Kind, Op
 from ..core.schedule import Schedule
 
@@ -104,13 +105,13 @@ class Pulse:
     """The notes of one process.
 
     Args:
-        notes: its row of the table.
+        notes: its row of the table; by default one that nobody reads.
     """
 
-    def __init__(self, notes: NDArray[np.int64]) -> None:
-        self._notes = notes
+    def __init__(self, notes: NDArray[np.int64] | None = None) -> None:
+        self._notes = np.zeros(_COLUMNS, np.int64) if notes is None else notes
         self._step = 0
-        notes[0] = os.getpid()
+        self._notes[0] = os.getpid()
         self.enter(State.START)
 
     def begin_step(self, number: int) -> None:
@@ -158,7 +159,8 @@ def held_up(
     ages = [(now - moment) / _SECOND for moment in since]
     if not any(age > limit_s for age, beat in zip(ages, beats, strict=True) if beat.state != State.DONE):
         return None
-    waits = {process: _waits_for(process, beats, schedule) for process in range(len(beats))}
+    needs = needs_of(schedule)[0]
+    waits = {process: _waits_for(process, beats, schedule, needs) for process in range(len(beats))}
     process, how = _culprit(beats, ages, waits, stopped)
     where = place_in(beats[process], schedule, process % schedule.ranks)
     waiting = [name(other) for other in waits if other != process and _leads_to(other, process, waits)]
@@ -201,16 +203,17 @@ def _culprit(
     return oldest[0], ""  # all wait in a circle: the first that began to
 
 
-def _waits_for(process: int, beats: Sequence[Beat], schedule: Schedule) -> list[int]:
+def _waits_for(process: int, beats: Sequence[Beat], schedule: Schedule, needs: NDArray[np.int32]) -> list[int]:
     """Whom a process waits for; nobody if it works, or if what it needs was made already."""
     beat = beats[process]
     replica, rank = divmod(process, schedule.ranks)
     if beat.state == State.RECEIVE:
-        maker = _maker(schedule, rank, beat.row)
-        if maker is None:
+        needed = int(needs[schedule.offsets[rank] + beat.row])
+        if needed == NOTHING:
             return []
-        other = replica * schedule.ranks + maker[0]
-        made = _at(beats[other]) > (beat.step, maker[1]) or beats[other].state == State.DONE
+        maker = int(np.searchsorted(schedule.offsets, needed, side="right")) - 1
+        other = replica * schedule.ranks + maker
+        made = _at(beats[other]) > (beat.step, needed - schedule.offsets[maker]) or beats[other].state == State.DONE
         return [] if made else [other]
     if beat.state == State.TOGETHER:
         return [other for other, its in enumerate(beats) if its.state != State.DONE and _at(its) < _at(beat)]
@@ -224,24 +227,6 @@ def _at(beat: Beat) -> tuple[int, int]:
     if beat.state in (State.ABSENT, State.START):
         return -1, 0
     return beat.step, beat.row
-
-
-def _maker(schedule: Schedule, rank: int, row: int) -> tuple[int, int] | None:
-    """Rank and position in its order of the op that makes the input of an op; None if nobody has to.
-
-    F of stage s     needs F of stage s - 1
-    B, I of stage s  need B or I of stage s + 1
-    """
-    at = int(schedule.offsets[rank]) + row
-    kind, stage, unit = Kind(schedule.kind[at]), int(schedule.stage[at]), int(schedule.unit[at])
-    forward = kind == Kind.F
-    wanted = stage - 1 if forward else stage + 1
-    of_kind = schedule.kind == Kind.F if forward else np.isin(schedule.kind, (Kind.B, Kind.I))
-    found = np.flatnonzero(of_kind & (schedule.stage == wanted) & (schedule.unit == unit))
-    if not found.size:
-        return None
-    maker = int(np.searchsorted(schedule.offsets, found[0], side="right")) - 1
-    return maker, int(found[0] - schedule.offsets[maker])
 
 
 def _leads_to(process: int, target: int, waits: dict[int, list[int]]) -> bool:

@@ -114,7 +114,7 @@ def _leave_with_launcher() -> None:
 def train(task: Task, world: World, tell: Tell, pulse: Pulse | None = None) -> Outcome | None:
     """Train for the steps of a task, and record all but the first."""
     if pulse is None:
-        pulse = Pulse(np.zeros(5, np.int64))  # nobody reads it
+        pulse = Pulse()
     trainer = Trainer(task, world, pulse)
     outcome = None
     for number in range(task.steps + 1):
