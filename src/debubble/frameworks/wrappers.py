@@ -196,8 +196,11 @@ _CORE = (*PIPELINE_RULES, *CORE_RULES)
 # Megatron-LM's own, but for a micro-batch, which these programs have by themselves.
 _UNSAID_BATCH = tuple(one for one in megatron.MEGATRON.rules if one is not a_micro_batch)
 
+# What all of them are: another program that hands Megatron-LM its settings in words of its own, without dashes.
+_WRAPPER = replace(megatron.MEGATRON, wraps="megatron", provided=True, offered=False, dashed=False)
+
 SWIFT = replace(
-    megatron.MEGATRON,
+    _WRAPPER,
     name="swift",
     title="ms-swift",
     version="modelscope/ms-swift@3602360",
@@ -207,14 +210,10 @@ SWIFT = replace(
     rules=_CORE,
     filled=_swift,
     emit=_emit_swift,
-    wraps="megatron",
-    provided=True,
     programs=r"\bmegatron (pt|sft|rlhf|export)\b|swift[/.]cli[/.]_megatron",
-    offered=False,
-    dashed=False,
 )
 SLIME = replace(
-    megatron.MEGATRON,
+    _WRAPPER,
     name="slime",
     title="slime",
     version="THUDM/slime@624b824",
@@ -224,12 +223,10 @@ SLIME = replace(
     rules=_UNSAID_BATCH,
     filled=_slime,
     emit=_emit_slime,
-    wraps="megatron",
-    provided=True,
-    offered=False,
+    dashed=megatron.MEGATRON.dashed,  # its flags are Megatron-LM's own
 )
 VERL = replace(
-    megatron.MEGATRON,
+    _WRAPPER,
     name="verl",
     title="verl",
     version="verl-project/verl@1dda039",
@@ -239,15 +236,11 @@ VERL = replace(
     rules=_CORE,
     filled=_verl,
     emit=_emit_verl,
-    wraps="megatron",
-    provided=True,
     programs=r"\bverl\.trainer\b",
     inside=("actor_rollout_ref.actor.", "actor_rollout_ref.model.", "actor_rollout_ref.rollout.n", "trainer."),
-    offered=False,
-    dashed=False,
 )
 PRIMUS = replace(
-    megatron.MEGATRON,
+    _WRAPPER,
     name="primus",
     title="Primus",
     version="AMD-AGI/Primus@fd1eeab",
@@ -256,10 +249,6 @@ PRIMUS = replace(
     marks=frozenset(f"overrides.{key}" for key in FIELDS.values()) | {"enable_primus_turbo"},
     filled=_primus,
     emit=_emit_primus,
-    wraps="megatron",
-    provided=True,
-    offered=False,
-    dashed=False,
 )
 ACCELERATE_KEYS = {
     "gpus": "num_processes",
@@ -277,7 +266,7 @@ ACCELERATE_KEYS = {
     "recompute_layers": "megatron_lm_recompute_num_layers",
 }
 ACCELERATE = replace(
-    megatron.MEGATRON,
+    _WRAPPER,
     name="accelerate",
     title="accelerate",
     version="huggingface/accelerate@16cb6eb",
@@ -291,9 +280,5 @@ ACCELERATE = replace(
     filled=_accelerate,
     emit=_emit_accelerate,
     deals=_equal,
-    wraps="megatron",
-    provided=True,
-    offered=False,
-    dashed=False,
 )
 WRAPPERS: tuple[Framework, ...] = (SWIFT, SLIME, VERL, PRIMUS, ACCELERATE)
