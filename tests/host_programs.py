@@ -217,18 +217,10 @@ def waited(*sides: list[tuple[str, Op]]) -> Iterator[Step]:
     yield ("wait", [made for part in sides for _, made in part])
 
 
-def megatron_overlap(pipe: Pipeline, rank: int) -> Iterator[Step]:
-    """forward_backward_pipelining_with_interleaving with overlap_p2p_comm."""
-    me = virtual(pipe, rank)
-    forward, backward = me.ops(True), me.ops(False)
+def steady(me: Virtual, onward: Handles, back: Handles) -> Iterator[Step]:
+    """The middle of a step with overlap_p2p_comm, the same with and without its flush of the warm-up."""
+    pipe, forward, backward = me.pipe, me.ops(True), me.ops(False)
     total, warm = len(forward), me.warm
-    onward, back = Handles(), Handles()
-    yield from waited(pipe.receives(forward[0]))
-    for step, op in enumerate(forward[:warm]):
-        yield ("compute", op)
-        yield from waited(pipe.sends(op), me.coming(step, True) if step < total - 1 else [])
-        if step == warm - 1 and warm < total:
-            yield from back.post([], pipe.receives(backward[0]))
     for step in range(total - warm):
         number = warm + step
         if forward[number] in pipe.source:
@@ -242,6 +234,21 @@ def megatron_overlap(pipe: Pipeline, rank: int) -> Iterator[Step]:
         yield from back.post(pipe.sends(backward[step]), me.coming(step, False))
     if warm == total:
         yield from waited(pipe.receives(backward[0]))
+
+
+def megatron_overlap(pipe: Pipeline, rank: int) -> Iterator[Step]:
+    """forward_backward_pipelining_with_interleaving with overlap_p2p_comm."""
+    me = virtual(pipe, rank)
+    forward, backward = me.ops(True), me.ops(False)
+    total, warm = len(forward), me.warm
+    onward, back = Handles(), Handles()
+    yield from waited(pipe.receives(forward[0]))
+    for step, op in enumerate(forward[:warm]):
+        yield ("compute", op)
+        yield from waited(pipe.sends(op), me.coming(step, True) if step < total - 1 else [])
+        if step == warm - 1 and warm < total:
+            yield from back.post([], pipe.receives(backward[0]))
+    yield from steady(me, onward, back)
     for step in range(total - warm, total):
         if backward[step] in pipe.source and step:
             yield from back.wait()
@@ -267,19 +274,7 @@ def megatron_overlap_all(pipe: Pipeline, rank: int) -> Iterator[Step]:
         yield from onward.post(pipe.sends(op), receive if me.first else [])
         if step == warm - 1 and warm < total:
             yield from back.post([], pipe.receives(backward[0]))
-    for step in range(total - warm):
-        number = warm + step
-        if forward[number] in pipe.source:
-            yield from onward.wait()
-        yield ("compute", forward[number])
-        receive = me.coming(number, True) if step < total - warm - 1 else []
-        yield from onward.post(pipe.sends(forward[number]), receive)
-        if backward[step] in pipe.source:
-            yield from back.wait()
-        yield ("compute", backward[step])
-        yield from back.post(pipe.sends(backward[step]), me.coming(step, False))
-    if warm == total:
-        yield from waited(pipe.receives(backward[0]))
+    yield from steady(me, onward, back)
     for step in range(total - warm, total):
         if backward[step] in pipe.source and step:
             yield from back.wait()
