@@ -66,7 +66,10 @@ def trial(folder: Path, harm: signal.Signals, rank: int | None, delay_s: float) 
     told: list[str] = []
     listener = threading.Thread(target=lambda: told.extend(run.stderr or ()), daemon=True)
     listener.start()
-    while sum(line.startswith("step ") for line in told) < 2 and run.poll() is None:
+    while sum(line.startswith("step ") for line in told) < 2:
+        if run.poll() is not None:
+            listener.join()
+            raise RuntimeError(f"the run ended by itself: {told[-1].strip() if told else 'without a word'}")
         time.sleep(0.02)
     time.sleep(delay_s)
     processes = [track.process.pid for track in read_tracks(folder)[0]]

@@ -14,6 +14,7 @@ import os
 import re
 import signal
 import sys
+import tempfile
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from multiprocessing import forkserver
@@ -30,6 +31,7 @@ from .task import Task
 
 _SHUTDOWN_S = 5
 _POLL_S = 0.1
+_LONGEST_FOLDER = 60  # bytes of the temporary folder's name that leave room for a socket's in it
 _ADVICE = "To enable traceback"  # what the agent says of a process that left no error
 _MOST_TEXT = 600  # of an error that a model raised
 _SILENT = (
@@ -143,7 +145,23 @@ def warm_up() -> None:
     """Let the fork server import torch while this process does."""
     os.environ.setdefault("OMP_NUM_THREADS", "1")  # read when torch is imported
     multiprocessing.set_forkserver_preload(["debubble.runner.worker"])
-    forkserver.ensure_running()
+    with _short_temporary_folder():
+        forkserver.ensure_running()
+
+
+@contextmanager
+def _short_temporary_folder() -> Iterator[None]:
+    """Let the fork server's socket have an address that fits, whatever ``TMPDIR`` is.
+
+    The address of a Unix socket has 108 bytes at most, and multiprocessing adds some 40 to the temporary folder's name.
+    """
+    before = tempfile.tempdir
+    if len(os.fsencode(tempfile.gettempdir())) > _LONGEST_FOLDER:
+        tempfile.tempdir = "/tmp"  # noqa: S108 - multiprocessing makes a folder of its own in it
+    try:
+        yield
+    finally:
+        tempfile.tempdir = before
 
 
 def _run_in(folder: Path) -> str | None:
