@@ -120,7 +120,7 @@ def parameters_of(model, layout):
     """Those of one device's share of a layer, which take no memory."""
     import torch
 
-    from debubble.runner.layer import Layer
+    from debubble.runner.profile import Layer
 
     with torch.device("meta"):
         return list(Layer(layer_sizes(model, layout)).parameters())

@@ -5,8 +5,8 @@ import pytest
 import torch
 
 from debubble.core.errors import InputError
+from debubble.runner.gradients import gradient_error
 from debubble.runner.model import BLOCKS, SEQUENCE, Parts, build, load, read_text
-from debubble.runner.reference import gradient_error
 
 
 def parameters(parts: Parts) -> list:

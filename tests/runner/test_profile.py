@@ -8,8 +8,7 @@ from torch import nn
 
 from debubble.core.errors import Refusal
 from debubble.runner import profile
-from debubble.runner.layer import LayerSizes
-from debubble.runner.profile import Shape, name_of, time_ends, time_layer
+from debubble.runner.profile import LayerSizes, Shape, name_of, time_ends, time_layer
 
 SIZES = LayerSizes(16, 2, 1, 8, 32, 50)
 

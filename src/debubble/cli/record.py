@@ -9,7 +9,7 @@ import click
 
 import debubble
 
-from ..recorder.program import Program
+from ..recorder.start import Program
 from ..recorder.wishes import wish_of
 from ..verbs.arguments import together
 from .command import Parsed, Verb, option

@@ -3,6 +3,8 @@
 DEBUBBLE_RECORD=DIR is for launchers that take no module: a line in site-packages (``debubble_record.pth``, which does
 nothing unless it is set) imports this file. Options follow the folder: ``DIR,steps=10:20,every=5,keep=100``. Engines
 are hooked when the job imports them, so that nothing of them is imported here.
+
+The verb runs the job itself: ``Program`` is the user's file or module, run as Python would run it.
 """
 
 from __future__ import annotations
@@ -10,11 +12,15 @@ from __future__ import annotations
 import atexit
 import multiprocessing
 import os
+import runpy
+import sys
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from types import ModuleType, TracebackType
 from typing import TYPE_CHECKING, Any
 
+from ..core.errors import Fault, InputError
 from .hooks import Arrivals, Mismatch, Patches, version_of
 
 if TYPE_CHECKING:  # numpy comes with it, and a process that records nothing should not import that
@@ -29,6 +35,47 @@ _ENGINES = {  # module whose import is waited for: our adapter, its function, an
     "deepspeed.runtime.pipe.dualpipev": ("deepspeed", "install_dual", "deepspeed"),
 }
 _running: list[Recording] = []
+
+
+@dataclass(frozen=True, slots=True)
+class Program:
+    """What to run.
+
+    Args:
+        name: of the file, or of the module.
+        args: its own.
+        module: whether it is a module.
+    """
+
+    name: str
+    args: tuple[str, ...] = ()
+    module: bool = False
+
+    def check(self) -> None:
+        """Say no to a file that is not there, before anything is hooked.
+
+        Raises:
+            InputError: it is not.
+        """
+        if not self.module and not os.path.isfile(self.name):
+            rule = "it is no file of Python's"
+            raise InputError(Fault(self.name, rule, "give FILE ARGS, or -m MODULE ARGS, after the options of record"))
+
+    def run(self, ended: Callable[[], None]) -> None:
+        """Be that program: its arguments, its main module, its exit status and its exceptions.
+
+        Args:
+            ended: called when it is over, whatever it raised.
+        """
+        sys.argv = [self.name, *self.args]
+        try:
+            if self.module:
+                runpy.run_module(self.name, run_name="__main__", alter_sys=True)
+            else:
+                sys.path[0] = os.path.dirname(os.path.abspath(self.name))
+                runpy.run_path(self.name, run_name="__main__")
+        finally:
+            ended()
 
 
 class Recording:

@@ -1,11 +1,15 @@
 """The engine: PyTorch's pipeline runtime with our program, our losses and our watch.
 
+    0F0 0SEND_F0 0F1 0SEND_F1 0RECV_B0 0B0 .. 0REDUCE_GRAD            what ``actions`` makes of a program
+
 Four things are laid over ``_PipelineScheduleRuntime``:
 
-* its actions are ours, sends and receives included (``actions``);
+* its actions are ours, sends and receives included. Its own lowering receives early and, where told to receive late,
+  swaps tensors of one direction without an error; our order is proved free of deadlock and meets each send with its
+  receive, first in, first out;
 * losses are kept by micro-batch: the engine appends them in order of execution and looks them up by number, which
   gives wrong gradients, without an error, as soon as the last stage takes its micro-batches in another order;
-* the dictionaries of pending receives hand out waits that the watch times;
+* the dictionaries of pending receives hand out waits that the watch times, and delays by the ``Stamps`` of senders;
 * stages tell the watch when they compute. The loss counts as a part of the last stage's forward.
 """
 
@@ -13,19 +17,94 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from functools import partial
+from pathlib import Path
 from typing import Any
 
+import numpy as np
 import torch
 import torch.distributed as dist
+from numpy.typing import NDArray
 from torch import Tensor, nn
 from torch.distributed.pipelining import PipelineStage
-from torch.distributed.pipelining.schedules import _PipelineScheduleRuntime
+from torch.distributed.pipelining.schedules import _Action, _ComputationType, _PipelineScheduleRuntime
 
+from ..core.exchange import Act
 from ..core.op import Kind
 from ..core.program import Program
-from .actions import actions
-from .arrivals import FORWARD, GRADIENT, Stamps
+from ..core.timed import exchange
 from .watch import Watch
+
+_COMPUTE = {
+    Kind.F: _ComputationType.FORWARD,
+    Kind.I: _ComputationType.BACKWARD_INPUT,
+    Kind.W: _ComputationType.BACKWARD_WEIGHT,
+    Kind.B: _ComputationType.FULL_BACKWARD,
+}
+_SEND = {Kind.F: _ComputationType.SEND_F, Kind.I: _ComputationType.SEND_B, Kind.B: _ComputationType.SEND_B}
+_RECEIVE = {Kind.F: _ComputationType.RECV_F, Kind.I: _ComputationType.RECV_B, Kind.B: _ComputationType.RECV_B}
+_NAMES = {Act.COMPUTE: _COMPUTE, Act.SEND: _SEND, Act.RECEIVE: _RECEIVE}
+
+
+def actions(program: Program) -> dict[int, list[_Action]]:
+    """What each rank does in one step, in order; pairs that run together as OVERLAP_F_B."""
+    schedule, order = program.schedule, exchange(program)
+    return {
+        rank: [
+            *_row(program, order.act[first:last].tolist(), order.op[first:last].tolist()),
+            *([] if schedule.forward_only else _reductions(program, rank)),
+        ]
+        for rank, (first, last) in enumerate(zip(order.offsets[:-1], order.offsets[1:], strict=True))
+    }
+
+
+def _row(program: Program, acts: list[int], ops: list[int]) -> list[_Action]:
+    schedule = program.schedule
+    row: list[_Action] = []
+    for act, op in zip(acts, ops, strict=True):
+        name = _NAMES[Act(act)][Kind(schedule.kind[op])]
+        action = _Action(int(schedule.stage[op]), name, int(schedule.unit[op]))
+        if act == Act.COMPUTE and schedule.joined is not None and schedule.joined[op]:
+            action = _Action(-1, _ComputationType.OVERLAP_F_B, None, (row.pop(), action))
+        row.append(action)
+    return row
+
+
+def _reductions(program: Program, rank: int) -> list[_Action]:
+    stages = (program.schedule.placement[0] == rank).nonzero()[0]
+    return [_Action(int(stage), _ComputationType.REDUCE_GRAD, None) for stage in stages]
+
+
+FORWARD, GRADIENT = 0, 1
+
+
+class Stamps:
+    """Moments of all ranks, int64[replicas, 2, stages, micro-batches], nanoseconds.
+
+    Args:
+        path: a file that all processes of the run open; whoever made it may delete it once all have.
+        replica: whose moments are read and written.
+        shape: stages and micro-batches.
+    """
+
+    def __init__(self, path: Path, replica: int, shape: tuple[int, int]) -> None:
+        stages, units = shape
+        size = 2 * stages * units * 8
+        table = np.memmap(path, np.int64, "r+", offset=replica * size, shape=(2, stages, units))
+        self._table: NDArray[np.int64] = table
+
+    def note(self, line: int, stage: int, unit: int, moment: int) -> None:
+        """Say when the output of this stage was made."""
+        self._table[line, stage, unit] = moment
+
+    def read(self, line: int, stage: int, unit: int) -> int:
+        """When the output of this stage was made."""
+        return int(self._table[line, stage, unit])
+
+
+def make_file(path: Path, replicas: int, shape: tuple[int, int]) -> None:
+    """Lay out an empty table for ``Stamps``."""
+    path.write_bytes(bytes(replicas * 2 * shape[0] * shape[1] * 8))
+
 
 Loss = Callable[[Tensor, Tensor], Tensor]
 

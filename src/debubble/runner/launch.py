@@ -26,7 +26,7 @@ from uuid import uuid4
 from ..core.errors import InputError, Interrupted, Refusal
 from ..readers.recording import read_recording, read_tracks
 from ..recorder.writer import in_use
-from .monitor import Monitor
+from .heartbeat import Monitor
 from .task import Task
 
 _SHUTDOWN_S = 5
@@ -52,7 +52,7 @@ def start(task: Task, tell: Callable[..., None]) -> Any:
     if taken := in_use(folder):
         raise InputError(taken)
     warm_up()
-    from .rehearsal import rehearse
+    from .model import rehearse
     from .worker import work
 
     rehearse(task)

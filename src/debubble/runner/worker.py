@@ -22,16 +22,13 @@ from torch import Tensor
 
 from ..core.errors import Fault, InputError, Refusal
 from ..core.lower import lower
-from .arrivals import Stamps, make_file
-from .engine import Engine
+from .engine import Engine, Stamps, make_file
+from .gradients import Gradient, Reference, SharedParameters, gradient_error, gradients, optimizer_of
 from .heartbeat import BEFORE, Pulse, State, name_of_run, path_of, table
 from .model import Parts, build
-from .optimizer import SharedParameters, optimizer_of
-from .recorder import Recorder
-from .reference import Gradient, Reference, gradient_error, gradients
 from .task import Task
 from .watch import CpuWatch, CudaWatch, Noted, Watch
-from .world import World, connect, seat
+from .world import Recorder, World, connect, seat
 
 _GRACE_S = 3.0
 _PATIENCE_S = 60.0

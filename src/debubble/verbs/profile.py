@@ -22,7 +22,7 @@ from .arguments import together
 from .telling import tell
 
 if TYPE_CHECKING:
-    from ..runner.layer import LayerSizes
+    from ..runner.profile import LayerSizes
 
 
 def profile(
@@ -96,7 +96,7 @@ def layer_sizes(model: Model, layout: Layout) -> LayerSizes:
         InputError: heads, widths or experts that the groups cannot share out.
     """
     from ..estimate.model import LatentAttention
-    from ..runner.layer import Experts, Latent, LayerSizes
+    from ..runner.profile import Experts, Latent, LayerSizes
 
     tensor, expert, kind = layout.tensor, layout.expert, model.whole_kind
     mixer, e = kind.attention, kind.experts

@@ -4,7 +4,7 @@ import pytest
 import torch
 from torch.nn import functional
 
-from debubble.runner.layer import Experts, Latent, Layer, LayerSizes, _angles, _Mixture, _turned, activated
+from debubble.runner.profile import Experts, Latent, Layer, LayerSizes, _angles, _Mixture, _turned, activated
 
 SIZES = {
     "grouped": LayerSizes(32, 4, 2, 8, 48, 100),

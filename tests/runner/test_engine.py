@@ -6,7 +6,7 @@ from torch.distributed.pipelining import schedules as theirs
 from debubble.core.lower import lower
 from debubble.core.op import Op
 from debubble.core.schedule import Shape, from_rows
-from debubble.runner.actions import actions
+from debubble.runner.engine import actions
 from debubble.schedules.catalog import build
 
 from ..strategies import schedules

@@ -21,7 +21,7 @@ def _findable(monkeypatch):
 
 def refused(model: str, schedule: str = "1f1b", **options: object) -> str:
     """The one fault that the rehearsal finds."""
-    from debubble.runner.rehearsal import rehearse
+    from debubble.runner.model import rehearse
 
     with pytest.raises(InputError) as error:
         rehearse(Task(build(schedule, Shape(4, 4)), 8, "nowhere", model=f"user_models:{model}", **options))
@@ -32,21 +32,21 @@ def refused(model: str, schedule: str = "1f1b", **options: object) -> str:
 
 @pytest.mark.parametrize("model", ["plain", "tied", "linear", "frozen_middle", "boom_later", "nan_later"])
 def test_what_can_be_trained_is_not_refused(model):
-    from debubble.runner.rehearsal import rehearse
+    from debubble.runner.model import rehearse
 
     for schedule in ("1f1b", "zb-h1"):
         rehearse(Task(build(schedule, Shape(4, 4)), 8, "nowhere", model=f"user_models:{model}", check=True))
 
 
 def test_a_frozen_first_stage_under_a_split_backward_is_refused_and_trains_under_a_whole_one():
-    from debubble.runner.rehearsal import rehearse
+    from debubble.runner.model import rehearse
 
     assert "loses the gradients of a split backward" in refused("frozen_first", "zb-h1")
     rehearse(Task(build("1f1b", Shape(4, 4)), 8, "nowhere", model="user_models:frozen_first", check=True))
 
 
 def test_dropout_is_named_where_it_would_be_compared_and_trains_where_not():
-    from debubble.runner.rehearsal import rehearse
+    from debubble.runner.model import rehearse
 
     assert "Dropout(0.3) in stage 0" in refused("dropout", check=True)
     rehearse(Task(build("1f1b", Shape(4, 4)), 8, "nowhere", model="user_models:dropout"))
