@@ -9,7 +9,7 @@ import time
 
 from debubble.config.config import Config
 from debubble.config.layout import Layout
-from debubble.config.question import Question
+from debubble.config.plan import Question
 from debubble.estimate.hardware import cluster_of, read_hardware
 from debubble.estimate.read_model import read_model
 from debubble.planning.screen import screen

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from common import Cells, Source, flag, gpu_of, most_common, number, split_of, text, usual, whole
 
-from debubble.config.splits import even_split
+from debubble.config.layout import even_split
 
 GIB = 2.0**30
 GPT = {"kv_heads": "", "tied": "1", "gated": "0", "biases": "1", "dropout": "1"}  # kv_heads: as many as heads

@@ -7,7 +7,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from debubble.config.layout import Layout, columns
+from debubble.config.layout import Layout
+from debubble.config.plan import columns
 from debubble.estimate.count import feed_forward_products, layer_parameters, parameters, routed_parameters
 from debubble.estimate.hardware import cluster_of, read_hardware
 from debubble.estimate.kernels import products_time

@@ -7,7 +7,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from debubble.config.layout import Layout, columns
+from debubble.config.layout import Layout
+from debubble.config.plan import columns
 from debubble.estimate.constants import CONSTANTS, GENERIC, Factor
 from debubble.estimate.hardware import cluster_of, read_hardware
 from debubble.estimate.kernels import product_time

@@ -5,7 +5,8 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from debubble.config.layout import Layout, columns
+from debubble.config.layout import Layout
+from debubble.config.plan import columns
 from debubble.estimate.hardware import cluster_of, read_hardware
 from debubble.estimate.memory import StageLayers, input_bytes, layer_bytes, logits_bytes, rank_bytes, stage_parameters
 from debubble.estimate.model import transformer

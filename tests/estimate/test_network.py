@@ -5,7 +5,8 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from debubble.config.layout import Layout, columns
+from debubble.config.layout import Layout
+from debubble.config.plan import columns
 from debubble.estimate.constants import CONSTANTS
 from debubble.estimate.hardware import cluster_of, read_hardware
 from debubble.estimate.network import TREE, exchange_time, gather_time, hop_time, reduce_time

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from debubble.config.config import Config
-from debubble.config.splits import by_weight
+from debubble.config.layout import by_weight
 from debubble.frameworks.catalog import FRAMEWORKS
 from debubble.frameworks.nanotron import NANOTRON
 from debubble.frameworks.torchtitan import TORCHTITAN

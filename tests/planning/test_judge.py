@@ -5,7 +5,8 @@ import csv
 import numpy as np
 import pytest
 
-from debubble.config.layout import Layout, columns
+from debubble.config.layout import Layout
+from debubble.config.plan import columns
 from debubble.core.costs import Costs
 from debubble.core.lower import lower
 from debubble.core.op import KINDS, Kind

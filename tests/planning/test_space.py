@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from debubble.config.config import Config
 from debubble.config.layout import Layout, even_split
-from debubble.config.question import Question
+from debubble.config.plan import Question
 from debubble.core.errors import InputError
 from debubble.core.schedule import Shape
 from debubble.estimate.hardware import cluster_of, read_hardware

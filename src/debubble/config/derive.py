@@ -1,18 +1,12 @@
-"""What follows: the sizes of a job that others imply, and the layout, all known, that a configuration amounts to."""
+"""What follows: the sizes of a job that others imply, and those that a job need not say."""
 
 from __future__ import annotations
 
-from dataclasses import replace
 from math import prod
 
 from ..core.errors import Fault, InputError
 from ..schedules.catalog import called
-from .config import RECIPE, Config, StillOpen, open_in
-from .layout import Layout
-
-# Of a layout, what is never taken to be 1.
-_MUST = ("tensor", "pipeline", "data", "context", "chunks", "micro_batch", "microbatches", "schedule")
-_MAY = ("sequence", "expert", "zero", *RECIPE)
+from .config import Config
 
 
 def settled(config: Config) -> Config:
@@ -81,30 +75,3 @@ def _contradiction(config: Config, whole: str, parts: list[str], product: int) -
         f"{stated} = {product} does not fit into it",
         f"give {whole} {' or '.join(map(str, near))}, or change one of the others",
     )
-
-
-def layout_of(config: Config, base: Layout | None = None) -> Layout:
-    """The layout, all known, that a configuration amounts to once its framework has filled in what it takes by itself.
-
-    Degrees, batch and schedule must be known: none of them is ever taken to be 1. Switches, precision and the sequence
-    may be absent, and are then those of ``base``.
-
-    Args:
-        config: as ``Framework.filled`` or ``settled`` leave it.
-        base: what it does not say; None for the defaults of ``Layout``.
-
-    Raises:
-        Unknown: what is missing, all at once.
-    """
-    base = base or Layout()
-    config = config.derived("data", lambda c: c.replicas).derived("microbatches", lambda c: c.flush)
-    config.need(*_MUST)
-    if opened := open_in(config, (*_MAY, "split", "expert_tensor", "recompute_layers")):
-        raise StillOpen(*opened)
-    known = config.known()
-    shards = known.get("expert_tensor")
-    own = {name: known[name] for name in (*_MUST, *_MAY) if name in known}
-    own["recompute_layers"] = known.get("recompute_layers") if known.get("recompute_method") == "block" else None
-    own["expert_tensor"] = 0 if shards in (None, config.tensor) else shards
-    own["layers"] = known.get("split", ())
-    return replace(base, **own)  # type: ignore[arg-type]  # fields of both, by one name

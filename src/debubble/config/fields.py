@@ -12,15 +12,7 @@ from ..core.errors import Fault, InputError
 from ..core.hops import read_hops
 from ..core.units import count_bytes, nanoseconds
 from .config import FIGURES, SWITCHES, Value
-
-RECOMPUTE = ("none", "selective", "full")
-PRECISIONS = ("bf16", "fp16", "fp8", "fp4", "tf32", "fp32")
-# Parts of a layer that ``selective`` recomputation may run again, by the names of Megatron-Core's
-# ``--recompute-modules``.
-MODULES = ("core_attn", "layernorm", "moe_act", "mla_up_proj", "mlp", "shared_experts", "moe")
-# Bytes of a gradient, and of both moments of Adam together, by their precision.
-GRADIENT_BYTES = {"fp32": 4.0, "bf16": 2.0, "fp16": 2.0}
-MOMENT_BYTES = {"fp32": 8.0, "bf16": 4.0, "fp16": 4.0, "fp8": 2.0}
+from .layout import GRADIENT_BYTES, MODULES, MOMENT_BYTES, PRECISIONS, RECOMPUTE
 
 LONGEST_TIME = 86_400e9  # nanoseconds: a day; sums of all that is simulated stay within 64 bits
 MOST_BYTES = 10**15  # of memory on a device

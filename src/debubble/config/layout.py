@@ -1,18 +1,22 @@
-"""A plan: one layout of a training job over its devices, and what it is predicted to cost in time and memory."""
+"""A layout: how one job lies on its devices, all of it known, and how its layers fall to stages."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, replace
 
-import numpy as np
-from numpy.typing import NDArray
+from .config import RECIPE, Config, StillOpen, open_in
 
-from ..schedules.catalog import TRAINING
-from .fields import GRADIENT_BYTES, MODULES, MOMENT_BYTES, PRECISIONS, RECOMPUTE
-from .splits import even_split
-
-SCHEDULES = TRAINING
+RECOMPUTE = ("none", "selective", "full")
+PRECISIONS = ("bf16", "fp16", "fp8", "fp4", "tf32", "fp32")
+# Parts of a layer that ``selective`` recomputation may run again, by the names of Megatron-Core's
+# ``--recompute-modules``.
+MODULES = ("core_attn", "layernorm", "moe_act", "mla_up_proj", "mlp", "shared_experts", "moe")
+# Bytes of a gradient, and of both moments of Adam together, by their precision.
+GRADIENT_BYTES = {"fp32": 4.0, "bf16": 2.0, "fp16": 2.0}
+MOMENT_BYTES = {"fp32": 8.0, "bf16": 4.0, "fp16": 4.0, "fp8": 2.0}
+# Of a layout, what is never taken to be 1.
+_MUST = ("tensor", "pipeline", "data", "context", "chunks", "micro_batch", "microbatches", "schedule")
+_MAY = ("sequence", "expert", "zero", *RECIPE)
 
 
 @dataclass(frozen=True, slots=True)
@@ -167,182 +171,96 @@ class Layout:
         return self.layers or even_split(layers, self.stages)
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class Layouts:
-    """Many layouts as columns of one length, for arithmetic on all at once; see ``Layout`` for the words.
+def layout_of(config: Config, base: Layout | None = None) -> Layout:
+    """The layout, all known, that a configuration amounts to once its framework has filled in what it takes by itself.
 
-    Numbers are float64[n] so that no product overflows; ``recompute``, ``schedule`` and ``precision`` are positions in
-    ``RECOMPUTE``, ``SCHEDULES`` and ``PRECISIONS``.
-
-    Args:
-        expert_tensor: devices that share each expert, the tensor group's where a layout says nothing else.
-        recompute_modules: a bit for each of ``MODULES``.
-        weight_bytes: of a weight; likewise ``reduced_bytes``, ``gradient_bytes`` (all copies) and ``state_bytes``.
-        first: layers of the first stage; likewise ``last``, and ``most`` of any stage in between.
-    """
-
-    tensor: NDArray[np.float64]
-    pipeline: NDArray[np.float64]
-    data: NDArray[np.float64]
-    context: NDArray[np.float64]
-    expert: NDArray[np.float64]
-    expert_tensor: NDArray[np.float64]
-    chunks: NDArray[np.float64]
-    micro_batch: NDArray[np.float64]
-    microbatches: NDArray[np.float64]
-    sequence: NDArray[np.float64]
-    recompute: NDArray[np.float64]
-    recompute_modules: NDArray[np.float64]
-    recompute_layers: NDArray[np.float64]
-    schedule: NDArray[np.float64]
-    zero: NDArray[np.float64]
-    precision: NDArray[np.float64]
-    weight_bytes: NDArray[np.float64]
-    reduced_bytes: NDArray[np.float64]
-    gradient_bytes: NDArray[np.float64]
-    state_bytes: NDArray[np.float64]
-    fused_loss: NDArray[np.float64]
-    offload_optimizer: NDArray[np.float64]
-    offload_layers: NDArray[np.float64]
-    sequence_parallel: NDArray[np.float64]
-    overlap: NDArray[np.float64]
-    overlap_gather: NDArray[np.float64]
-    gather_by_tensor: NDArray[np.float64]
-    fused_attention: NDArray[np.float64]
-    fused_kernels: NDArray[np.float64]
-    keep_gathered: NDArray[np.float64]
-    blocking_sends: NDArray[np.float64]
-    tensor_overlap: NDArray[np.float64]
-    scattered_sends: NDArray[np.float64]
-    blocking_launches: NDArray[np.float64]
-    graphs: NDArray[np.float64]
-    flex_dispatch: NDArray[np.float64]
-    expert_overlap: NDArray[np.float64]
-    pieces: NDArray[np.float64]
-    bucket: NDArray[np.float64]
-    first: NDArray[np.float64]
-    most: NDArray[np.float64]
-    last: NDArray[np.float64]
-
-    def __len__(self) -> int:
-        return len(self.tensor)
-
-    @property
-    def gpus(self) -> NDArray[np.float64]:
-        """Devices of the whole job."""
-        return self.tensor * self.pipeline * self.data * self.context
-
-    @property
-    def replicas(self) -> NDArray[np.float64]:
-        """Devices of a stage that hold the same share of its layers: data x context."""
-        return self.data * self.context
-
-    @property
-    def expert_replicas(self) -> NDArray[np.float64]:
-        """Devices of a stage that hold the same share of the same experts: t d c / (e et), 1 or more."""
-        return np.maximum(self.replicas / self.expert * (self.tensor / self.expert_tensor), 1.0)
-
-    def recomputes(self, module: str) -> NDArray[np.bool_]:
-        """Which layouts run a part of a layer again, by itself."""
-        bits = self.recompute_modules.astype(np.int64) >> MODULES.index(module) & 1
-        chosen: NDArray[np.bool_] = (self.recompute == RECOMPUTE.index("selective")) & (bits > 0)
-        return chosen
-
-
-_CODES = {"recompute": RECOMPUTE, "schedule": SCHEDULES, "precision": PRECISIONS}
-_WORKED_OUT = (*_CODES, "first", "most", "last", "recompute_layers", "recompute_modules", "expert_tensor")
-
-
-def columns(layouts: Sequence[Layout], layers: int) -> Layouts:
-    """The columns of a list of layouts of a model with so many layers.
-
-    Where ``recompute_layers`` is None, every layer is recomputed: infinity in the column.
-    """
-    table: dict[str, NDArray[np.float64]] = {}
-    for column in fields(Layouts):
-        if column.name not in (*_WORKED_OUT, "gradient_bytes"):
-            table[column.name] = np.array([getattr(layout, column.name) for layout in layouts], np.float64)
-    for name, words in _CODES.items():
-        table[name] = np.array([words.index(getattr(layout, name)) for layout in layouts], np.float64)
-    table["expert_tensor"] = np.array([layout.expert_shards for layout in layouts], np.float64)
-    table["gradient_bytes"] = np.array([layout.reduced_bytes + layout.gradient_copies for layout in layouts])
-    table["recompute_modules"] = np.array([_bits(layout.recompute_modules) for layout in layouts], np.float64)
-    limits = [np.inf if layout.recompute_layers is None else layout.recompute_layers for layout in layouts]
-    table["recompute_layers"] = np.array(limits, np.float64)
-    splits = [layout.split(layers) for layout in layouts]
-    ends = np.array([(s[0], max(s[1:-1], default=0), s[-1]) for s in splits], np.float64).reshape(-1, 3)
-    return Layouts(**table, first=ends[:, 0], most=ends[:, 1], last=ends[:, 2])
-
-
-def _bits(modules: Sequence[str]) -> int:
-    """A bit for each part that is run again; the attention core if none is named."""
-    return sum(1 << MODULES.index(module) for module in set(modules or MODULES[:1]))
-
-
-@dataclass(frozen=True, slots=True)
-class Parts:
-    """Where a step goes, nanoseconds; the parts sum to the step.
+    Degrees, batch and schedule must be known: none of them is ever taken to be 1. Switches, precision and the sequence
+    may be absent, and are then those of ``base``.
 
     Args:
-        ideal: model FLOPs at the peak of the precision, spread over all devices.
-        kernels: what matrix products, attention and memory-bound operations take beyond that.
-        recompute: forwards that are run again.
-        tensor: collectives of the tensor group; likewise ``context`` and ``expert``.
-        bubble: idle time of even stages of this schedule with free transfers.
-        imbalance: what unequal stages add to it.
-        transfer: what hops between ranks add to it.
-        data: data-parallel traffic that nothing hides.
-        optimizer: the update of the weights.
-        fixed: what each step costs whatever its size.
+        config: as ``Framework.filled`` or ``settled`` leave it.
+        base: what it does not say; None for the defaults of ``Layout``.
+
+    Raises:
+        Unknown: what is missing, all at once.
     """
-
-    ideal: float = 0.0
-    kernels: float = 0.0
-    recompute: float = 0.0
-    tensor: float = 0.0
-    context: float = 0.0
-    expert: float = 0.0
-    bubble: float = 0.0
-    imbalance: float = 0.0
-    transfer: float = 0.0
-    data: float = 0.0
-    optimizer: float = 0.0
-    fixed: float = 0.0
-
-    @property
-    def step(self) -> float:
-        """Their sum."""
-        return float(sum(getattr(self, f.name) for f in fields(self)))
+    base = base or Layout()
+    config = config.derived("data", lambda c: c.replicas).derived("microbatches", lambda c: c.flush)
+    config.need(*_MUST)
+    if opened := open_in(config, (*_MAY, "split", "expert_tensor", "recompute_layers")):
+        raise StillOpen(*opened)
+    known = config.known()
+    shards = known.get("expert_tensor")
+    own = {name: known[name] for name in (*_MUST, *_MAY) if name in known}
+    own["recompute_layers"] = known.get("recompute_layers") if known.get("recompute_method") == "block" else None
+    own["expert_tensor"] = 0 if shards in (None, config.tensor) else shards
+    own["layers"] = known.get("split", ())
+    return replace(base, **own)  # type: ignore[arg-type]  # fields of both, by one name
 
 
-@dataclass(frozen=True, slots=True)
-class Plan:
-    """A layout and what is predicted of it.
+def even_split(layers: int, stages: int) -> tuple[int, ...]:
+    """As even as can be; the first stages take what does not divide: 10 over 4 is 3, 3, 2, 2."""
+    least, over = divmod(layers, stages)
+    return (least + 1,) * over + (least,) * (stages - over)
+
+
+def ends_apart(layers: int, stages: int, first: int | None, last: int | None) -> tuple[int, ...] | None:
+    """First and last stage as told, the rest even; None where the middle does not divide."""
+    given = [n for n in (first, last) if n is not None]
+    middle, rest = stages - len(given), layers - sum(given)
+    if middle < 0 or rest < 0 or (rest if middle == 0 else rest % middle):
+        return None
+    inner = [rest // middle] * middle if middle else []
+    return (*([first] if first is not None else []), *inner, *([last] if last is not None else []))
+
+
+def ends_counted(layers: int, stages: int, embedding: int, loss: int) -> tuple[int, ...] | None:
+    """As even as can be where embedding and loss count as layers; None where an end has no room for them."""
+    split = list(even_split(layers + embedding + loss, stages))
+    split[0] -= embedding
+    split[-1] -= loss
+    return tuple(split) if min(split) >= 0 else None
+
+
+def by_weight(layers: int, stages: int, *, layer: int, head: int) -> tuple[int, ...] | None:
+    """As nanotron deals blocks: a stage is full once the running weight passes its share of the whole.
 
     Args:
-        layout: what to launch.
-        step: nanoseconds from one update to the next.
-        expected_step: the same weighed with what it would be on a cluster that stalls; plans are ranked by it.
-        parts: where they go; they sum to ``step``.
-        idle_share: idle over ranks x pipeline window.
-        peak_bytes: of each rank of the pipeline.
-        memory: what the fullest rank holds, by name: weights, gradients, optimizer, activations, logits, other.
-        tokens_per_second_per_gpu: tokens of the global batch over step and devices.
-        mfu: model FLOPs over step, devices and peak, 0 to 1.
-        fits: whether every rank's peak is within the device's memory.
-        evidence: ``estimated`` (closed form or replay of estimated times).
-        reasons: sentences: what was assumed, what to look at.
-    """
+        layers: transformer layers.
+        stages: one a rank.
+        layer: weight of each layer.
+        head: weight of the head, which comes behind the layers.
 
-    layout: Layout
-    step: float
-    expected_step: float
-    parts: Parts
-    idle_share: float
-    peak_bytes: tuple[int, ...]
-    memory: dict[str, int]
-    tokens_per_second_per_gpu: float
-    mfu: float
-    fits: bool
-    evidence: str = "estimated"
-    reasons: tuple[str, ...] = field(default=())
+    Returns:
+        Layers of each stage; None where the head lands before the last one and leaves stages empty.
+    """
+    whole, stage, held = layers * layer + head, 0, [0] * stages
+    for number in range(1, layers + 1):
+        if stage == stages:
+            return None
+        held[stage] += 1
+        stage += number * layer > whole * ((stage + 1) / stages)
+    return tuple(held) if stage == stages - 1 else None
+
+
+def near_even_ends(layers: int, ranks: int, chunks: int = 1) -> tuple[int, int] | None:
+    """Layers of the first and last rank that leave the middle ranks an equal whole number, nearest to even.
+
+    Each rank's number divides over its chunks. None where there are fewer than three ranks.
+    """
+    if ranks < 3:
+        return None
+    unit, about = chunks, layers // ranks // chunks * chunks
+    best: tuple[int, int, int, int] | None = None
+    for middle in range(
+        about + 2 * unit, max(about - 3 * unit, 0), -unit
+    ):  # further off an end or the middle is heavier
+        ends = layers - middle * (ranks - 2)
+        last = ends // 2 // unit * unit
+        first = ends - last
+        if last < unit or first < unit or first % unit:
+            continue
+        heaviest = max(first, middle)
+        found = heaviest, heaviest - min(last, middle), first, last
+        best = found if best is None else min(best, found)
+    return None if best is None else best[2:]

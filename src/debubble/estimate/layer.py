@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from ..config.fields import MODULES
+from ..config.layout import MODULES
 from .count import core_flops, layer_products, product_flops
 from .kernels import core_time, module_time, products_time, streams_time
 from .model import Kind

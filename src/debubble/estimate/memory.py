@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from ..config.layout import Layouts
+from ..config.plan import Layouts
 from .count import CHUNK, embedding_parameters, layer_parameters, routed_parameters
 from .model import Kind, LatentAttention, Mixer, Recurrent
 from .setting import Column, Setting

@@ -7,8 +7,8 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from ..config.fields import PRECISIONS
-from ..config.layout import Layouts
+from ..config.layout import PRECISIONS
+from ..config.plan import Layouts
 from .constants import CONSTANTS, GENERIC, Calibration, Constants
 from .hardware import Cluster
 from .model import Model

@@ -6,8 +6,7 @@ import json
 from collections.abc import Iterator
 
 from ..config.config import Config
-from ..config.layout import Layout
-from ..config.splits import ends_counted, even_split
+from ..config.layout import Layout, ends_counted, even_split
 from . import common_rules as common
 from .framework import Breach, Framework, Rule, batch_of, nodes_of, rule
 

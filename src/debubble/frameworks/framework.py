@@ -12,8 +12,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from ..config.config import NUMBERS, Absent, Config, Open, StillOpen, Value
-from ..config.derive import layout_of
-from ..config.layout import Layout
+from ..config.layout import Layout, layout_of
 
 LARGEST = 10**12
 LARGEST_OF = {"pipeline": 100_000, "chunks": 1_000, "layers": 100_000}  # what is looked at stage by stage

@@ -8,8 +8,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from ..config.config import Config
-from ..config.layout import Layout
-from ..config.splits import ends_apart, ends_counted
+from ..config.layout import Layout, ends_apart, ends_counted
 from ..core.errors import InputError
 from .framework import Framework, batch_of, launch_line
 from .layout_string import read_layout, write_layout

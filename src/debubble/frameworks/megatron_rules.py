@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from math import gcd
 
 from ..config.config import Config
-from ..config.splits import ends_counted, even_split, near_even_ends
+from ..config.layout import ends_counted, even_split, near_even_ends
 from ..core.errors import InputError
 from . import common_rules as common
 from .common_rules import named

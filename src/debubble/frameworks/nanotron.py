@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from ..config.config import Config
-from ..config.layout import Layout
-from ..config.splits import by_weight, even_split
+from ..config.layout import Layout, by_weight, even_split
 from . import common_rules as common
 from .framework import Breach, Framework, Rule, batch_of, launch_line, rule
 

@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from ..config.config import Config
-from ..config.layout import Layout
-from ..config.splits import even_split
+from ..config.layout import Layout, even_split
 from ..core.errors import nearest
 from ..schedules.catalog import CATALOG
 from . import common_rules as common

@@ -6,8 +6,7 @@ from collections.abc import Iterator
 from math import ceil
 
 from ..config.config import Config
-from ..config.layout import Layout
-from ..config.splits import ends_counted
+from ..config.layout import Layout, ends_counted
 from . import common_rules as common
 from .framework import Breach, Framework, Rule, batch_of, launch_line, rule
 from .torch_pipelining import SCHEDULES, of_the_schedule, our_names

@@ -9,7 +9,7 @@ from math import prod
 
 from ..config.config import Config
 from ..config.layout import Layout
-from ..config.question import Question
+from ..config.plan import Question
 from ..core.errors import Fault, InputError
 from ..schedules.catalog import CATALOG, entry_of
 from .idle import enough, exact, idle_share

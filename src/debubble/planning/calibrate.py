@@ -14,7 +14,7 @@ from dataclasses import replace
 import numpy as np
 from numpy.typing import NDArray
 
-from ..config.layout import columns
+from ..config.plan import columns
 from ..core.errors import Fault, InputError
 from ..estimate.constants import GENERIC, Calibration, Factor
 from .posterior import NORMAL, Posterior, posterior

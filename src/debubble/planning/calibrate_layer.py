@@ -12,7 +12,8 @@ from dataclasses import dataclass, replace
 import numpy as np
 from numpy.typing import NDArray
 
-from ..config.layout import Layout, columns
+from ..config.layout import Layout
+from ..config.plan import columns
 from ..estimate.constants import GENERIC, Calibration, Factor
 from ..estimate.hardware import Cluster
 from ..estimate.layer import layer_time

@@ -8,7 +8,7 @@ from functools import lru_cache
 import numpy as np
 from numpy.typing import NDArray
 
-from ..config.layout import SCHEDULES, Layouts
+from ..config.plan import SCHEDULES, Layouts
 from ..core.account import account
 from ..core.costs import Rates, costs_of
 from ..core.errors import InputError

@@ -10,7 +10,8 @@ from itertools import pairwise
 import numpy as np
 from numpy.typing import NDArray
 
-from ..config.layout import Layout, Parts, Plan, columns
+from ..config.layout import Layout
+from ..config.plan import Parts, Plan, columns
 from ..core.costs import Costs, Rates
 from ..core.lower import lower
 from ..core.memory import peak_activations

@@ -6,7 +6,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from typing import ClassVar
 
-from ..config.layout import Layout, Plan
+from ..config.layout import Layout
+from ..config.plan import Plan
 from ..core.account import Account, account
 from ..core.costs import Costs
 from ..core.errors import DebubbleError

@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
-from ..config.layout import Layouts, Plan
+from ..config.plan import Layouts, Plan
 from ..estimate.constants import GENERIC, Calibration, Factor
 from ..estimate.hardware import Cluster
 from ..estimate.model import Model

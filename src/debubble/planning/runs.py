@@ -15,10 +15,8 @@ from pathlib import Path
 from typing import Any
 
 from ..config.config import SWITCHES, Config
-from ..config.derive import layout_of
-from ..config.fields import GRADIENT_BYTES, MODULES, MOMENT_BYTES, PRECISIONS, RECOMPUTE
-from ..config.layout import SCHEDULES, Layout
-from ..config.splits import even_split
+from ..config.layout import GRADIENT_BYTES, MODULES, MOMENT_BYTES, PRECISIONS, RECOMPUTE, Layout, even_split, layout_of
+from ..config.plan import SCHEDULES
 from ..core.errors import Fault, InputError
 from ..estimate.hardware import GIGA, Cluster, cluster_of, read_hardware
 from ..estimate.model import Experts, Model, transformer

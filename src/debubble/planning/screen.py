@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from ..config.layout import SCHEDULES, Layouts
+from ..config.plan import SCHEDULES, Layouts
 from ..estimate.constants import CONSTANTS, GENERIC, Calibration, Constants
 from ..estimate.hardware import Cluster
 from ..estimate.memory import (

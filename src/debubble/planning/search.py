@@ -8,8 +8,8 @@ from dataclasses import dataclass, replace
 import numpy as np
 from numpy.typing import NDArray
 
-from ..config.layout import Layout, Layouts, Plan
-from ..config.question import Question
+from ..config.layout import Layout
+from ..config.plan import Layouts, Plan, Question
 from ..estimate.constants import Calibration
 from ..estimate.hardware import Cluster
 from ..estimate.model import Model

@@ -11,9 +11,8 @@ from math import gcd
 import numpy as np
 from numpy.typing import NDArray
 
-from ..config.fields import RECOMPUTE
-from ..config.layout import SCHEDULES, Layout, Layouts, columns
-from ..config.question import Question
+from ..config.layout import RECOMPUTE, Layout
+from ..config.plan import SCHEDULES, Layouts, Question, columns
 from ..core.errors import Fault, InputError
 from ..estimate.hardware import Cluster
 from ..estimate.model import Model

@@ -13,7 +13,7 @@ from math import comb
 
 import numpy as np
 
-from ..config.splits import even_split
+from ..config.layout import even_split
 from ..core.account import account
 from ..core.costs import Costs
 from ..core.lower import lower

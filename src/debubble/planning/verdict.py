@@ -7,7 +7,8 @@ from dataclasses import dataclass, replace
 from itertools import pairwise
 from math import erf, exp, pi, sqrt
 
-from ..config.layout import Layout, Plan, columns
+from ..config.layout import Layout
+from ..config.plan import Plan, columns
 from ..estimate.hardware import Cluster
 from ..estimate.model import Model
 from .idle import enough

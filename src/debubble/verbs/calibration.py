@@ -12,7 +12,8 @@ from pathlib import Path
 import numpy as np
 
 from ..config.config import Config
-from ..config.layout import SCHEDULES, Layout
+from ..config.layout import Layout
+from ..config.plan import SCHEDULES
 from ..core.errors import Fault, InputError
 from ..core.observation import Observation
 from ..core.schedule import Schedule

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from ..config.config import Config
-from ..config.question import Question
+from ..config.plan import Question
 from ..core.errors import Fault, InputError
 from ..planning.arithmetic import Bubbled, Growth, Placed, batch_table, growth_table, orders
 from ..planning.batch_plan import BatchPlan, GrowthPlan, batch_plan, growth_plan

@@ -7,8 +7,8 @@ from dataclasses import replace
 from functools import partial
 
 from ..config.config import Config
-from ..config.layout import Layout, Plan
-from ..config.question import Question
+from ..config.layout import Layout
+from ..config.plan import Plan, Question
 from ..core.atomic import replacing
 from ..core.errors import Fault, InputError, Refusal
 from ..estimate.constants import Calibration
