@@ -25,14 +25,14 @@ def test_why_compares_a_trace_with_itself(cli, shared):
 
 
 def test_ranks_are_read_by_processes_where_that_pays(shared, monkeypatch):
-    from debubble.readers.kineto import parallel
+    from debubble.readers.kineto import read as traces
     from debubble.readers.kineto.read import read_traces
 
     paths = sorted((shared / "traces" / "bytedance-st" / "st-kineto").iterdir())[:4]
     alone = read_traces(paths)
-    monkeypatch.setattr(parallel, "_WORTH", 0)
-    monkeypatch.setattr(parallel.os, "cpu_count", lambda: 2)
-    together = read_traces(paths, each=parallel.in_processes)
+    monkeypatch.setattr(traces, "_WORTH", 0)
+    monkeypatch.setattr(traces.os, "cpu_count", lambda: 2)
+    together = read_traces(paths, each=traces.in_processes)
     assert [d.rank for d in alone.devices] == [d.rank for d in together.devices]
     assert all((a.start == b.start).all() for a, b in zip(alone.devices, together.devices, strict=True))
 

@@ -13,8 +13,8 @@ from debubble.core.costs import MILLISECOND, Rates, costs_of
 from debubble.core.errors import InputError, Refusal
 from debubble.core.op import Kind
 from debubble.core.schedule import Shape
-from debubble.readers.kineto.names import Role, Way, ops_of, role_of, step_of, way_of
 from debubble.readers.kineto.read import read_traces
+from debubble.readers.op_names import Role, Way, ops_of, role_of, step_of, way_of
 from debubble.reconstruct.observe import observe
 from debubble.schedules.catalog import build
 from pour import BASE, EPOCH, HOST, Style, pour, run_of, untold, write

@@ -16,11 +16,11 @@ from ..core.op import Kind
 from ..reconstruct.device_ops import UNTOLD, Clock, RankOps, Reading
 from ..reconstruct.neighbours import in_line
 from ..reconstruct.senses import with_senses
-from .kineto.names import Role
 from .kineto.read import device_of
 from .nsight_export import PROCESS, Device, open_export
-from .places import local
+from .op_names import Role
 from .run_files import faults_alike, left_out
+from .stream import local
 
 _RANK = re.compile(r"rank[-_]?\[?(\d{1,9})", re.IGNORECASE)
 # PithTrain's ranges (its dualpipe/dualpipev.py): a chunk is a micro-batch there, a phase the half of the V.

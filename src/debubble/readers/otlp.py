@@ -21,9 +21,8 @@ from numpy.typing import NDArray
 from ..core.errors import Fault, InputError
 from ..core.op import Kind
 from ..reconstruct.device_ops import UNKNOWN, Clock, RankOps, Reading, Transfers
-from .mend_json import mended
 from .run_files import left_out
-from .stream import blocks
+from .stream import blocks, mended
 
 _MOST_BYTES = 1 << 28  # of one line, or of a file that is one document
 _LAST = (1 << 63) - 1  # nanoseconds

@@ -20,9 +20,8 @@ from numpy.typing import NDArray
 from ..core.errors import Fault, InputError
 from ..core.op import Kind
 from ..reconstruct.device_ops import Clock, RankOps, Reading
-from .mend_json import mended
 from .run_files import left_out
-from .stream import blocks
+from .stream import blocks, mended
 
 _MOST_BLOCKS = 256  # of 1 MiB at most
 _HEAD = re.compile(rb'\s*\{\s*"\d+"\s*:\s*\{')

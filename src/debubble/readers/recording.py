@@ -17,16 +17,14 @@ from statistics import median
 import msgspec
 
 from ..core.errors import Fault, InputError
-from ..core.observation import Observation, OtherSteps, Window
+from ..core.observation import HostLoad, Observation, OtherSteps, OutsideParts, Window
 from ..core.op import Kind
 from ..reconstruct.cause_and_effect import aligned
 from ..reconstruct.device_ops import Clock
 from ..reconstruct.positions import Said
-from .places import place
-from .recording_evidence import host_loads, outside_parts
-from .recording_file import FORMAT, MAGIC, TRAIN, VERSION, Part, Process, Step, Track, frames
-from .recording_former import former_frames
+from .recording_file import FORMAT, MAGIC, TRAIN, VERSION, Part, Process, Step, Track, former_frames, frames
 from .recording_windows import Made, Replica, StepKind, kinds_of, replicas_of, windows_of
+from .stream import place
 
 MOST_BYTES = 1 << 31  # of all files together
 _MOST_NAMED = 8
@@ -341,3 +339,39 @@ def _missing(tracks: Sequence[Track], main: StepKind) -> str:
 
 def _fault(path: Path | str, rule: str, remedy: str) -> InputError:
     return InputError(Fault(str(path), rule, remedy))
+
+
+# What lies beside the pipeline.
+
+
+def outside_parts(steps: Sequence[tuple[int | None, ...]]) -> OutsideParts | None:
+    """What steps hold beside their pipeline, as far as an engine shows it.
+
+    Args:
+        steps: loading, reduction and optimizer of each step of each process, nanoseconds.
+    """
+    means: list[float | None] = []
+    for column in zip(*steps, strict=True):
+        known = [value for value in column if value is not None]
+        means.append(sum(known) / len(known) if known else None)
+    return OutsideParts(*means) if any(mean is not None for mean in means) else None
+
+
+def host_loads(tracks: Sequence[tuple[Process, Sequence[Step]]]) -> tuple[HostLoad, ...]:
+    """How much of each host's cores the processes of the run used while it ran."""
+    hosts: dict[str, list[tuple[Process, int, int, int]]] = defaultdict(list)
+    for process, steps in tracks:
+        told = [step for step in steps if step.cpu is not None and step.since]
+        if told and process.cores:
+            used, queued, over = (sum(getattr(step, name) or 0 for step in told) for name in ("cpu", "queued", "since"))
+            hosts[process.clock].append((process, used, queued, over))
+    loads = []
+    for some in hosts.values():
+        first = some[0][0]
+        wall = max(over for _, _, _, over in some)
+        cores, processes = first.cores or 1, max(first.processes or 0, len(some))
+        seen = processes / len(some)  # a sample of the processes stands for all
+        used = seen * sum(used for _, used, _, _ in some) / (wall * cores)
+        queued = sum(queued / over for _, _, queued, over in some) / len(some)
+        loads.append(HostLoad(first.host, processes, cores, used, queued))
+    return tuple(loads)

@@ -15,9 +15,8 @@ from ..core.errors import Fault, InputError, Refusal
 from ..core.observation import Observation
 from ..reconstruct.device_ops import Reading
 from ..reconstruct.positions import Said
-from .places import place
 from .run_files import is_foreign, names, run_files
-from .stream import first_bytes
+from .stream import first_bytes, place
 
 _HEAD = 1 << 16
 Each = Callable[[Sequence[Path]], Sequence[object]]
@@ -239,27 +238,43 @@ def _read_log(paths: Sequence[Path], ask: Ask) -> Reading:  # noqa: ARG001 - the
     )
 
 
-def _is_titan(head: bytes) -> bool:
-    from .opless import is_titan
+# Files of known tools that hold no op of a micro-batch are refused by name, with what is missing and what helps.
+# torchtitan's structured log spans whole phases of a step (its observability/structured_logger: fwd_bwd_start, _end).
+# The flight recorder of torch's NCCL process groups tells sends, receives and collectives
+# (https://docs.pytorch.org/tutorials/unstable/flight_recorder_tutorial.html); a rank that waits in one and a rank that
+# computes look alike in it. A bubble is what work leaves over, so neither can say how large it is.
 
-    return is_titan(head)
+_JSON = (b"{", b"[")
+_TITAN = re.compile(rb'"log_type_name"\s*:')
+_TITAN_BESIDE = (b'"time_us"', b'"seq_id"', b'"rank"')
+_FLIGHT = re.compile(rb'"profiling_name"\s*:\s*"|"pg_status"\s*:')
+_FLIGHT_BESIDE = (b'"pg_config"', b'"time_created_ns"', b'"nccl_version"', b'"comm_lib_version"')
+
+TITAN = (
+    "it is torchtitan's structured log: its spans are phases of a step (fwd_bwd), without forwards and backwards",
+    "profile a few steps with torch.profiler, or run the job under debubble record",
+)
+FLIGHT = (
+    "it is a dump of the NCCL flight recorder: sends, receives and collectives, without the compute between them",
+    "profile a few steps with torch.profiler, or run the job under debubble record",
+)
 
 
-def _is_flight(head: bytes) -> bool:
-    from .opless import is_flight
+def is_titan(head: bytes) -> bool:
+    """Whether a file that begins like this is a structured log of torchtitan; one line of it is enough."""
+    return head.lstrip()[:1] == b"{" and bool(_TITAN.search(head)) and all(key in head for key in _TITAN_BESIDE)
 
-    return is_flight(head)
+
+def is_flight(head: bytes) -> bool:
+    """Whether a file that begins like this is a flight recorder's dump as JSON."""
+    return head.lstrip()[:1] in _JSON and bool(_FLIGHT.search(head)) and any(key in head for key in _FLIGHT_BESIDE)
 
 
 def _refuse_titan(paths: Sequence[Path], ask: Ask) -> Reading:  # noqa: ARG001 - the table's shape
-    from .opless import TITAN
-
     raise InputError(Fault(str(paths[0]), *TITAN))
 
 
 def _refuse_flight(paths: Sequence[Path], ask: Ask) -> Reading:  # noqa: ARG001 - the table's shape
-    from .opless import FLIGHT
-
     raise InputError(Fault(str(paths[0]), *FLIGHT))
 
 
@@ -268,8 +283,8 @@ FORMATS = (
     Format("a distilled trace", _is_distilled, _read_distilled),
     Format("a Primus timeline", _is_primus, _read_primus, beside="config.json"),
     Format("OpenTelemetry spans (OTLP JSON)", _is_otlp, _read_otlp),
-    Format("a structured log of torchtitan", _is_titan, _refuse_titan),
-    Format("a dump of the NCCL flight recorder", _is_flight, _refuse_flight),
+    Format("a structured log of torchtitan", is_titan, _refuse_titan),
+    Format("a dump of the NCCL flight recorder", is_flight, _refuse_flight),
     Format("a Kineto or Chrome trace", _is_chrome, _read_traces),
     Format("an Nsight Systems export", _is_sqlite, _read_nsight),
     Format("an op table", _is_table, _read_table),

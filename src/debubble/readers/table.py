@@ -12,9 +12,8 @@ from numpy.typing import NDArray
 from ..core.errors import Fault, InputError
 from ..reconstruct.device_ops import RankOps, Reading, Transfers
 from .columns import NUMBERS, classify, nanoseconds_a_unit, nanoseconds_of, time_column, whole_numbers
-from .places import place
 from .run_files import faults_alike, left_out
-from .stream import first_bytes
+from .stream import first_bytes, place
 from .table_chunks import Chunk, Column, Skipped, Words, csv_chunks, parquet_chunks, texts_of
 
 UNKNOWN = -1

@@ -7,8 +7,8 @@ from pathlib import Path
 
 from ..core.errors import Fault, InputError
 from ..diagnosis.fit import Fit, Sizes, fit_of
-from ..readers.places import place
 from ..readers.steplog import read_steps
+from ..readers.stream import place
 from .arguments import Factors, Size, factors, size
 from .sources import config_of_log
 

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from ..core.observation import Observation
 from ..readers.columns import parse_mapping
-from ..readers.kineto.parallel import in_processes, on_ray
+from ..readers.kineto.read import in_processes, on_ray
 from ..readers.source import Ask
 from ..readers.source import read as read_source
 from ..reconstruct.positions import Said

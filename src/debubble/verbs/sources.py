@@ -17,10 +17,9 @@ from ..frameworks.files import dump_pairs
 from ..frameworks.keys import read_config
 from ..frameworks.megatron import MEGATRON
 from ..readers.job_toml import is_job, read_jobs
-from ..readers.places import place
 from ..readers.source import Ask, is_log, read
 from ..readers.steplog import read_steps
-from ..readers.stream import first_bytes
+from ..readers.stream import first_bytes, place
 from ..reconstruct.positions import Said
 from .read import AnyPath, paths_of
 

@@ -1,7 +1,12 @@
-"""Kineto and Chrome traces to devices: one file a rank, or many ranks in one; a bad file costs itself, and is named."""
+"""Kineto and Chrome traces to devices: one file a rank, or many ranks in one; a bad file costs itself, and is named.
+
+Large sets of files are read by several processes or by Ray, small ones by this process.
+"""
 
 from __future__ import annotations
 
+import logging
+import os
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -13,17 +18,14 @@ from ...core.errors import Fault, InputError, Refusal
 from ...core.op import Kind
 from ...reconstruct.device_ops import UNKNOWN, UNTOLD, Memory, RankOps, Reading, Transfers
 from ..chrome import Words, read_events
+from ..op_names import SKIPPED, Way
 from ..run_files import faults_alike, left_out
-from ..stream import blocks
-from .identity import identity, place_in_groups, settle, with_rank
-from .merged import holds_several, ranks_of
-from .messages import Moves, Posts, messages_of, posts_of
-from .names import SKIPPED, Way
-from .ranges import Found, column, named_ops
-from .runs import runs_of
+from ..stream import blocks, progress
+from .ops import Found, column, named_ops, runs_of
+from .ranks import holds_several, identity, place_in_groups, ranks_of, settle, with_rank
 from .spans import told
 from .tables import Collector, Tables
-from .work import Pieces, pieces_of, steps_of
+from .work import Moves, Pieces, Posts, messages_of, pieces_of, posts_of, steps_of
 
 _DAY = 86_400_000_000_000  # nanoseconds
 _FAR = 1 << 62  # nanoseconds (146 years); a base time beyond is none
@@ -286,3 +288,60 @@ def _no_pipeline(files: Sequence[TraceFile]) -> Refusal:
 
 def _source(paths: Sequence[Path]) -> str:
     return str(paths[0]) if len(paths) == 1 else str(paths[0].parent)
+
+
+_WORTH = 200 << 20  # bytes of JSON; a second process costs .3 s of start and 60 MB
+_PACKED = 12  # times that gzip shrinks a trace
+
+
+def in_processes(paths: Sequence[Path]) -> list[TraceFile | Fault]:
+    """What each file holds, in their order, read by as many processes as there are cores and files.
+
+    The caller's main module must be importable without side effects, as a command line's is.
+    """
+    workers = min(len(paths), os.cpu_count() or 1)
+    if workers < 2 or _bytes(paths) < _WORTH:
+        return [read_trace_or_fault(path) for path in paths]
+    from concurrent.futures import ProcessPoolExecutor
+    from multiprocessing import get_context
+
+    found = []
+    with ProcessPoolExecutor(workers, mp_context=get_context("spawn")) as pool:
+        for path, one in zip(paths, pool.map(read_trace_or_fault, paths), strict=True):
+            found.append(one)
+            progress.get()(path.stat().st_size if path.exists() else 0)
+    return found
+
+
+def on_ray(paths: Sequence[Path]) -> list[TraceFile | Fault]:
+    """What each file holds, in their order, read by one Ray task each: on the cluster of RAY_ADDRESS, or on this host.
+
+    The tasks open the paths where they run, so these must be there: a shared folder, or ``s3://`` and its like.
+
+    Raises:
+        InputError: Ray is not installed, or its cluster does not answer.
+    """
+    try:
+        import ray
+    except ImportError as error:
+        rule = "Ray is not installed"
+        raise InputError(Fault("--ray", rule, "install debubble[ray], or leave the option out")) from error
+    try:
+        if not ray.is_initialized():
+            ray.init(include_dashboard=False, log_to_driver=False, logging_level=logging.ERROR)
+        task = ray.remote(read_trace_or_fault)
+        found = []
+        for path, running in [(path, task.remote(path)) for path in paths]:
+            found.append(ray.get(running))
+            progress.get()(path.stat().st_size if path.exists() else 0)
+    except (ray.exceptions.RayError, ConnectionError, RuntimeError, SystemError) as error:  # the last of its start
+        said = str(error).strip().splitlines()
+        rule = f"the cluster does not answer: {said[-1] if said else type(error).__name__}"
+        raise InputError(Fault("--ray", rule, "look at RAY_ADDRESS, or leave the option out")) from error
+    return found
+
+
+def _bytes(paths: Sequence[Path]) -> int:
+    """About how much JSON the files hold."""
+    sizes = [path.stat().st_size * (_PACKED if path.suffix == ".gz" else 1) for path in paths if path.exists()]
+    return sum(sizes)

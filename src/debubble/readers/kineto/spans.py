@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 from ...core.op import Kind
 from ...reconstruct.device_ops import UNKNOWN, Ints, Mask, RankOps, Transfers
 from ..op_names import OpName, read_name
-from .ranges import column
+from .ops import column
 from .tables import Number, Tables, ToldArgs
 
 _PLACE = re.compile(r"(PP|TP|DP|CP|EP) rank \[?(\d+)")

@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..chrome import FAR, Events, Words, arguments
-from .names import Role, role_of, step_of, way_of
+from ..op_names import Role, role_of, step_of, way_of
 
 Ints = NDArray[np.int64]
 _Columns = dict[str, NDArray[Any]]
