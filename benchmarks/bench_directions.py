@@ -14,8 +14,9 @@ import pytest
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "tests"))
 
-from debubble.core.costs import MILLISECOND, Rates, costs_of
+from debubble.core.costs import Rates, costs_of
 from debubble.core.schedule import Shape
+from debubble.core.units import MILLISECOND
 from debubble.readers.kineto.read import read_traces
 from debubble.reconstruct.device_ops import RankOps
 from debubble.reconstruct.directions import directed

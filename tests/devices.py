@@ -6,13 +6,14 @@ from dataclasses import replace
 
 import numpy as np
 
-from debubble.core.costs import MILLISECOND, Rates, costs_of
+from debubble.core.costs import Rates, costs_of
+from debubble.core.laws import needs_of
 from debubble.core.lower import lower
-from debubble.core.needs import needs_of
 from debubble.core.op import Kind
 from debubble.core.schedule import Schedule, Shape
 from debubble.core.simulate import simulate
 from debubble.core.timeline import Timeline
+from debubble.core.units import MILLISECOND
 from debubble.reconstruct.device_ops import RankOps, Reading, Transfers
 from debubble.schedules.catalog import build
 

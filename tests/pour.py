@@ -17,8 +17,8 @@ from typing import Any
 import numpy as np
 
 from debubble.core.costs import Costs
+from debubble.core.laws import needs_of
 from debubble.core.lower import lower
-from debubble.core.needs import needs_of
 from debubble.core.op import Kind
 from debubble.core.schedule import Schedule
 from debubble.core.simulate import simulate

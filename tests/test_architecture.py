@@ -52,15 +52,14 @@ BLOCKS = (ast.For, ast.AsyncFor, ast.While, ast.If, ast.With, ast.AsyncWith, ast
 SCOPES = (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef, ast.Lambda)
 # Files of core that hold nouns; each imports only those above it.
 NOUNS = [
-    "notebook_hook",
+    "version",
+    "results",
     "errors",
     "units",
     "op",
     "schedule",
     "engine",
     "program",
-    "hops",
-    "link_table",
     "costs",
     "timeline",
     "observation",

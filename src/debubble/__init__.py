@@ -26,7 +26,7 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any
 
-from .core.notebook_hook import MAKERS as _MAKERS
+from .core.results import MAKERS as _MAKERS
 from .core.results import RENDERERS as _RENDERERS
 from .core.version import __version__ as __version__
 

@@ -1,6 +1,7 @@
 """Every public name and where it lives: type checkers and editors read this file, and so does ``__init__.py``."""
 
 from .core.account import Account as Account
+from .core.account import RankTime as RankTime
 from .core.account import account as account
 from .core.bounds import lower_bound as lower_bound
 from .core.costs import Costs as Costs
@@ -22,20 +23,19 @@ from .core.errors import InputError as InputError
 from .core.errors import Refusal as Refusal
 from .core.errors import Violation as Violation
 from .core.exchange import Exchange as Exchange
-from .core.finding import Finding as Finding
-from .core.finding import Span as Span
-from .core.hops import Hops as Hops
 from .core.laws import violations as violations
 from .core.lower import lower as lower
 from .core.memory import Release as Release
 from .core.memory import peak_activations as peak_activations
 from .core.observation import DeviceClock as DeviceClock
+from .core.observation import Finding as Finding
 from .core.observation import HeldMemory as HeldMemory
 from .core.observation import HostLoad as HostLoad
 from .core.observation import Link as Link
 from .core.observation import Observation as Observation
 from .core.observation import OtherSteps as OtherSteps
 from .core.observation import OutsideParts as OutsideParts
+from .core.observation import Span as Span
 from .core.observation import Window as Window
 from .core.op import Kind as Kind
 from .core.op import Op as Op
@@ -44,7 +44,6 @@ from .core.order_check import OrderCheck as OrderCheck
 from .core.order_check import OrderFault as OrderFault
 from .core.order_check import Wait as Wait
 from .core.program import Program as Program
-from .core.rank_time import RankTime as RankTime
 from .core.results import Result as Result
 from .core.schedule import Schedule as Schedule
 from .core.schedule import Shape as Shape
@@ -52,6 +51,7 @@ from .core.schedule import from_rows as from_rows
 from .core.simulate import simulate as simulate
 from .core.timed import exchange as exchange
 from .core.timeline import Timeline as Timeline
+from .core.units import Hops as Hops
 from .core.version import __version__ as __version__
 from .diagnosis.against import Against as Against
 from .diagnosis.against import SweepPoint as SweepPoint

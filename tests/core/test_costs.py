@@ -5,10 +5,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from debubble.core.costs import MILLISECOND, Rates, costs_of
+from debubble.core.costs import Rates, costs_of
 from debubble.core.errors import InputError
 from debubble.core.op import Kind
 from debubble.core.schedule import Shape
+from debubble.core.units import MILLISECOND
 from debubble.schedules.catalog import build
 
 ms = st.integers(0, 1000).map(lambda n: float(n * MILLISECOND))

@@ -8,9 +8,9 @@ from debubble.core.engine import BLOCKING, IDEAL, LINK, RENDEZVOUS, SENDS
 from debubble.core.errors import Deadlock, IllegalSchedule
 from debubble.core.exchange import Act, Exchange, mismatches
 from debubble.core.laws import violations
-from debubble.core.legality import verify
 from debubble.core.lower import lower
 from debubble.core.op import Op
+from debubble.core.order_check import verify
 from debubble.core.schedule import Shape, from_rows
 from debubble.core.timed import exchange
 from debubble.schedules.catalog import CATALOG, build

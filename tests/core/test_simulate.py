@@ -1,17 +1,19 @@
 """Simulation against closed forms of the literature, and small grids whose times were worked out by hand."""
 
+import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from debubble.core.account import account
 from debubble.core.bounds import lower_bound
-from debubble.core.costs import MILLISECOND, Rates, costs_of
+from debubble.core.costs import Costs, Rates, costs_of
 from debubble.core.engine import BLOCKING, IDEAL, LINK, RENDEZVOUS, SENDS
 from debubble.core.lower import apart, lower
-from debubble.core.op import Kind, Op
+from debubble.core.op import KINDS, Kind, Op
 from debubble.core.schedule import Shape, from_rows
-from debubble.core.simulate import simulate
+from debubble.core.simulate import simulate, simulate_many
+from debubble.core.units import MILLISECOND
 from debubble.schedules.catalog import build
 from debubble.schedules.interleaved import interleaved
 
@@ -182,3 +184,18 @@ def test_a_timeline_cannot_be_changed():
     for column in (timeline.start, timeline.end):
         with pytest.raises(ValueError, match="read-only"):
             column[0] = 1
+
+
+SHAPES = [("1f1b", 4, 6, 1), ("interleaved", 3, 6, 2), ("zb-h1", 4, 8, 1), ("zb-v", 3, 6, 2), ("dualpipe-v", 2, 6, 2)]
+
+
+@settings(deadline=None, max_examples=20)
+@given(seed=st.integers(0, 2**32 - 1), sets=st.integers(1, 5))
+@pytest.mark.parametrize("shape", SHAPES, ids=lambda s: s[0])
+def test_a_sweep_of_many_costs_gives_the_windows_of_each_alone(shape, seed, sets):
+    name, ranks, microbatches, chunks = shape
+    program = lower(build(name, Shape(ranks, microbatches, chunks)))
+    random = np.random.default_rng(seed)
+    durations, transfers = random.integers(0, 100, (2, sets, KINDS, ranks * chunks))
+    costs = [Costs(d[:, :, None], t[:, :, None]) for d, t in zip(durations, transfers, strict=True)]
+    assert simulate_many(program, costs).tolist() == [simulate(program, each).makespan for each in costs]

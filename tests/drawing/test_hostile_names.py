@@ -10,7 +10,7 @@ from xml.etree import ElementTree
 
 import pytest
 
-from debubble.core.plain_text import inert
+from debubble.core.safe_output import inert
 
 RECORDINGS = Path(__file__).resolve().parents[2] / "examples" / "four-to-eight" / "recordings"
 HOSTILE = ["<img src=x onerror=alert(1)>", "a</script><b>", "\x1b]0;owned\x07\x1b[2J", "\u202etxt.exe", "a\rb\x9b31m"]

@@ -8,12 +8,11 @@ from html.parser import HTMLParser
 import numpy as np
 import pytest
 
-from debubble.core.account import account
+from debubble.core.account import account, rank_times
 from debubble.core.costs import Rates, costs_of
 from debubble.core.lower import lower
 from debubble.core.memory import peak_activations
-from debubble.core.plain_text import inert
-from debubble.core.rank_time import rank_times
+from debubble.core.safe_output import inert
 from debubble.core.schedule import Shape
 from debubble.core.simulate import simulate
 from debubble.core.timeline import Timeline

@@ -9,7 +9,7 @@ from xml.etree import ElementTree
 import pytest
 
 from debubble import Observation, Rates, Shape, Window, account, build, costs_of, lower, simulate
-from debubble.core.notebook_hook import MAKERS
+from debubble.core.results import MAKERS
 
 SCHEDULE = build("1f1b", Shape(4, 8))
 PROGRAM = lower(SCHEDULE)

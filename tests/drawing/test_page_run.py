@@ -8,11 +8,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from debubble.core.account import account
+from debubble.core.account import account, rank_times
 from debubble.core.costs import Rates, costs_of
 from debubble.core.lower import lower
 from debubble.core.memory import Release, peak_activations
-from debubble.core.rank_time import rank_times
 from debubble.core.schedule import Shape
 from debubble.core.simulate import simulate
 from debubble.diagnosis.simulated import simulated

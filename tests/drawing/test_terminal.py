@@ -8,11 +8,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from debubble.core.account import account
-from debubble.core.costs import MILLISECOND, Rates, costs_of
+from debubble.core.costs import Rates, costs_of
 from debubble.core.errors import InputError
 from debubble.core.lower import lower
 from debubble.core.schedule import Shape
 from debubble.core.simulate import simulate
+from debubble.core.units import MILLISECOND
 from debubble.drawing.terminal import grid, timeline_text
 from debubble.schedules.catalog import build
 from strategies import costs, schedules

@@ -14,8 +14,8 @@ from hypothesis import strategies as st
 from debubble.core.account import account
 from debubble.core.costs import Rates, costs_of
 from debubble.core.engine import BLOCKING, LINK, RENDEZVOUS
+from debubble.core.laws import transfers
 from debubble.core.lower import lower
-from debubble.core.needs import transfers
 from debubble.core.schedule import Shape
 from debubble.core.simulate import simulate
 from debubble.core.timeline import Timeline

@@ -7,17 +7,17 @@ import pytest
 from hypothesis import given, reject, settings
 from hypothesis import strategies as st
 
-from debubble.core import kernels, numbering, simulate_many
+from debubble.core import kernels
 from debubble.core.account import account
 from debubble.core.bounds import lower_bound
 from debubble.core.costs import Costs
 from debubble.core.engine import LINK, RENDEZVOUS, SENDS, Engine, Occupies
 from debubble.core.errors import Deadlock, InputError
-from debubble.core.legality import verify
 from debubble.core.lower import apart, lower
+from debubble.core.order_check import verify
 from debubble.core.program import Program
 from debubble.core.schedule import Schedule, Shape
-from debubble.core.simulate import makespan, simulate
+from debubble.core.simulate import makespan, simulate, simulate_many
 from debubble.core.timed import exchange
 from debubble.core.timeline import Timeline
 from debubble.frameworks.engines import ENGINES
@@ -195,10 +195,9 @@ def running(pace: str):
     limits = {"lists": (10**9, 10**9), "compiled": (-1, -1)}.get(pace, (-1, 10**9))
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(kernels, "has_numba", lambda: pace == "compiled")
-        for module in (kernels, numbering):
-            patch.setattr(module, "SMALL", limits[0])
+        patch.setattr(kernels, "SMALL", limits[0])
         patch.setattr(kernels, "LARGE", limits[1])
-        patch.setattr(numbering, "WIDE", 0 if pace == "woken" else 10**9)
+        patch.setattr(kernels, "WIDE", 0 if pace == "woken" else 10**9)
         yield
 
 
@@ -209,8 +208,8 @@ def test_many_costs_at_once_give_the_window_of_each_alone(engine, schedule, data
     program = lowered(schedule, engine)
     spent = data.draw(st.lists(costs(schedule, links=True), min_size=1, max_size=5))
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(simulate_many, "_WORTH", -1 if compiled else 10**12)
-        windows = simulate_many.simulate_many(program, spent)
+        patch.setattr("debubble.core.simulate._WORTH", -1 if compiled else 10**12)
+        windows = simulate_many(program, spent)
     assert windows.tolist() == [simulate(program, each).makespan for each in spent]
     assert windows.tolist() == [makespan(program, each) for each in spent]
 

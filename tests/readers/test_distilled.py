@@ -6,9 +6,10 @@ import msgspec
 import numpy as np
 import pytest
 
-from debubble.core.costs import MILLISECOND, Rates, costs_of
+from debubble.core.costs import Rates, costs_of
 from debubble.core.errors import InputError, Refusal
 from debubble.core.schedule import Shape
+from debubble.core.units import MILLISECOND
 from debubble.readers.distilled import distil, read_distilled
 from debubble.readers.source import gather, read
 from debubble.schedules.catalog import build

@@ -9,10 +9,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from debubble.core.costs import MILLISECOND, Rates, costs_of
+from debubble.core.costs import Rates, costs_of
 from debubble.core.errors import InputError, Refusal
 from debubble.core.op import Kind
 from debubble.core.schedule import Shape
+from debubble.core.units import MILLISECOND
 from debubble.readers.kineto.read import read_traces
 from debubble.readers.op_names import Role, Way, ops_of, role_of, step_of, way_of
 from debubble.reconstruct.observe import observe

@@ -6,8 +6,9 @@ import json
 import pytest
 
 from debubble.core.account import account
-from debubble.core.costs import MILLISECOND, Rates, costs_of
+from debubble.core.costs import Rates, costs_of
 from debubble.core.schedule import Shape
+from debubble.core.units import MILLISECOND
 from debubble.readers.source import read
 from debubble.schedules.catalog import build
 from pour import Style, pour, run_of, write

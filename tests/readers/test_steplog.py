@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from debubble.core.errors import InputError
-from debubble.core.step_log import BACKWARD, FORWARD
+from debubble.core.observation import BACKWARD, FORWARD
 from debubble.readers.steplog import is_log, is_step_table, read_steps
 
 MEGATRON = (

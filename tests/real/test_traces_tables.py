@@ -8,7 +8,7 @@ import pytest
 
 from debubble.core.account import account
 from debubble.core.errors import Refusal
-from debubble.core.needs import needs_of
+from debubble.core.laws import needs_of
 from debubble.core.schedule import Shape
 from debubble.readers.nsight import read_nsight
 from debubble.readers.primus import read_primus

@@ -6,9 +6,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from debubble.core.costs import MILLISECOND, Rates, costs_of
+from debubble.core.costs import Rates, costs_of
 from debubble.core.errors import Refusal
 from debubble.core.schedule import Shape
+from debubble.core.units import MILLISECOND
 from debubble.readers.kineto.read import read_traces
 from debubble.reconstruct.observe import observe
 from debubble.schedules.catalog import build

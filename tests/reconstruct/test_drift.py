@@ -12,8 +12,9 @@ from hypothesis import strategies as st
 
 import pour
 from debubble.core.account import account
-from debubble.core.costs import MILLISECOND, Rates, costs_of
+from debubble.core.costs import Rates, costs_of
 from debubble.core.schedule import Shape
+from debubble.core.units import MILLISECOND
 from debubble.readers.kineto.read import read_traces
 from debubble.reconstruct.clocks import rate_of
 from debubble.reconstruct.observe import observe

@@ -3,13 +3,14 @@
 import pytest
 
 from debubble.cli.main import main
-from debubble.core.costs import MILLISECOND, Rates, costs_of
+from debubble.core.costs import Rates, costs_of
 from debubble.core.errors import IllegalSchedule, InputError
 from debubble.core.laws import violations
-from debubble.core.legality import verify
 from debubble.core.lower import apart, lower
+from debubble.core.order_check import verify
 from debubble.core.schedule import Shape
 from debubble.core.simulate import simulate
+from debubble.core.units import MILLISECOND
 from debubble.readers import torch_csv
 from debubble.schedules.catalog import build
 

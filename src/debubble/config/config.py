@@ -12,7 +12,7 @@ from dataclasses import dataclass, field, fields
 from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 from ..core.errors import Fault, InputError
-from ..core.hops import Hops
+from ..core.units import Hops
 
 Value = bool | int | float | str | Hops | tuple["Value", ...] | None
 T = TypeVar("T")

@@ -9,8 +9,7 @@ from dataclasses import dataclass
 from math import inf
 
 from ..core.errors import Fault, InputError
-from ..core.hops import read_hops
-from ..core.units import count_bytes, nanoseconds
+from ..core.units import count_bytes, nanoseconds, read_hops
 from .config import FIGURES, SWITCHES, Value
 from .layout import GRADIENT_BYTES, MODULES, MOMENT_BYTES, PRECISIONS, RECOMPUTE
 

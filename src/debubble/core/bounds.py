@@ -23,7 +23,7 @@ from numpy.typing import NDArray
 
 from .costs import Costs
 from .engine import IDEAL, Engine, Lane
-from .needs import transfers
+from .laws import transfers
 from .op import Kind
 from .propagation import propagated
 from .schedule import Schedule

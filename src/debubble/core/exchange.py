@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from .errors import Violation
-from .needs import transfers
+from .laws import transfers
 from .schedule import Schedule
 
 _MOST = 1000  # violations of one law that are spelled out

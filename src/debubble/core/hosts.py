@@ -19,7 +19,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from .engine import Engine, Lane, Occupies
-from .needs import NOTHING
+from .laws import NOTHING
 from .posts import Flags, Index, Order, Posts
 
 Lines = NDArray[np.int32]

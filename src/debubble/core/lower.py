@@ -20,9 +20,8 @@ from .engine import IDEAL, Engine, Occupies, Posting
 from .errors import Fault, IllegalSchedule, InputError
 from .exchange import Exchange, mismatches
 from .hosts import RECEIVER, SENDER, Hosts, hosts_of
-from .laws import violations
-from .needs import NOTHING, needs_of
-from .numbering import Rounds, Stuck, rounds
+from .kernels import Rounds, Stuck, rounds
+from .laws import NOTHING, needs_of, violations
 from .posts import Index, Order, Posts, as_exchange, from_exchange
 from .program import Lines, Program
 from .schedule import Schedule

@@ -1,4 +1,4 @@
-"""An order held against the laws, against deadlock, and against what somebody claims of it."""
+"""An order held against the laws, against deadlock under each engine, and against what somebody claims of it."""
 
 from __future__ import annotations
 
@@ -8,18 +8,63 @@ from typing import ClassVar
 
 from .bounds import lower_bound
 from .costs import Rates, costs_of
-from .engine import Engine, way_of
+from .engine import IDEAL, RENDEZVOUS, Engine, way_of
 from .errors import Deadlock, Violation
-from .exchange import Exchange
-from .legality import verify
+from .exchange import Exchange, mismatches
+from .laws import violations
 from .lower import lower
 from .op import Kind
 from .results import HIDDEN, Result
 from .schedule import Schedule, loop_placement, v_placement
 from .simulate import simulate
+from .units import MILLISECOND
 
-MILLISECOND = 1e6  # nanoseconds
+BOTH = (IDEAL, RENDEZVOUS)  # sends that wait for nobody, and sends that wait until the other side receives
 MOST_LISTED = 8  # micro-batches whose sizes are listed one by one, and divisors that are offered
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """What is wrong with a schedule.
+
+    Args:
+        broken: laws that it breaks, whatever the sends.
+        stuck: engines under which it deadlocks, with the circle; none were tried where a law is broken.
+    """
+
+    broken: tuple[Violation, ...]
+    stuck: tuple[tuple[Engine, Deadlock], ...]
+
+    @property
+    def legal(self) -> bool:
+        """Whether nothing is wrong."""
+        return not self.broken and not self.stuck
+
+
+def verify(schedule: Schedule, given: Exchange | None = None, ways: tuple[Engine, ...] = BOTH) -> Verdict:
+    """Judge a schedule without raising.
+
+    Args:
+        schedule: any order of ops.
+        given: where its sends and receives stand, if somebody wrote that down.
+        ways: engines to try; those that take no order of sends from outside use their own.
+    """
+    broken = violations(schedule)
+    if broken:
+        return Verdict(tuple(broken), ())
+    try:
+        lower(schedule)
+    except Deadlock as circle:  # of computations alone, so there is no way of sending that helps
+        return Verdict((), tuple((engine, circle) for engine in ways))
+    if given is not None and (wrong := mismatches(schedule, given)):
+        return Verdict(tuple(wrong), ())
+    stuck = []
+    for engine in ways:
+        try:
+            lower(schedule, engine, given if engine.takes_orders else None)
+        except Deadlock as circle:
+            stuck.append((engine, circle))
+    return Verdict((), tuple(stuck))
 
 
 @dataclass(frozen=True, slots=True)

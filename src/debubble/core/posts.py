@@ -20,8 +20,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from .exchange import Act, Exchange
-from .needs import NOTHING
-from .numbering import Rounds, rounds
+from .kernels import Rounds, rounds
+from .laws import NOTHING
 from .schedule import Schedule
 
 Column = NDArray[np.int32]

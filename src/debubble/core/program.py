@@ -8,8 +8,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from .engine import Engine
-from .notebook_hook import Pictured
 from .op import KINDS
+from .results import Pictured
 from .schedule import Schedule
 
 

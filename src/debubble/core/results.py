@@ -1,6 +1,7 @@
-"""Results: what verbs return. Their attributes are the keys of their JSON, and they show themselves anywhere.
+"""Results and nouns that show themselves: as JSON, text and pages, and as pictures in a notebook.
 
-A result is a frozen dataclass that derives from ``Result``. It lives in the room that computes it:
+A result is what a verb returns: a frozen dataclass that derives from ``Result``, whose attributes are the keys of its
+JSON. It lives in the room that computes it:
 
     @dataclass(frozen=True, slots=True, eq=False, repr=False, kw_only=True)
     class Show(Result):
@@ -12,8 +13,9 @@ A result is a frozen dataclass that derives from ``Result``. It lives in the roo
         memory: MemoryFit | None = field(metadata=SPARSE)     # no key where it is None
         timeline: Timeline = field(metadata=HIDDEN)           # for pictures and reports: no key
 
-What it looks like is the business of ``report/``: one function a result, named in ``report/render.py``. This room knows
-no report; the package names the renderers in ``RENDERERS``, as text, so that none is imported before it is asked for.
+What it looks like is the business of ``report/`` (one function a result, named in ``report/render.py``) and of
+``drawing/``. This room knows neither: the package names who makes what in ``RENDERERS`` and ``MAKERS``, as text, so
+that none is imported before it is asked for.
 """
 
 from __future__ import annotations
@@ -161,3 +163,23 @@ def _rendered(what: str, shown: object, **given: object) -> object:
     module, function = RENDERERS[what].split(":")
     make: Callable[..., object] = getattr(import_module(module), function)
     return make(shown, **given)
+
+
+MAKERS: dict[str, str] = {}  # name of a noun -> "module:function" that takes it and returns text for each MIME type
+
+
+class Pictured:
+    """What can be shown in a notebook, if the package has named a maker of its pictures."""
+
+    __slots__ = ()
+
+    def _repr_mimebundle_(
+        self,
+        include: object = None,  # noqa: ARG002 - asked for by IPython; it picks from what it gets
+        exclude: object = None,  # noqa: ARG002
+    ) -> Mapping[str, str]:
+        if (maker := MAKERS.get(type(self).__name__)) is None:
+            return {"text/plain": repr(self)}
+        module, function = maker.split(":")
+        draw: Callable[[Any], Mapping[str, str]] = getattr(import_module(module), function)
+        return draw(self)

@@ -9,8 +9,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from .errors import Fault, InputError
-from .notebook_hook import Pictured
 from .op import Kind, Op
+from .results import Pictured
 
 MOST_OPS = 400_000_000  # about 20 GB with program and timeline: refuse before allocating
 BYTES_AN_OP = 52  # schedule 9, program 20, timeline 16, and the working copies of one pass

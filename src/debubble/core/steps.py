@@ -19,7 +19,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from .engine import Engine, EngineBatch, EngineItem, EngineStep, WaitUntil, steps_of
-from .needs import NOTHING
+from .laws import NOTHING
 from .op import Kind
 from .posts import Index, Order, Posts, in_gaps
 

@@ -14,8 +14,8 @@ from numpy.typing import NDArray
 
 from .errors import Deadlock, Violation
 from .hosts import RECEIVER, SENDER, Hosts
-from .needs import NOTHING
-from .numbering import Stuck
+from .kernels import Stuck
+from .laws import NOTHING
 from .posts import Index, Order
 
 

@@ -16,7 +16,7 @@ import numpy as np
 from .costs import Costs
 from .engine import Engine, Occupies
 from .exchange import Exchange
-from .needs import needs_of
+from .laws import needs_of
 from .op import KINDS, Kind
 from .posts import Column, Flags, Index, Order, Posts, as_exchange, in_gaps
 from .program import Program

@@ -8,8 +8,8 @@ from itertools import pairwise
 import numpy as np
 from numpy.typing import NDArray
 
-from .notebook_hook import Pictured
 from .program import Program
+from .results import Pictured
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -10,13 +10,11 @@ import numpy as np
 
 from ..core.costs import Rates, costs_of
 from ..core.errors import Fault, InputError
-from ..core.hops import hops
 from ..core.program import Program
-from ..core.rank_time import MILLISECOND
 from ..core.results import HIDDEN, Result
 from ..core.schedule import Schedule
-from ..core.simulate_many import simulate_many
-from ..core.units import duration, percent
+from ..core.simulate import simulate_many
+from ..core.units import MILLISECOND, duration, hops, percent
 from .simulated import Show
 
 _CLOSE_NS = 1_000  # to which the hop is told at which two schedules are as fast as each other

@@ -30,8 +30,8 @@ from numpy.typing import NDArray
 
 from ..core.costs import Costs
 from ..core.engine import Engine, Occupies
+from ..core.laws import NOTHING, needs_of
 from ..core.lower import lower
-from ..core.needs import NOTHING, needs_of
 from ..core.op import KINDS, Kind
 from ..core.program import Program
 from ..core.schedule import Schedule

@@ -7,14 +7,13 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import ClassVar
 
-from ..core.account import Account, account
+from ..core.account import Account, RankTime, account, rank_times
 from ..core.lower import lower
 from ..core.memory import peak_activations
-from ..core.rank_time import MILLISECOND, RankTime, rank_times
 from ..core.results import HIDDEN, SPARSE, Result
 from ..core.simulate import simulate
 from ..core.timeline import Timeline
-from ..core.units import counted, duration, percent
+from ..core.units import MILLISECOND, counted, duration, percent
 from .causes import ORDER, CauseCost, cause_costs
 from .compared_run import MFU, STEPS, ComparedRun, Figure
 from .diagnosis import Change, Gate, change_of, status_of

@@ -8,8 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from ..core.engine import IDEAL, Engine
-from ..core.finding import Finding, Span
-from ..core.observation import Observation, OutsideParts
+from ..core.observation import Finding, Observation, OutsideParts, Span
 from ..core.timeline import Timeline
 from ..core.units import percent
 from ..schedules.catalog import called

@@ -9,17 +9,15 @@ from typing import ClassVar
 
 import numpy as np
 
-from ..core.account import Account
+from ..core.account import Account, RankTime, rank_times
 from ..core.costs import Rates
 from ..core.engine import IDEAL
-from ..core.finding import Finding
 from ..core.memory import peak_activations
-from ..core.observation import DeviceClock, Link, Observation
+from ..core.observation import DeviceClock, Finding, Link, Observation
 from ..core.op import Kind
-from ..core.rank_time import MILLISECOND, RankTime, rank_times
 from ..core.results import HIDDEN, SPARSE, Result
 from ..core.timeline import Timeline
-from ..core.units import percent
+from ..core.units import MILLISECOND, percent
 from ..schedules.catalog import CATALOG
 from ..schedules.closed_form import ratio_of_any_costs, sizes_of
 from .causes import CauseCost, cause_costs, causes

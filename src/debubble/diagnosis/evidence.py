@@ -24,7 +24,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..core.account import Account
-from ..core.needs import NOTHING, needs_of
+from ..core.laws import NOTHING, needs_of
 from ..core.observation import Window
 from ..core.op import Kind
 from ..core.timeline import Timeline

@@ -10,8 +10,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..core.errors import Fault, InputError
+from ..core.observation import BACKWARD, FORWARD, StepLog
 from ..core.results import SPARSE, Result
-from ..core.step_log import BACKWARD, FORWARD, StepLog
 from ..core.units import duration
 from .fit_lines import (
     FittedMemory,

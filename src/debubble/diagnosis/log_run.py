@@ -23,7 +23,7 @@ from numpy.typing import NDArray
 from ..config.config import Config
 from ..config.derive import settled
 from ..core.errors import Fault, InputError
-from ..core.step_log import StepLog
+from ..core.observation import StepLog
 from ..core.units import counted, duration, percent
 
 LONE = 1.25  # times what comes before and after, from which a step stands alone

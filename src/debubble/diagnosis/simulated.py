@@ -9,22 +9,20 @@ from typing import ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
-from ..core.account import Account, account
+from ..core.account import Account, RankTime, account, rank_times
 from ..core.bounds import lower_bound
 from ..core.costs import Costs, Rates, costs_of
 from ..core.engine import IDEAL, SENDS, Engine, way_of
 from ..core.errors import InputError, Refusal
 from ..core.exchange import Exchange
-from ..core.hops import Hops, hops
 from ..core.lower import lower
 from ..core.memory import Release, peak_activations
 from ..core.op import Kind
-from ..core.rank_time import MILLISECOND, RankTime, rank_times
 from ..core.results import HIDDEN, SPARSE, Result
 from ..core.schedule import Schedule, Shape, loop_placement
 from ..core.simulate import makespan, simulate
 from ..core.timeline import Timeline
-from ..core.units import counted, duration
+from ..core.units import MILLISECOND, Hops, counted, duration, hops
 from ..frameworks.engines import ENGINES, engine_of
 from ..schedules.catalog import CATALOG
 from ..schedules.closed_form import ClosedForm, Even, closed_form, even, idle_share

@@ -24,7 +24,7 @@ from numpy.typing import NDArray
 
 from ..core.account import Account
 from ..core.memory import Release
-from ..core.plain_text import inert, without_folders
+from ..core.safe_output import inert, without_folders
 from ..core.schedule import Schedule
 from ..core.timeline import Timeline
 from ..core.units import percent

@@ -14,7 +14,7 @@ import numpy as np
 
 from ..core.errors import Fault, InputError
 from ..core.op import Kind
-from ..core.plain_text import inert
+from ..core.safe_output import inert
 from ..core.timeline import Timeline
 from ..core.units import duration
 from .scene import Scene, scene, shares

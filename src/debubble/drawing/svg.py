@@ -19,7 +19,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..core.op import Kind
-from ..core.plain_text import inert
+from ..core.safe_output import inert
 from ..core.timeline import Timeline
 from ..core.units import duration
 from .scene import Scene, chunk_of_stage, scene, shares

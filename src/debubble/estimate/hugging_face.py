@@ -6,8 +6,7 @@ import re
 from dataclasses import replace
 from typing import Any
 
-from ..core.errors import Fault, InputError
-from ..core.limits import MOST_LAYERS, MOST_OF_A_LAYER, MOST_WORDS, beyond
+from ..core.errors import MOST_LAYERS, MOST_OF_A_LAYER, MOST_WORDS, Fault, InputError, beyond
 from .hybrid import FIELDS, kinds_of_layers, mixers, recurrent
 from .model import Attention, Experts, FeedForward, LatentAttention, Model, Vision, check_sizes, model_of_layers
 

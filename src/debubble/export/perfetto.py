@@ -26,10 +26,10 @@ from typing import Any, BinaryIO
 import numpy as np
 from numpy.typing import NDArray
 
-from ..core.atomic import replacing
 from ..core.engine import Lane
-from ..core.needs import needs_of, transfers
+from ..core.laws import needs_of, transfers
 from ..core.op import Kind
+from ..core.safe_output import replacing
 from ..core.schedule import Schedule
 from ..core.timeline import Timeline, one_by_one
 from .text_rows import Digits, Part, Words, lines, microseconds

@@ -16,8 +16,7 @@ from dataclasses import dataclass, replace
 from itertools import takewhile
 from pathlib import Path
 
-from ..core.errors import Fault, InputError
-from ..core.limits import MOST_KEYS, entries
+from ..core.errors import MOST_KEYS, Fault, InputError, entries
 from .keys import Said, Unresolved, open_text
 from .python_source import blocks_of
 from .shell import Command, run

@@ -18,8 +18,7 @@ from ..core.memory import peak_activations
 from ..core.op import KINDS, Kind
 from ..core.program import Program
 from ..core.schedule import Shape
-from ..core.simulate import simulate
-from ..core.simulate_many import simulate_many
+from ..core.simulate import simulate, simulate_many
 from ..core.timeline import Timeline
 from ..estimate.constants import GENERIC, Calibration
 from ..estimate.count import flops_per_token

@@ -8,14 +8,13 @@ from typing import ClassVar
 
 from ..config.layout import Layout
 from ..config.plan import Plan
-from ..core.account import Account, account
+from ..core.account import Account, RankTime, account, rank_times
 from ..core.costs import Costs
 from ..core.errors import DebubbleError
 from ..core.memory import peak_activations
-from ..core.rank_time import MILLISECOND, RankTime, rank_times
 from ..core.results import HIDDEN, SPARSE, Result
 from ..core.timeline import Timeline
-from ..core.units import duration, percent
+from ..core.units import MILLISECOND, duration, percent
 from ..estimate.constants import Calibration
 from ..estimate.count import active_parameters, parameters
 from ..estimate.hardware import Cluster

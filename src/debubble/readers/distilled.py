@@ -14,8 +14,8 @@ from typing import Any
 import msgspec
 import numpy as np
 
-from ..core.atomic import replacing
 from ..core.errors import Fault, InputError
+from ..core.safe_output import replacing
 from ..reconstruct.device_ops import Clock, Collectives, Memory, RankOps, Reading, Transfers
 from .run_files import faults_alike, left_out
 from .stream import blocks

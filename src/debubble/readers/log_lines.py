@@ -20,7 +20,7 @@ from functools import lru_cache
 
 import numpy as np
 
-from ..core.step_log import Timer
+from ..core.observation import Timer
 
 _ANSI = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]")
 _STAMP = re.compile(

@@ -11,8 +11,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..core.errors import Fault, InputError, Refusal
+from ..core.laws import NOTHING, needs_of
 from ..core.lower import lower
-from ..core.needs import NOTHING, needs_of
 from ..core.observation import Link, Window
 from ..core.op import KINDS
 from ..core.program import Program

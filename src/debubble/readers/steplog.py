@@ -27,7 +27,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..core.errors import Fault, InputError
-from ..core.step_log import StepLog
+from ..core.observation import StepLog
 from . import log_lines as line_of
 from .log_lines import (
     RUNTIME,

@@ -24,12 +24,12 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from ..core.atomic import replacing
 from ..core.errors import Fault, InputError, Refusal
 from ..core.exchange import Act, Exchange
 from ..core.laws import FORWARD, GRADIENT, locate
 from ..core.op import Kind, Op
 from ..core.program import Program
+from ..core.safe_output import replacing
 from ..core.schedule import Schedule
 from ..core.timed import exchange
 

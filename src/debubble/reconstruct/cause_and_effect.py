@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from ..core.needs import needs_of
+from ..core.laws import needs_of
 from ..core.observation import Window
 from ..core.program import Program
 from ..core.timeline import Timeline

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict
 from itertools import zip_longest
 
-from ..core.rank_time import MILLISECOND
+from ..core.units import MILLISECOND
 from ..diagnosis.remedies import Sliders
 from ..drawing.html import Page, Run
 from ..drawing.html import Sliders as PageSliders

@@ -6,9 +6,9 @@ import shlex
 from collections.abc import Iterator
 
 from ..core.costs import Rates
-from ..core.hops import Hops
 from ..core.results import Result
 from ..core.schedule import Schedule
+from ..core.units import Hops
 from ..schedules.catalog import CATALOG
 from .sections import Paste
 

@@ -21,9 +21,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from ..core.account import Account
+from ..core.account import PARTS, Account, RankTime
 from ..core.memory import Release
-from ..core.rank_time import PARTS, RankTime
 from ..core.timeline import Timeline
 from ..core.units import percent
 from ..diagnosis.remedies import Sliders

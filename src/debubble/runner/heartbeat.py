@@ -29,7 +29,7 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from ..core.needs import NOTHING, needs_of
+from ..core.laws import NOTHING, needs_of
 from ..core.op import Kind, Op
 from ..core.schedule import Schedule
 

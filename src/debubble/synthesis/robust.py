@@ -19,7 +19,7 @@ from ..core.lower import lower
 from ..core.op import Kind
 from ..core.results import HIDDEN
 from ..core.schedule import Schedule
-from ..core.simulate_many import simulate_many
+from ..core.simulate import simulate_many
 from ..core.units import nanoseconds
 from .problem import Problem
 

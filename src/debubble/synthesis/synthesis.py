@@ -8,13 +8,12 @@ from typing import ClassVar
 
 import numpy as np
 
-from ..core.account import Account, account
+from ..core.account import Account, RankTime, account, rank_times
 from ..core.bounds import lower_bound
 from ..core.engine import Engine
 from ..core.errors import InputError, Refusal
 from ..core.lower import lower
 from ..core.memory import peak_activations
-from ..core.rank_time import RankTime, rank_times
 from ..core.results import HIDDEN, SPARSE, Result
 from ..core.schedule import Schedule
 from ..core.simulate import makespan, simulate

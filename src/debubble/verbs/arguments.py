@@ -8,10 +8,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from ..core.errors import Fault, InputError
-from ..core.hops import Hops, read_hops
-from ..core.limits import MOST_COUNTED
-from ..core.units import byte_rate, count_bytes, nanoseconds
+from ..core.errors import MOST_COUNTED, Fault, InputError
+from ..core.units import Hops, byte_rate, count_bytes, nanoseconds, read_hops
 
 Duration = str | float  # ``"35us"``; a bare number is milliseconds
 Size = str | int  # ``"64MB"``; a bare number is bytes

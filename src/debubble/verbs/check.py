@@ -9,8 +9,7 @@ from os import PathLike, fspath
 from ..config.config import Unknown
 from ..core.costs import Rates
 from ..core.engine import SENDS
-from ..core.errors import Fault, InputError
-from ..core.limits import MOST_PROVEN_OPS
+from ..core.errors import MOST_PROVEN_OPS, Fault, InputError
 from ..core.order_check import Claims, OrderCheck, check_order
 from ..core.schedule import Schedule
 from ..estimate.hardware import cluster_of, read_hardware

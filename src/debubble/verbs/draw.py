@@ -6,9 +6,9 @@ from collections.abc import Sequence
 from os import PathLike
 from pathlib import Path
 
-from ..core.atomic import replacing
 from ..core.errors import Fault, InputError
 from ..core.results import Result
+from ..core.safe_output import replacing
 from ..core.timeline import Timeline
 from ..diagnosis.comparison import Comparison
 from ..drawing.plot import plot

@@ -9,13 +9,12 @@ from pathlib import Path
 
 from ..core.costs import Rates
 from ..core.engine import IDEAL, LINK, SENDS, Engine
-from ..core.errors import Fault, InputError
+from ..core.errors import MOST_CHUNKS, MOST_SHOWN_OPS, Fault, InputError, beyond
 from ..core.exchange import Exchange
-from ..core.hops import Hops
 from ..core.laws import violations
-from ..core.limits import MOST_CHUNKS, MOST_SHOWN_OPS, beyond
 from ..core.memory import Release
 from ..core.schedule import Schedule, Shape
+from ..core.units import Hops
 from ..frameworks.engines import engine_of
 from ..readers import torch_csv
 from ..schedules.catalog import build, called, entry_of

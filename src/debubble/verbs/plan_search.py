@@ -9,8 +9,8 @@ from functools import partial
 from ..config.config import Config
 from ..config.layout import Layout
 from ..config.plan import Plan, Question
-from ..core.atomic import replacing
 from ..core.errors import Fault, InputError, Refusal
+from ..core.safe_output import replacing
 from ..estimate.constants import Calibration
 from ..estimate.hardware import Cluster, Hardware, cluster_of, read_hardware
 from ..estimate.model import Model

@@ -9,8 +9,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ..config.layout import Layout
-from ..core.atomic import replacing
 from ..core.errors import Fault, InputError
+from ..core.safe_output import replacing
 from ..estimate.constants import Calibration
 from ..estimate.hardware import Hardware, cluster_of, known_hardware, read_hardware
 from ..estimate.model import Model

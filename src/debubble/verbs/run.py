@@ -13,12 +13,10 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from ..core.costs import Rates, costs_of
+from ..core.costs import Rates, costs_of, link_table
 from ..core.errors import Fault, InputError
-from ..core.hops import Hops, hops
-from ..core.link_table import link_table
-from ..core.rank_time import MILLISECOND
 from ..core.schedule import Schedule
+from ..core.units import MILLISECOND, Hops, hops
 from ..diagnosis.diagnose import diagnose as examine
 from ..diagnosis.diagnosis import diagnosis_of
 from ..diagnosis.simulated import Executed, Show, Trained, executed_of, simulated

@@ -9,16 +9,14 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from ..core.costs import Costs
+from ..core.costs import Costs, link_table
 from ..core.engine import IDEAL, Engine
 from ..core.errors import Fault, InputError
-from ..core.hops import hops
 from ..core.instance import Instance, no_limit
-from ..core.link_table import link_table
 from ..core.memory import Release
 from ..core.op import KINDS, Kind
 from ..core.schedule import Schedule, Shape, from_rows, loop_placement, v_placement
-from ..core.units import count_bytes, duration, nanoseconds
+from ..core.units import count_bytes, duration, hops, nanoseconds
 from ..frameworks.engines import ENGINES, engine_of
 from ..schedules.auto.caps import caps_of
 from ..schedules.catalog import build

@@ -9,8 +9,8 @@ from functools import partial
 from os import PathLike
 from pathlib import Path
 
-from ..core.atomic import replacing
 from ..core.errors import Fault, InputError
+from ..core.safe_output import replacing
 from ..planning.runs import GIB, RunTable, read_runs
 from ..planning.validate import ScoredRun, Validation
 from ..planning.validate import validate as score_tables

@@ -1,11 +1,13 @@
-"""Files appear whole or not at all."""
+"""What leaves is safe: files appear whole or not at all; text of other people commands nothing, tells no machine."""
 
 import os
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
-from debubble.core.atomic import replacing
 from debubble.core.errors import InputError
+from debubble.core.safe_output import inert, replacing, without_folders
 
 
 def test_a_file_is_there_only_when_all_of_it_was_written(tmp_path):
@@ -66,3 +68,47 @@ def test_a_link_stays_and_what_it_leads_to_is_replaced(tmp_path):
         stream.write(b"all")
     assert (tmp_path / "link").is_symlink()
     assert (tmp_path / "there" / "out.bin").read_bytes() == b"all"
+
+
+@pytest.mark.parametrize(
+    ("text", "shown"),
+    [
+        ("\x1b[2J", "\\x1b[2J"),
+        ("\u202etxt.exe", "\\u202etxt.exe"),
+        ("a\rb\x9b31m\x00", "a\\rb\\x9b31m\\x00"),
+        ("a byte \udcff of no text", "a byte \\udcff of no text"),
+        ("two\nlines\tand a tab", "two\nlines\tand a tab"),
+        ("Grün, 模型, ≥ 2 ×", "Grün, 模型, ≥ 2 ×"),
+    ],
+)
+def test_commands_are_written_out_and_letters_stay(text, shown):
+    assert inert(text) == shown
+
+
+@given(st.text(st.characters(exclude_categories=())))
+def test_what_is_inert_stays_as_it_is(text):
+    assert inert(inert(text)) == inert(text)
+    assert all(c in "\n\t" or ord(c) >= 32 for c in inert(text))
+
+
+@pytest.mark.parametrize(
+    ("text", "shown"),
+    [
+        ("/home/me/runs/eight", "eight"),
+        ("debubble diagnose /data/team/runs/eight --json", "debubble diagnose eight --json"),
+        ("'/home/me/my runs/eight'", "'my runs/eight'"),
+        ('{"source": "/home/me/eight"}', '{"source": "eight"}'),
+        (r"C:\Users\me\runs\eight", "eight"),
+        (r"\\server\share\eight", "eight"),
+        ("/tmp/x.json: cut at byte 7", "x.json: cut at byte 7"),
+        ("examples/four/recordings", "examples/four/recordings"),
+        ("../four/eight", "../four/eight"),
+        ("~/four/eight", "~/four/eight"),
+        ("s3://bucket/run/eight", "s3://bucket/run/eight"),
+        ("https://arxiv.org/abs/2401.10241", "https://arxiv.org/abs/2401.10241"),
+        ("samples/s, idle / (ranks x window), 1/2/3", "samples/s, idle / (ranks x window), 1/2/3"),
+        ("/verdict alone", "/verdict alone"),
+    ],
+)
+def test_absolute_paths_are_cut_to_their_last_part_and_nothing_else_is(text, shown):
+    assert without_folders(text) == shown

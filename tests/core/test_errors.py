@@ -1,6 +1,6 @@
 """Bounds on what input asks for: said with the number, and counted as often as it is named."""
 
-from debubble.core.limits import beyond, entries
+from debubble.core.errors import beyond, entries
 
 
 def test_a_size_within_its_bound_is_no_fault():
