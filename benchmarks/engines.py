@@ -31,7 +31,7 @@ import numpy as np
 
 from debubble import Costs, Kind, Program, Rates, Schedule, Shape, build, lower, simulate
 from debubble.frameworks.engines import ENGINES
-from debubble.schedules.auto.zb_auto import zb_auto
+from debubble.schedules.zb_auto import zb_auto
 
 MILLISECOND = 1_000_000
 PARTS = {Kind.F: 9, Kind.I: 10, Kind.W: 6, Kind.B: 16}

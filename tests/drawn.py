@@ -1,5 +1,6 @@
-"""Drawings: a schedule as people draw it, and the same drawing as it stands in the docstring of its file."""
+"""Drawings: a schedule as people draw it, and the same drawing as its file shows it."""
 
+import inspect
 import sys
 
 import numpy as np
@@ -36,6 +37,8 @@ def cell(schedule, row):
 
 
 def written(build):
-    """The drawing in the docstring of the file of a generator."""
-    text = sys.modules[build.__module__].__doc__
+    """The drawing above a generator; that in the docstring of its file where the file holds no other schedule."""
+    text = (inspect.getcomments(build) or "").replace("#", " ")
+    if "rank 0" not in text:
+        text = sys.modules[build.__module__].__doc__
     return [line.strip() for line in text.splitlines() if line.strip().startswith("rank ") and "  " in line.strip()]

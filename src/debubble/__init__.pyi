@@ -129,10 +129,10 @@ from .recorder.follow import WatchedStep as WatchedStep
 from .recorder.session import Recorded as Recorded
 from .recorder.start import Recording as Recording
 from .runner.annotate import annotate as annotate
+from .schedules.catalog import Catalog as Catalog
+from .schedules.catalog import CatalogRow as CatalogRow
 from .schedules.catalog import build as build
-from .schedules.listing import Catalog as Catalog
-from .schedules.listing import CatalogRow as CatalogRow
-from .schedules.listing import catalog as catalog
+from .schedules.catalog import catalog as catalog
 from .synthesis.layers import Joint as Joint
 from .synthesis.robust import Robustness as Robustness
 from .synthesis.synthesis import Synthesis as Synthesis

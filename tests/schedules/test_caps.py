@@ -3,7 +3,7 @@
 import pytest
 
 from debubble import InputError
-from debubble.schedules.auto.caps import caps_of
+from debubble.schedules.entry import caps_of
 
 
 @pytest.mark.parametrize(

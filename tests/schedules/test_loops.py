@@ -3,8 +3,8 @@
 import pytest
 
 from debubble import InputError, Shape, build
-from debubble.schedules.forward_only import forward_only
-from debubble.schedules.interleaved_zb import interleaved_zb
+from debubble.schedules.breadth_first import forward_only
+from debubble.schedules.interleaved import interleaved_zb
 from evenly import run
 
 

@@ -8,11 +8,11 @@ from hypothesis import strategies as st
 from debubble import InputError, Rates, Release, Shape, build, costs_of, lower, peak_activations, simulate, violations
 from debubble.core.bounds import lower_bound
 from debubble.core.schedule import loop_placement, v_placement
-from debubble.schedules.auto.ranks import task_of
-from debubble.schedules.auto.zb_auto import _attempt, _Switches, zb_auto
-from debubble.schedules.auto.zb_v_auto import _search, zb_v_auto
 from debubble.schedules.catalog import CATALOG
+from debubble.schedules.heuristic import task_of
 from debubble.schedules.rows import linear, v_shaped
+from debubble.schedules.zb_auto import _attempt, _Switches, zb_auto
+from debubble.schedules.zb_v_auto import _search, zb_v_auto
 from drawn import draw, written
 from evenly import UNIT, holds, run, value
 

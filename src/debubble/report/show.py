@@ -24,7 +24,7 @@ from .sections import Column, Figure, Figures, Paste, Picture, Ranks, Report, Se
 if TYPE_CHECKING:
     from ..diagnosis.causes import CauseCost
     from ..diagnosis.simulated import Executed, Show
-    from ..schedules.listing import Catalog
+    from ..schedules.catalog import Catalog
 
 FREED = {"w": "at W", "half": "half at I, half at W", "i": "at I"}
 MOST_PEAKS = 8  # ranks whose activations are listed one by one

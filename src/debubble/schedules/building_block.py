@@ -27,8 +27,8 @@ from itertools import accumulate
 from ..core.errors import Fault
 from ..core.op import Kind
 from ..core.schedule import Shape
+from .entry import op_by_op
 from .rows import LANE
-from .rules import op_by_op
 
 _MOST_CELLS = 100_000
 _MOST_RANKS = 256  # steps (2) and (4) take time with the cube of the ranks

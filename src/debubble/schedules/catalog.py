@@ -1,40 +1,33 @@
 """The catalog: every schedule that has a name, made by one ``build``, whether its shape decides it or a search.
 
-Each module of this package that holds an ``ENTRY`` is a schedule. To add one, add its file. They are listed in the
-order in which their papers came out, those of one paper by name.
+Each ``Entry`` at the top of a module of this package is a schedule. To add one, add its file, or put it into the file
+of its family. They are listed in the order in which their papers came out, those of one paper by name.
 """
 
 from __future__ import annotations
 
 import pkgutil
 from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
 from difflib import get_close_matches
 from importlib import import_module
-from types import ModuleType
+from typing import ClassVar
 
 from ..core.costs import Costs, Rates
 from ..core.errors import Fault, InputError
 from ..core.memory import Release
+from ..core.results import Result
 from ..core.schedule import Schedule, Shape
-from . import auto
-from .auto.caps import USUAL, Cap
-from .entry import Entry
-
-_BUILT_ON_IT = ("catalog", "listing")  # modules that need the catalog to be there
-
-
-def _modules() -> Iterator[ModuleType]:
-    for package in (auto.__name__, __package__):
-        for found in pkgutil.iter_modules(import_module(package).__path__):
-            if found.name not in _BUILT_ON_IT:
-                yield import_module(f"{package}.{found.name}")
+from .entry import USUAL, Cap, Entry
 
 
 def _entries() -> Iterator[Entry]:
-    for module in _modules():
-        entry = getattr(module, "ENTRY", None)
-        if isinstance(entry, Entry):
-            yield entry
+    """Each ``Entry`` that stands at the top of a module of this package, whatever its name there."""
+    for found in pkgutil.iter_modules(import_module(__package__).__path__):
+        if found.name == "catalog":  # this one is still being imported
+            continue
+        module = import_module(f"{__package__}.{found.name}")
+        yield from (value for value in vars(module).values() if isinstance(value, Entry))
 
 
 def _by_paper(entry: Entry) -> tuple[bool, str, str]:
@@ -122,3 +115,65 @@ def build(
         rule = f"{entry.name} holds what its order holds and takes no cap"
         raise InputError(Fault(f"cap = {cap}", rule, f"leave it out, or take {searched}"))
     return entry.build(wanted)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CatalogRow:
+    """A schedule of the catalog.
+
+    Args:
+        name: as typed.
+        other_names: what papers and other tools call it.
+        torch: its class in ``torch.distributed.pipelining``, without the word ``Schedule``, or empty.
+        placement: where stages live, in a word or two.
+        needs: what a shape must satisfy, or empty.
+        bubble: idle time of a rank beyond its work, as a formula.
+        bubble_holds: the condition under which ``bubble`` is exact, or empty.
+        activations: peak on rank r, without r on the fullest one, in micro-batches of a rank.
+        paper: where it was published.
+        chunks: stages on a rank if none are asked for.
+        not_on_torch: why ``torch.distributed.pipelining`` cannot run it, or empty.
+    """
+
+    name: str
+    other_names: tuple[str, ...]
+    torch: str
+    placement: str
+    needs: str
+    bubble: str
+    bubble_holds: str
+    activations: str
+    paper: str
+    chunks: int
+    not_on_torch: str
+
+
+@dataclass(frozen=True, slots=True, eq=False, repr=False, kw_only=True)
+class Catalog(Result):
+    """The schedules that are known by name."""
+
+    schema: ClassVar[str] = "catalog/1"
+
+    schedules: tuple[CatalogRow, ...]
+
+
+def catalog() -> Catalog:
+    """The schedules that are known by name."""
+    return Catalog(
+        schedules=tuple(
+            CatalogRow(
+                name=entry.name,
+                other_names=entry.other_names,
+                torch=entry.torch,
+                placement=entry.placement,
+                needs=entry.needs,
+                bubble=entry.bubble,
+                bubble_holds=entry.bubble_holds,
+                activations=entry.activations,
+                paper=entry.paper,
+                chunks=entry.chunks,
+                not_on_torch=entry.not_on_torch,
+            )
+            for entry in CATALOG.values()
+        )
+    )

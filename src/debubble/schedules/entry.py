@@ -1,6 +1,6 @@
-"""What a schedule's file says about it: names, needs, bubble and memory as formulas; the catalog collects these.
+"""Between a caller and a schedule: its entry of the catalog, the shapes that it takes, and memory caps for a search.
 
-Formulas are text, as on paper, in the grammar of ``closed_form.py``, which is the only reader:
+Formulas are text, as on paper, in the grammar of ``formulas.py``; ``closed_form.py`` says what they come to:
 
     p ranks, m micro-batches, v chunks a rank, s slices, r the rank (0 holds the input)
     N micro-batches in a group (p where none is given), cap micro-batches that a search may hold (p where none is given)
@@ -9,21 +9,27 @@ Formulas are text, as on paper, in the grammar of ``closed_form.py``, which is t
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import math
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Protocol
 
 from ..core.costs import Costs, Rates
+from ..core.errors import Fault, InputError
 from ..core.memory import Release
 from ..core.schedule import Schedule, Shape
-from .auto.caps import Cap
+
+Cap = str | float | Sequence[float]
+USUAL: Cap = "1p"  # what 1F1B holds on its first rank: the memory that people have planned for
+TWO_COPIES = "it has no place for two copies of a stage"  # why PyTorch cannot run a two-way schedule
+_OPTIONS = {"group": (None, "leaves the group size no choice"), "slices": (1, "does not cut sequences into slices")}
 
 
 class Search(Protocol):
     """How a schedule that is searched is made: it needs costs and a memory cap beside the shape."""
 
     def __call__(self, shape: Shape, speed: Rates | Costs, *, cap: Cap, release: Release) -> Schedule:
-        """The schedule that the search finds; see ``auto/zb_auto.py``."""
+        """The schedule that the search finds; see ``zb_auto.py``."""
         ...
 
 
@@ -80,3 +86,97 @@ class Entry:
         if asked.chunks != 1:
             return asked
         return replace(asked, chunks=self.chunks)
+
+
+def check(
+    name: str, shape: Shape, *faults: Fault | None, chunks: int | None = 1, takes: frozenset[str] = frozenset()
+) -> None:
+    """Compare a shape with what a schedule needs.
+
+    Args:
+        name: of the schedule, for the message.
+        shape: what was asked for.
+        *faults: what the schedule found by itself; None is no fault.
+        chunks: chunks a rank that the schedule has; None where any number will do.
+        takes: which of ``group`` and ``slices`` it lets a shape choose.
+
+    Raises:
+        InputError: with all faults, those given and those found here.
+    """
+    found = [fault for fault in faults if fault is not None]
+    if chunks is not None and shape.chunks != chunks:
+        found.append(Fault(f"chunks = {shape.chunks}", f"{name} has {chunks} on each rank", f"give {chunks} or none"))
+    for option, (unsaid, rule) in _OPTIONS.items():
+        value = getattr(shape, option)
+        if option not in takes and value != unsaid:
+            found.append(Fault(f"{option} = {value}", f"{name} {rule}", f"leave {option} out"))
+    if found:
+        raise InputError(*found)
+
+
+def multiple(option: str, value: int, of: int, rule: str, *, least: int = 1) -> Fault | None:
+    """The fault of a value that is not a multiple or too small, with the nearest two that would do; else None."""
+    if value % of == 0 and value >= least:
+        return None
+    lowest = -(-least // of) * of
+    below = value // of * of
+    near = [below, below + of] if below >= lowest else [lowest]
+    return Fault(f"{option} = {value}", rule, f"nearest: {' or '.join(map(str, near))}")
+
+
+def op_by_op(name: str, shape: Shape, most: int) -> Fault | None:
+    """The fault of more ranks x micro-batches than a schedule made op by op gets through in a minute; else None."""
+    cells = shape.ranks * shape.microbatches
+    if cells <= most:
+        return None
+    rule = f"{name} is laid out op by op, for up to {most:,} of them"
+    remedy = f"give {max(1, most // shape.ranks):,} micro-batches or less"
+    return Fault(f"ranks x microbatches = {cells:,}", rule, remedy)
+
+
+def caps_of(cap: Cap, ranks: int) -> tuple[float, ...]:
+    """How many micro-batches of a rank's activations each rank may hold.
+
+    Args:
+        cap: a number, a list of them, or either as text: ``6``, ``1p``, ``1.5p``, ``4,6,6,4``; ``p`` is the number
+            of ranks.
+        ranks: p.
+
+    Raises:
+        InputError: not a number above 0, or a list of the wrong length.
+    """
+    words: Sequence[str | float]
+    if isinstance(cap, str):
+        words = cap.split(",")
+    elif isinstance(cap, int | float):
+        words = [cap]
+    else:
+        words = cap
+    caps = [_number(word, ranks) for word in words]
+    faults = [
+        Fault(f"cap = {word}", "a cap is a number of micro-batches above 0", "give it as in 6, 1p or 4,6,6,4")
+        for word, value in zip(words, caps, strict=True)
+        if not 0 < value < math.inf
+    ]
+    if len(caps) not in (1, ranks):
+        rule = f"a list of caps has one for each of the {ranks} ranks"
+        faults.append(Fault(f"cap has {len(caps)} caps", rule, f"give 1 or {ranks} of them"))
+    if faults:
+        raise InputError(*faults)
+    if len(caps) == 1:
+        caps = caps * ranks
+    return tuple(caps)
+
+
+def _number(word: str | float, ranks: int) -> float:
+    """The value of one cap; not a number where it is none."""
+    if not isinstance(word, str):
+        return float(word)
+    digits = word.strip()
+    unit = 1
+    if digits.endswith("p"):
+        digits, unit = digits.removesuffix("p") or "1", ranks
+    try:
+        return float(digits) * unit
+    except ValueError:
+        return math.nan

@@ -29,9 +29,8 @@ from numpy.typing import NDArray
 from ..core.errors import Fault
 from ..core.op import Kind
 from ..core.schedule import Schedule, Shape, v_placement
-from .entry import Entry
-from .rules import check
-from .slots import Clocked, by_slot
+from .entry import Entry, check
+from .rows import Clocked, by_slot
 
 _MOST_CELLS = 200_000  # about ten seconds
 _MOST_RANKS = 1000  # a table has a row for each, and as many columns as a micro-batch takes to pass them: 6 p

@@ -177,3 +177,40 @@ def v_shaped(name: str, shape: Shape, rows: Sequence[bytes], *, last: int | None
         unit=ops.turn[keep],
         joined=None if ops.joined is None else ops.joined[keep],
     )
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Clocked:
+    """Ops in any order, each with its slot, as columns.
+
+    Args:
+        slot: int64[ops].
+        rank: int32[ops].
+        kind: uint8[ops].
+        stage: int32[ops].
+        unit: int32[ops].
+    """
+
+    slot: NDArray[np.int64]
+    rank: NDArray[np.int32]
+    kind: NDArray[np.uint8]
+    stage: NDArray[np.int32]
+    unit: NDArray[np.int32]
+
+
+def by_slot(
+    name: str, shape: Shape, ops: Clocked, placement: NDArray[np.int32], route: NDArray[np.uint8] | None = None
+) -> Schedule:
+    """The schedule of ops with slots; no two ops of a rank share one."""
+    order = np.lexsort((ops.slot, ops.rank))
+    return Schedule(
+        name=name,
+        source="generated",
+        microbatches=shape.microbatches,
+        placement=placement,
+        offsets=np.searchsorted(ops.rank[order], np.arange(shape.ranks + 1)).astype(np.int64),
+        kind=ops.kind[order],
+        stage=ops.stage[order],
+        unit=ops.unit[order],
+        route=route,
+    )

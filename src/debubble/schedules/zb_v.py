@@ -24,9 +24,8 @@ from __future__ import annotations
 
 from ..core.errors import Fault
 from ..core.schedule import Schedule, Shape
-from .entry import Entry
+from .entry import Entry, check
 from .rows import F1, I1, W1, F, I, W, v_shaped
-from .rules import check
 
 _MOST_BUILT = 300_000_000  # bytes of rows, one an op: above 5,000 ranks, whatever micro-batches are kept of them
 

@@ -9,7 +9,7 @@ from ..core.errors import Fault, InputError
 from ..diagnosis.against import Against
 from ..diagnosis.against import against as hold_against
 from ..diagnosis.simulated import Show, simulated
-from ..schedules.forward_only import forward_only as without_backwards
+from ..schedules.breadth_first import forward_only as without_backwards
 from .arguments import Duration, Factors, Hop, Size, Swept, swept
 from .pipeline_argument import (
     Named,

@@ -18,8 +18,8 @@ from ..core.op import KINDS, Kind
 from ..core.schedule import Schedule, Shape, from_rows, loop_placement, v_placement
 from ..core.units import count_bytes, duration, hops, nanoseconds
 from ..frameworks.engines import ENGINES, engine_of
-from ..schedules.auto.caps import caps_of
 from ..schedules.catalog import build
+from ..schedules.entry import caps_of
 from ..synthesis.layers import Joint, jointly
 from ..synthesis.problem import Problem
 from ..synthesis.robust import read_jitter

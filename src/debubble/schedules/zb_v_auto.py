@@ -38,16 +38,14 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from itertools import product
 
-from ...core.costs import Costs, Rates
-from ...core.errors import Fault, InputError
-from ...core.memory import Release
-from ...core.op import Kind
-from ...core.schedule import Schedule, Shape, v_placement
-from ..entry import Entry
-from ..rows import v_shaped
-from ..rules import check, op_by_op
-from .caps import USUAL, Cap, caps_of
-from .ranks import Ranks, Stuck, Task, task_of
+from ..core.costs import Costs, Rates
+from ..core.errors import Fault, InputError
+from ..core.memory import Release
+from ..core.op import Kind
+from ..core.schedule import Schedule, Shape, v_placement
+from .entry import USUAL, Cap, Entry, caps_of, check, op_by_op
+from .heuristic import Ranks, Stuck, Task, task_of
+from .rows import v_shaped
 
 _MOST_CELLS = 200_000
 _DEFAULT = Rates()

@@ -8,11 +8,11 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from ...core.costs import Costs, Rates, costs_of
-from ...core.memory import Release, changes
-from ...core.op import Kind, Op
-from ...core.schedule import Shape, from_rows
-from ..rows import LANE
+from ..core.costs import Costs, Rates, costs_of
+from ..core.memory import Release, changes
+from ..core.op import Kind, Op
+from ..core.schedule import Shape, from_rows
+from .rows import LANE
 
 
 @dataclass(frozen=True, slots=True, eq=False)

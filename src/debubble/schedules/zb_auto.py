@@ -33,16 +33,14 @@ from __future__ import annotations
 from dataclasses import dataclass
 from itertools import product
 
-from ...core.costs import Costs, Rates
-from ...core.errors import Fault, InputError
-from ...core.memory import Release
-from ...core.op import Kind
-from ...core.schedule import Schedule, Shape, loop_placement
-from ..entry import Entry
-from ..rows import linear
-from ..rules import check, op_by_op
-from .caps import USUAL, Cap, caps_of
-from .ranks import Ranks, Task, task_of
+from ..core.costs import Costs, Rates
+from ..core.errors import Fault, InputError
+from ..core.memory import Release
+from ..core.op import Kind
+from ..core.schedule import Schedule, Shape, loop_placement
+from .entry import USUAL, Cap, Entry, caps_of, check, op_by_op
+from .heuristic import Ranks, Task, task_of
+from .rows import linear
 
 _MOST_CELLS = 1_000_000
 _DEFAULT = Rates()
