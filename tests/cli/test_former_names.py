@@ -5,8 +5,8 @@ import re
 import click
 import pytest
 
-from debubble.cli.command import Option
 from debubble.cli.main import FORMER, VERBS, command_of
+from debubble.cli.options import Option
 from figures import OPTION
 
 FILE = "pyproject.toml"

@@ -1,1 +1,1 @@
-"""The command line, one short file a verb: the only room that prints."""
+"""The command line: options of the verbs, by what they are about, and where answers go; the only room that prints."""

@@ -29,19 +29,37 @@ UNREAD = 141  # 128 + SIGPIPE, as shells have it for a tool whose reader has gon
 
 # Sentences stand here and not in the verbs' files: the list of verbs imports none of them.
 VERBS = {
-    "show": ("debubble.cli.show:show", "Draw a schedule, its two bubble numbers and where each rank's time goes."),
-    "synth": ("debubble.cli.synth:synth", "Search the best schedule for your costs, memory, links and engine."),
-    "plan": ("debubble.cli.plan:plan", "Find the layout to launch: time, memory, bubble, and what was ruled out."),
-    "check": ("debubble.cli.check:check", "Prove a schedule or a configuration legal, or list every fault."),
-    "split": ("debubble.cli.split:split", "Split uneven blocks over ranks, each split simulated."),
-    "profile": ("debubble.cli.profile:profile", "Time one layer on the device here, for plan to know your hardware."),
-    "run": ("debubble.cli.run:run", "Train through a schedule on torch.distributed.pipelining and record it."),
-    "record": ("debubble.cli.record:record", "Record your own training job, with no line of it changed."),
-    "watch": ("debubble.cli.watch:watch", "Follow a recording while its job runs: idle share, slow rank, drift."),
-    "diagnose": ("debubble.cli.diagnose:diagnose", "Read a recording or a trace: how big is the bubble, and why."),
-    "fit": ("debubble.cli.fit:fit", "Fit step times of a log: slot, bubble, fixed time and a forecast."),
-    "validate": ("debubble.cli.validate:validate", "Hold the planner against measured runs: errors, ranking, memory."),
-    "why": ("debubble.cli.why:why", "Say why one run is slower than another, and what to change."),
+    "show": (
+        "debubble.cli.schedule_verbs:show",
+        "Draw a schedule, its two bubble numbers and where each rank's time goes.",
+    ),
+    "synth": (
+        "debubble.cli.schedule_verbs:synth",
+        "Search the best schedule for your costs, memory, links and engine.",
+    ),
+    "plan": (
+        "debubble.cli.planning_verbs:plan",
+        "Find the layout to launch: time, memory, bubble, and what was ruled out.",
+    ),
+    "check": ("debubble.cli.schedule_verbs:check", "Prove a schedule or a configuration legal, or list every fault."),
+    "split": ("debubble.cli.planning_verbs:split", "Split uneven blocks over ranks, each split simulated."),
+    "profile": (
+        "debubble.cli.planning_verbs:profile",
+        "Time one layer on the device here, for plan to know your hardware.",
+    ),
+    "run": ("debubble.cli.run_verbs:run", "Train through a schedule on torch.distributed.pipelining and record it."),
+    "record": ("debubble.cli.run_verbs:record", "Record your own training job, with no line of it changed."),
+    "watch": ("debubble.cli.run_verbs:watch", "Follow a recording while its job runs: idle share, slow rank, drift."),
+    "diagnose": (
+        "debubble.cli.measurement_verbs:diagnose",
+        "Read a recording or a trace: how big is the bubble, and why.",
+    ),
+    "fit": ("debubble.cli.measurement_verbs:fit", "Fit step times of a log: slot, bubble, fixed time and a forecast."),
+    "validate": (
+        "debubble.cli.planning_verbs:validate",
+        "Hold the planner against measured runs: errors, ranking, memory.",
+    ),
+    "why": ("debubble.cli.measurement_verbs:why", "Say why one run is slower than another, and what to change."),
 }
 
 # Verb and option that once asked for what is a verb now: the verb, whether it keeps the option, and what it is made of.

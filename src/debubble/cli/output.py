@@ -11,8 +11,8 @@ from typing import Any
 import click
 
 from ..core.results import Result
-from .command import option
 from .console import Look, look, put, say, warn, wrote
+from .options import option
 
 FILES = {
     "html": "Write a page to explore in a browser: one file, which needs no network.",

@@ -1,4 +1,4 @@
-"""``plan``: the options of the verb."""
+"""Verbs before a launch: the options of ``plan``, ``split``, ``profile`` and ``validate``."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ import debubble
 from ..config.config import SWITCHES
 from ..config.fields import KINDS
 from ..core.errors import Fault, InputError
-from .command import COUNT, COUNTS, RATE, Verb, option, options
-from .completion import FRAMEWORK, GPU, MODEL, SCHEDULE
+from .console import wrote
+from .options import BLOCKS, COUNT, COUNTS, FRAMEWORK, GPU, MODEL, RATE, SCHEDULE, WEIGHTS, Verb, option, options
 from .output import Output, output_options
 from .progress import working
 
@@ -136,4 +136,67 @@ def plan(job: Path | None, output: Output, **given: Any) -> int:
         raise InputError(*(Fault(f"--{kind}", rule, remedy) for kind in output.files))
     with working():
         found = debubble.plan(job, **given)
+    return output.show(found)
+
+
+@click.command(cls=Verb, short_help="Split uneven blocks over ranks.")
+@option("--weights", type=WEIGHTS, required=True, help="Weights of the blocks in order: 1.5,1*70,1.5.")
+@option("-p", "--pipeline", former=("--ranks",), type=COUNT, required=True, help="Ranks of the pipeline.")
+@option("-m", "--microbatches", type=COUNTS, required=True, help="Micro-batches per step; several to compare.")
+@option("--schedule", default="1f1b", show_default=True, shell_complete=SCHEDULE, help="The schedule that runs it.")
+@option("--split", type=BLOCKS, multiple=True, help="A split to compare: 8,8,7,7; give it again for more.")
+@output_options()
+def split(output: Output, **given: Any) -> int:
+    """Split blocks of unequal weight over the ranks of a pipeline: every split is simulated, the shortest first.
+
+    \b
+    debubble split --weights 1.5,1*70,1.5 --pipeline 12 --microbatches 64
+    debubble split --weights 1*5 --pipeline 4 --microbatches 8 --split 2,2,1,0
+    """  # noqa: D301 - click wants the character, not two
+    return output.show(debubble.split(**given))
+
+
+@click.command(cls=Verb, short_help="Time one layer of a model on the device here.")
+@option("--model", required=True, shell_complete=MODEL, help="Name of the model, or its config.json.")
+@option("--gpu", required=True, shell_complete=GPU, help="The device here: its name, or your own TOML file of it.")
+@option("--out", required=True, metavar="F.toml", help="Where to write the factors for plan --calibrate.")
+@option("--tensor", type=COUNT, default=1, show_default=True, help="Devices that share each layer.")
+@option("--expert", type=COUNT, default=1, show_default=True, help="Devices over which experts are spread.")
+@option("--micro-batch", type=COUNT, default=1, show_default=True, help="Samples in a micro-batch.")
+@option("--sequence", type=COUNT, default=4096, show_default=True, help="Tokens in a sample.")
+@option("--repeats", type=COUNT, default=20, show_default=True, help="How often the layer is timed.")
+@option("--device", type=click.Choice(["auto", "cpu", "cuda"]), default="auto", help="Where to run.")
+@option("--force", is_flag=True, help="Take what is here for the device of --gpu.")
+@output_options()
+def profile(output: Output, **given: Any) -> int:
+    """Time one layer of a model on the device that is here, and write factors with which plan knows your hardware.
+
+    \b
+    debubble profile --model llama3-8b --gpu h100 --tensor 2 --sequence 8192 --out h100.toml
+    debubble plan --model llama3-8b --gpu h100 --gpus 16 --global-batch 128 --calibrate h100.toml
+    """  # noqa: D301 - click wants the character, not two
+    with working():
+        found = debubble.profile(**given)
+    return output.show(found)
+
+
+@click.command(cls=Verb, short_help="Hold the planner against measured runs.")
+@click.argument("tables", nargs=-1, required=True, type=click.Path(path_type=Path), metavar="RUNS.csv..")
+@option(
+    "--rows", type=click.Path(path_type=Path), metavar="F", help="Write every run, predicted beside measured, as CSV."
+)
+@output_options("html")
+def validate(tables: tuple[Path, ...], output: Output, **given: Any) -> int:
+    """Hold the planner against RUNS.csv.., tables of measured runs, each a set by itself.
+
+    A table has one run a line: model, gpu, gpus, its degrees and batch, and what was seen of it. Nothing is fitted on
+    rows that are tested: calibrated errors are means over 20 draws of 5 rows, tested on the others.
+
+    \b
+    debubble validate runs.csv
+    debubble validate ours.csv theirs.csv --rows predicted.csv
+    """  # noqa: D301 - click wants the character, not two
+    found = debubble.validate(*tables, **given)
+    if given["rows"] is not None:  # the verb writes it, since it is no rendering of the result
+        wrote(given["rows"])
     return output.show(found)
