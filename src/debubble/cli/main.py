@@ -27,39 +27,21 @@ from .console import printable, put
 PACKAGE = Path(__file__).resolve().parents[1]
 UNREAD = 141  # 128 + SIGPIPE, as shells have it for a tool whose reader has gone
 
-# Sentences stand here and not in the verbs' files: the list of verbs imports none of them.
+# Verb -> the file that declares its options, and what the list of verbs says of it: printing that list imports no file.
 VERBS = {
-    "show": (
-        "debubble.cli.schedule_verbs:show",
-        "Draw a schedule, its two bubble numbers and where each rank's time goes.",
-    ),
-    "synth": (
-        "debubble.cli.schedule_verbs:synth",
-        "Search the best schedule for your costs, memory, links and engine.",
-    ),
-    "plan": (
-        "debubble.cli.planning_verbs:plan",
-        "Find the layout to launch: time, memory, bubble, and what was ruled out.",
-    ),
-    "check": ("debubble.cli.schedule_verbs:check", "Prove a schedule or a configuration legal, or list every fault."),
-    "split": ("debubble.cli.planning_verbs:split", "Split uneven blocks over ranks, each split simulated."),
-    "profile": (
-        "debubble.cli.planning_verbs:profile",
-        "Time one layer on the device here, for plan to know your hardware.",
-    ),
-    "run": ("debubble.cli.run_verbs:run", "Train through a schedule on torch.distributed.pipelining and record it."),
-    "record": ("debubble.cli.run_verbs:record", "Record your own training job, with no line of it changed."),
-    "watch": ("debubble.cli.run_verbs:watch", "Follow a recording while its job runs: idle share, slow rank, drift."),
-    "diagnose": (
-        "debubble.cli.measurement_verbs:diagnose",
-        "Read a recording or a trace: how big is the bubble, and why.",
-    ),
-    "fit": ("debubble.cli.measurement_verbs:fit", "Fit step times of a log: slot, bubble, fixed time and a forecast."),
-    "validate": (
-        "debubble.cli.planning_verbs:validate",
-        "Hold the planner against measured runs: errors, ranking, memory.",
-    ),
-    "why": ("debubble.cli.measurement_verbs:why", "Say why one run is slower than another, and what to change."),
+    "show": ("schedule_verbs", "Draw a schedule, its two bubble numbers and where each rank's time goes."),
+    "synth": ("schedule_verbs", "Search the best schedule for your costs, memory, links and engine."),
+    "plan": ("planning_verbs", "Find the layout to launch: time, memory, bubble, and what was ruled out."),
+    "check": ("schedule_verbs", "Prove a schedule or a configuration legal, or list every fault."),
+    "split": ("planning_verbs", "Split uneven blocks over ranks, each split simulated."),
+    "profile": ("planning_verbs", "Time one layer on the device here, for plan to know your hardware."),
+    "run": ("run_verbs", "Train through a schedule on torch.distributed.pipelining and record it."),
+    "record": ("run_verbs", "Record your own training job, with no line of it changed."),
+    "watch": ("run_verbs", "Follow a recording while its job runs: idle share, slow rank, drift."),
+    "diagnose": ("measurement_verbs", "Read a recording or a trace: how big is the bubble, and why."),
+    "fit": ("measurement_verbs", "Fit step times of a log: slot, bubble, fixed time and a forecast."),
+    "validate": ("planning_verbs", "Hold the planner against measured runs: errors, ranking, memory."),
+    "why": ("measurement_verbs", "Say why one run is slower than another, and what to change."),
 }
 
 # Verb and option that once asked for what is a verb now: the verb, whether it keeps the option, and what it is made of.
@@ -71,8 +53,8 @@ FORMER = {
 
 def command_of(verb: str) -> click.Command:
     """The command of a verb, whose file is imported."""
-    module, function = VERBS[verb][0].split(":")
-    command: click.Command = getattr(import_module(module), function)
+    file, _ = VERBS[verb]
+    command: click.Command = getattr(import_module(f"debubble.cli.{file}"), verb)
     return command
 
 
