@@ -32,8 +32,8 @@ SHOW = ("show", "1f1b", "-p", 2, "-m", 2)
 
 @pytest.mark.parametrize("verb", VERBS)
 def test_every_verb_of_the_table_is_there_and_has_help(cli, verb):
-    module, function = VERBS[verb][0].split(":")
-    assert isinstance(getattr(import_module(module), function), click.Command)
+    file, _ = VERBS[verb]
+    assert isinstance(getattr(import_module(f"debubble.cli.{file}"), verb), click.Command)
     ran = cli(verb, "--help")
     assert (ran.status, ran.err) == (0, "")
     assert f"debubble {verb}" in ran.out

@@ -10,7 +10,7 @@ from debubble.core.errors import InputError
 from debubble.estimate.count import layer_parameters
 from debubble.estimate.hardware import read_hardware
 from debubble.estimate.read_model import model_of_sizes, read_model
-from debubble.verbs.profile import layer_sizes, refuse_other_device
+from debubble.verbs.planner import layer_sizes, refuse_other_device
 from debubble.verbs.telling import listening
 
 pytestmark = pytest.mark.skipif(find_spec("torch") is None, reason="no torch")

@@ -19,8 +19,8 @@ OTHER_VERBS = {"show": {"list"}}  # options that ask for something else than the
 
 
 def command_of(verb: str) -> click.Command:
-    module, name = VERBS[verb][0].split(":")
-    return getattr(import_module(module), name)
+    file, _ = VERBS[verb]
+    return getattr(import_module(f"debubble.cli.{file}"), verb)
 
 
 def long_options(command: click.Command) -> set[str]:

@@ -21,7 +21,7 @@ from ..reconstruct.device_ops import Reading
 from ..schedules.catalog import entry_of
 from .arguments import share
 from .launcher import launcher_of
-from .read import AnyPath, Steps, ask_of, paths_of
+from .sources import AnyPath, Steps, ask_of, paths_of
 from .telling import tell
 
 Runs = Observation | AnyPath | Sequence[AnyPath]

@@ -18,7 +18,7 @@ from ..diagnosis.causes import fitted
 from ..diagnosis.windows import summarise
 from ..frameworks.engines import engine_of
 from ..synthesis.synthesis import MILLISECOND, Synthesis
-from .read import read
+from .sources import read
 
 
 def _with_whole_backwards(costs: Costs, order: Schedule) -> Costs:

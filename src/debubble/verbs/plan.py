@@ -8,9 +8,8 @@ from os import PathLike
 from ..planning.batch_plan import BatchPlan, GrowthPlan
 from ..planning.layout_plan import LayoutPlan
 from .arguments import Counts, Size
-from .plan_batch import plan_batch
 from .plan_options import read_options
-from .plan_search import plan_search
+from .plan_search import plan_batch, plan_search
 
 AnyPath = str | PathLike[str]
 

@@ -1,4 +1,4 @@
-"""``plan`` with a model and devices: every legal layout, ranked, with where its time and memory go."""
+"""``plan`` answered: by batch arithmetic alone; or with a model, every legal layout, its time and its memory."""
 
 from __future__ import annotations
 
@@ -17,17 +17,17 @@ from ..estimate.model import Model
 from ..estimate.read_model import read_model
 from ..frameworks.catalog import framework_of
 from ..frameworks.framework import Framework, habits_of
-from ..planning.arithmetic import Growth
+from ..planning.arithmetic import Bubbled, Growth, Placed, batch_table, growth_table, orders
+from ..planning.batch_plan import BatchPlan, GrowthPlan, batch_plan, growth_plan
 from ..planning.calibration_file import written
 from ..planning.judge import judge_all
-from ..planning.launch import unsuited
+from ..planning.launch import Rejected, unsuited
 from ..planning.layout_plan import LayoutPlan, Search, layout_plan
 from ..planning.search import Found, search
 from ..planning.space import USUAL
 from ..schedules.catalog import CATALOG, called, unknown
 from .arguments import together
 from .calibration import calibration_of
-from .plan_batch import sizes_of_growth
 from .plan_options import PlanOptions
 from .telling import tell
 
@@ -36,6 +36,11 @@ MOST_COUNTS = 16  # numbers of devices: each is a search of its own
 MOST_SIZES = 256  # of a batch that grows: each is simulated
 SLOWEST = 1e8  # bytes a second: a gigabit card; less is a number without its unit
 LISTS = ("tensor", "pipeline", "context", "expert", "expert_tensor", "chunks", "micro_batch")
+# Options that mean nothing without a model.
+OF_MODELS = (
+    *("calibrate", "save_calibration", "launched", "framework", "emit", "price", "precision", "nic", "zero"),
+    *("expert", "expert_tensor"),
+)
 GROWN = ("gpus", "tensor", "context", "pipeline", "data", "chunks", "micro_batch", "global_batch", "schedule")
 
 
@@ -253,3 +258,68 @@ def _nothing(found: Mapping[int, Found], clusters: Mapping[int, Cluster], cures:
             reasons = "; ".join(refused.reason for refused in result.rejected[:3])
             lines.append(f"{gpus} x {device.name}: no layout is legal: {reasons}")
     return "\n".join(lines)
+
+
+def plan_batch(asked: PlanOptions) -> BatchPlan | GrowthPlan:
+    """The table of a batch, or of one that grows.
+
+    Raises:
+        InputError: options that need a model, or too little to say anything.
+    """
+    asked.refuses(*OF_MODELS, why="it needs --model and --gpu")
+    questions = [_question_of_batch(asked, gpus) for gpus in asked.gpus or (None,)]
+    if asked.rampup is not None:
+        asked.needs("global_batch", "pipeline")
+        return growth_plan(sizes_of_growth(asked, questions[0]))
+    found: list[Bubbled] = []
+    refused: list[Rejected] = []
+    for question in questions:
+        some, others = batch_table(question)
+        found += some
+        refused += others
+    if not asked.pipeline:  # those that were listed stay in the order of the question
+        found.sort(key=lambda one: (one.layout.gpus, one.layout.global_batch, one.idle_share))
+    return batch_plan(found, refused, _orders(asked, found))
+
+
+def sizes_of_growth(asked: PlanOptions, question: Question) -> list[Growth]:
+    """The sizes that ``rampup`` asks for, up to the one global batch.
+
+    Raises:
+        InputError: not three numbers, several global batches, or a batch that is not reached.
+    """
+    rampup, batches = asked.rampup or (), asked.global_batch or ()
+    if len(rampup) != 3 or len(batches) != 1:
+        rule = "it is start,increment,samples up to one global batch"
+        raise InputError(Fault(f"rampup = {','.join(map(str, rampup))}", rule, "give three"))
+    return growth_table(question, *rampup)
+
+
+def _question_of_batch(asked: PlanOptions, gpus: int | None) -> Question:
+    """What the options fix, and the values that they list; a micro-batch is one sample if nothing is said."""
+    for name in ("tensor", "context"):
+        listed = getattr(asked, name)
+        if listed is not None and len(listed) > 1:
+            raise InputError(Fault(f"{name} = {listed}", "without a model one value will do", "give one"))
+    fixed = Config(
+        gpus=gpus,
+        tensor=(asked.tensor or (1,))[0],
+        context=(asked.context or (1,))[0],
+        data=asked.data,
+        schedule=asked.schedule,
+    )
+    tries = {"chunks": asked.chunks or (1,), "micro_batch": asked.micro_batch or (1,)}
+    listed = {name: getattr(asked, name) for name in ("pipeline", "global_batch", "microbatches")}
+    return Question(fixed, tries | {name: values for name, values in listed.items() if values})
+
+
+def _orders(asked: PlanOptions, found: list[Bubbled]) -> list[Placed]:
+    """Which axes cross nodes, if hosts are given and one layout is asked for."""
+    if asked.nodes is None or not found:
+        return []
+    layout = found[0].layout
+    if layout.gpus % asked.nodes:
+        rule = f"it does not divide {layout.gpus} GPUs"
+        raise InputError(Fault(f"nodes = {asked.nodes}", rule, "give hosts with equally many devices"))
+    sizes = {"pipeline": layout.pipeline, "data": layout.data, "context": layout.context, "tensor": layout.tensor}
+    return orders(sizes, layout.gpus // asked.nodes)

@@ -16,8 +16,7 @@ from ..diagnosis.log_run import LoggedRun
 from ..diagnosis.why import Compared
 from .arguments import share
 from .launcher import launcher_of
-from .read import Steps, ask_of
-from .sources import Source, read_runs
+from .sources import Source, Steps, ask_of, read_runs
 
 
 @overload

@@ -1,10 +1,15 @@
-"""``profile``: one layer of a model timed on the device that is here, written as factors for ``plan --calibrate``."""
+"""The planner beside ``plan``: ``split`` of blocks, ``profile`` of a layer here, ``validate`` on measured runs."""
 
 from __future__ import annotations
 
+import csv
+import io
 import os
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
+from functools import partial
 from importlib.util import find_spec
+from os import PathLike
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -18,11 +23,52 @@ from ..estimate.read_model import read_model
 from ..planning.calibrate_layer import TINY, LayerRun, calibrate_layer, tiny
 from ..planning.calibration_file import written
 from ..planning.layer_profile import LayerProfile, Timed, layer_profile
-from .arguments import together
+from ..planning.runs import GIB, RunTable, read_runs
+from ..planning.split_result import Splits, splits_of
+from ..planning.validate import ScoredRun, Validation
+from ..planning.validate import validate as score_tables
+from ..schedules.catalog import entry_of
+from .arguments import Counts, Factors, block_list, counts, together, weight_list
 from .telling import tell
 
 if TYPE_CHECKING:
     from ..runner.profile import LayerSizes
+
+
+SplitLists = Sequence[str | Sequence[int]]  # each ``"8,8,7,7"``
+
+
+def split(
+    *,
+    weights: Factors,
+    pipeline: int,
+    microbatches: Counts,
+    schedule: str = "1f1b",
+    split: SplitLists = (),
+) -> Splits:
+    """Split weighted blocks over the ranks of a pipeline, and simulate each split.
+
+        >>> debubble.split(weights="1.5,1*70,1.5", pipeline=12, microbatches=64).splits[0].split
+
+    Splits with the same heaviest stage are not equally fast, so none is told from its weights alone.
+
+    Args:
+        weights: of the blocks in order; ``1*70`` is seventy of weight 1.
+        pipeline: ranks.
+        microbatches: per step; several to compare.
+        schedule: by name.
+        split: splits to compare with the best, in blocks of each rank.
+
+    Raises:
+        InputError: what cannot be read, all at once; or blocks that cannot fill the ranks.
+    """
+    # All at once, so that one run tells every option that is wrong.
+    listed, many, *asked = together(
+        lambda: weight_list(weights, "weights"),
+        lambda: counts(microbatches, "microbatches"),
+        *(lambda one=one: block_list(one, "split") for one in split),
+    )
+    return splits_of(listed, pipeline, many, asked, entry_of(schedule).name)
 
 
 def profile(
@@ -184,3 +230,82 @@ def _write(calibration: Calibration, path: str) -> None:
     with replacing(path) as stream:
         stream.write(written(calibration).encode())
     tell(f"wrote {path}")
+
+
+# Columns as a table of runs has them, so that what is written can be read again; ours are last.
+_HEAD = (
+    *("set", "source", "model", "gpu", "gpus", "framework", "precision", "tensor", "pipeline", "data", "context"),
+    *("expert", "chunks", "schedule", "micro_batch", "microbatches", "sequence", "recompute", "zero", "status"),
+    *("step_seconds", "predicted_step_seconds", "error_percent", "peak_gib", "predicted_peak_gib", "time_doubt"),
+)
+
+
+def validate(*tables: str | PathLike[str], rows: str | PathLike[str] | None = None) -> Validation:
+    """Hold the planner against tables of measured runs; each is a set by itself.
+
+        >>> debubble.validate("runs.csv").sets[0].mape_percent
+
+    Nothing is fitted on rows that are tested: calibrated errors are means over 20 draws of 5 rows, tested on the rest.
+
+    Args:
+        tables: CSV files, or folders of them, in the form that the documentation of ``validate`` gives.
+        rows: where to write every run, predicted beside measured, as CSV.
+
+    Raises:
+        InputError: what cannot be read; all faults of all tables at once.
+    """
+    paths = list(_files(tables))
+    readable: list[RunTable] = together(*(partial(read_runs, path) for path in paths))
+    found, runs = score_tables(readable)
+    if rows is not None:
+        with replacing(Path(rows)) as stream:
+            stream.write(rows_as_csv(runs).encode())
+    return found
+
+
+def _files(tables: Sequence[str | PathLike[str]]) -> Iterator[Path]:
+    """Every CSV that is named, or lies in a folder that is."""
+    if not tables:
+        raise InputError(Fault("RUNS.csv", "it is required", "give tables of measured runs"))
+    for path in map(Path, tables):
+        if not path.is_dir():
+            yield path
+            continue
+        inside = sorted(path.glob("*.csv"))  # so that sets come in one order on every file system
+        if not inside:
+            raise InputError(Fault(str(path), "it holds no CSV file", "give tables of measured runs"))
+        yield from inside
+
+
+def rows_as_csv(runs: Sequence[ScoredRun]) -> str:
+    """Predicted beside measured, one line a run."""
+    text = io.StringIO()
+    writer = csv.writer(text, lineterminator="\n")
+    writer.writerow(_HEAD)
+    for scored_run in runs:
+        run, layout = scored_run.run, scored_run.run.layout
+        error = ""
+        if run.seconds:  # a run that did not fit has no step to be off
+            error = f"{100 * (scored_run.step_seconds / run.seconds - 1):.2f}"
+        cells = {
+            **{name: getattr(layout, name) for name in _HEAD if hasattr(layout, name)},
+            "set": scored_run.set,
+            "source": run.source,
+            "model": run.model.name,
+            "gpu": run.cluster.device.name,
+            "framework": run.framework,
+            "status": run.status,
+            "step_seconds": _figure(run.seconds),
+            "predicted_step_seconds": _figure(scored_run.step_seconds),
+            "error_percent": error,
+            "peak_gib": _figure(run.memory / GIB),
+            "predicted_peak_gib": _figure(scored_run.peak_bytes / GIB),
+            "time_doubt": run.time_doubt,
+        }
+        writer.writerow([cells[name] for name in _HEAD])
+    return text.getvalue()
+
+
+def _figure(value: float) -> str:
+    """Empty for what was not measured: a table has no other word for it."""
+    return f"{value:.6g}" if value else ""
