@@ -11,7 +11,7 @@ import click
 import debubble
 
 from ..core.units import percent
-from ..recorder.program import Program
+from ..recorder.start import Program
 from ..recorder.wishes import wish_of
 from ..verbs.arguments import together
 from .console import put, say, warn
