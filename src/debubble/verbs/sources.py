@@ -19,12 +19,11 @@ from ..frameworks.keys import read_config
 from ..frameworks.megatron import MEGATRON
 from ..readers.columns import parse_mapping
 from ..readers.job_toml import is_job, read_jobs
-from ..readers.kineto.parallel import in_processes, on_ray
-from ..readers.places import place
+from ..readers.kineto.read import in_processes, on_ray
 from ..readers.source import Ask, is_log
 from ..readers.source import read as read_source
 from ..readers.steplog import read_steps
-from ..readers.stream import first_bytes
+from ..readers.stream import first_bytes, place
 from ..reconstruct.positions import Said
 from .arguments import steps as as_steps
 
