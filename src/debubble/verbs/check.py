@@ -11,8 +11,7 @@ from pathlib import Path
 from ..config.config import OF_THE_MODEL, Config, Unknown
 from ..core.costs import Rates
 from ..core.engine import SENDS
-from ..core.errors import Fault, InputError, nearest
-from ..core.limits import MOST_PROVEN_OPS
+from ..core.errors import MOST_PROVEN_OPS, Fault, InputError, nearest
 from ..core.order_check import Claims, OrderCheck, check_order
 from ..core.schedule import Schedule
 from ..estimate.hardware import cluster_of, read_hardware
