@@ -1,4 +1,4 @@
-"""What ``diagnose`` says: the answer, the picture, why, when, replicas, receives, findings, and what would help."""
+"""What ``diagnose`` says: the answer, the picture, why, when, findings, what would help; ``watch``, a line a step."""
 
 from __future__ import annotations
 
@@ -15,6 +15,8 @@ from .sections import Column, Figure, Figures, Picture, Ranks, Report, Section, 
 
 if TYPE_CHECKING:
     from ..diagnosis.diagnosis import Diagnosis, FindingCost, Gate, MemoryRow, PartOfRun, ReplicaWork
+    from ..recorder.follow import WatchedStep
+
 
 MOST_REPLICAS = 8  # in a terminal; a page has all
 MOST_STAGES = 6  # of which each has a column there: as many as fit into 80
@@ -343,3 +345,21 @@ def _next(run: Diagnosis) -> str:
     if name is None or schedule.ranks == 1 or not run.trusted:
         return ""  # nothing that could be simulated would be this run
     return show_command(schedule, run.rates, name=name, microbatches=2 * schedule.microbatches)
+
+
+def of_step(step: WatchedStep, *, detail: bool = False) -> Report:  # noqa: ARG001 - there is no more to say
+    """The sections of a step: none but its line."""
+    return Report(f"{line_of(step)} (measured)", [], [])
+
+
+def line_of(step: WatchedStep) -> str:
+    """A step in one line."""
+    words = [f"step {step.step}" if step.phase == "train" else f"step {step.step} ({step.phase})"]
+    words.append(f"window {step.window_ms:.1f} ms")
+    words.append(f"idle {percent(step.idle_share)}")
+    words.append(f"slowest rank {step.slowest_rank} ({step.slowest_ratio:.2f} of the mean)")
+    if abs(step.drift_share) >= 0.005:
+        words.append(f"{step.drift_share:+.1%} against the first steps")
+    if step.loss is not None:
+        words.append(f"loss {step.loss:.4g}")
+    return ", ".join(words)

@@ -14,28 +14,28 @@ from .text import text as lines
 
 # The class of a result -> ``file:function`` of this room that makes its sections, from the result and ``detail=``.
 REPORTS = {
-    "Against": "against:report",
-    "Alone": "why_single_or_series:of_one",
-    "BatchPlan": "plan_batch:report",
+    "Against": "show:of_two",
+    "Alone": "why:of_one",
+    "BatchPlan": "planner:of_batch",
     "Catalog": "show:of_catalog",
     "Comparison": "why:report",
     "ConfigurationCheck": "check:of_configuration",
     "Diagnosis": "diagnose:report",
     "Executed": "show:of_run",
     "Fit": "fit:report",
-    "GrowthPlan": "plan_batch:of_growth",
+    "GrowthPlan": "planner:of_growth",
     "Joint": "synth:of_layers",
     "LayoutPlan": "plan:report",
-    "LayerProfile": "cost_model:of_profile",
+    "LayerProfile": "planner:of_profile",
     "OrderCheck": "check:of_order",
     "PartOfRun": "diagnose:of_part",
-    "Series": "why_single_or_series:of_series",
+    "Series": "why:of_series",
     "SeveralChecks": "check:of_several",
     "Show": "show:report",
     "Synthesis": "synth:report",
-    "Splits": "plan_batch:of_splits",
-    "Validation": "cost_model:of_validation",
-    "WatchedStep": "watch:report",
+    "Splits": "planner:of_splits",
+    "Validation": "planner:of_validation",
+    "WatchedStep": "diagnose:of_step",
 }
 FRAME = 640  # pixels of a page in a notebook, and what each rank adds
 FRAME_OF_RANK, MOST_FRAMED = 30, 16

@@ -1,6 +1,7 @@
 """What is said of a schedule: simulated by ``show``, executed by ``run``, or listed among those that are known by name.
 
-The picture, the bubble by both of its names, where each rank's time goes, and what to try next.
+The picture, the bubble by both of its names, where each rank's time goes, and what to try next; of two schedules, both
+on one axis of time, what differs, and where a slow link turns the ranking.
 """
 
 from __future__ import annotations
@@ -22,9 +23,11 @@ from .launch import files, launch, numbers, show_command
 from .sections import Column, Figure, Figures, Paste, Picture, Ranks, Report, Section, Sentences, Table
 
 if TYPE_CHECKING:
+    from ..diagnosis.against import Against, SweepPoint
     from ..diagnosis.causes import CauseCost
     from ..diagnosis.simulated import Executed, Show
     from ..schedules.catalog import Catalog
+
 
 FREED = {"w": "at W", "half": "half at I, half at W", "i": "at I"}
 MOST_PEAKS = 8  # ranks whose activations are listed one by one
@@ -36,6 +39,8 @@ LEGEND = (
     "that a search may hold (both p if none is given); F, I, W, B: times of a micro-batch on a rank, F&B of an "
     "overlapped pair. Formulas hold for even stages and free transfers."
 )
+PLOT = 40  # columns of the plot beside the numbers of a sweep
+FIRST, OTHER, BOTH = "1", "2", "x"
 # What to leave out to see a schedule without a cause.
 _MENDED: dict[str, Mapping[str, tuple[float, ...] | float]] = {
     "imbalance": {"stage_scale": (), "rank_scale": ()},
@@ -225,3 +230,63 @@ def of_catalog(found: Catalog, *, detail: bool = False) -> Report:  # noqa: ARG0
         rows.append((entry.name, entry.placement, *formulas, entry.paper or None))
     columns = [Column(title, left=True) for title in TITLES]
     return Report("", (), [Table("", columns, rows, notes=[LEGEND], folds=(3, 5))])
+
+
+def of_two(held: Against, *, detail: bool = False) -> Report:
+    """The sections of two schedules, one against the other."""
+    axis = max(shown.timeline.makespan for shown in (held.first, held.other))
+    sections: list[Section] = [_picture(shown, axis) for shown in (held.first, held.other)]
+    sections += [Figures(list(_figures_of_two(held))), *_swept(held)]
+    if detail:
+        sections.append(numbers(held))
+    return Report(f"{held.schedule} against {held.against}, engine {held.engine}", held.differences, sections)
+
+
+def _picture(shown: Show, axis: int) -> Picture:
+    """A schedule, drawn to the scale of the longer one."""
+    return Picture(
+        title=shown.title,
+        name=shown.schedule,
+        timeline=shown.timeline,
+        account=shown.account,
+        ranks=shown.per_rank,
+        release=Release(shown.release),
+        axis=axis,
+    )
+
+
+def _figures_of_two(held: Against) -> Iterator[Figure]:
+    yield Figure(held.schedule, held.makespan_ms, Unit.TIME, evidence="simulated")
+    yield Figure(held.against, held.against_ms, Unit.TIME, evidence="simulated")
+    if held.link is not None:
+        turns = "never, within the sweep" if held.crossover_ms is None else f"at {span(held.crossover_ms)}"
+        yield Figure("ranking turns", turns, what=f"hop on link {held.link}", evidence="simulated")
+
+
+def _swept(held: Against) -> Iterator[Table]:
+    """Both steps for each hop, with a plot whose axis begins at 0."""
+    if not held.sweep:
+        return
+    longest = max(max(point.makespan_ms, point.against_ms) for point in held.sweep)
+    columns = [
+        Column(f"hop on {held.link}", Unit.TIME),
+        Column(f"{FIRST}: {held.schedule}", Unit.TIME),
+        Column(f"{OTHER}: {held.against}", Unit.TIME),
+        Column("", left=True),
+    ]
+    rows = [(point.transfer_ms, point.makespan_ms, point.against_ms, _plot(point, longest)) for point in held.sweep]
+    yield Table("Step by hop", columns, rows, notes=[f"{FIRST} and {OTHER} from 0 to {span(longest)}"])
+
+
+def _plot(point: SweepPoint, longest: float) -> str:
+    """Where the two steps lie between 0 and the longest."""
+    first, other = _column(point.makespan_ms, longest), _column(point.against_ms, longest)
+    line = ["."] * PLOT
+    line[first], line[other] = FIRST, OTHER
+    if first == other:
+        line[first] = BOTH
+    return "".join(line)
+
+
+def _column(step_ms: float, longest: float) -> int:
+    return round(step_ms / longest * (PLOT - 1)) if longest else 0
