@@ -1,4 +1,4 @@
-"""What ``why`` says: of two runs the verdict, sizes side by side, factors, causes, ways out; of one run; of a series."""
+"""What ``why`` says: of two runs the verdict, sizes side by side, factors, causes, ways out; of one run, a series."""
 
 from __future__ import annotations
 
