@@ -18,8 +18,7 @@ from ..core.observation import Window
 from ..core.program import Program
 from ..core.timeline import Timeline
 from .clocks import TOLERANCE
-from .device_ops import Clock, Ints
-from .pairing import Floats
+from .device_ops import Clock, Floats, Ints
 
 _NONE = -np.inf
 
@@ -77,10 +76,15 @@ def aligned(windows: Sequence[Window], clock: Clock, bounds: Mapping[int, Floats
     remarks: list[str] = []
     for some in _sharing(windows, clock):
         shared = _group(some, clock, bounds)
-        alone = [] if shared.alignment.consistent else [_group([window], clock, {}) for window in some]
-        apart = len(alone) > 1 and all(group.alignment.consistent for group in alone)
-        groups += alone if apart else [shared]
-        if apart and not remarks:
+        if shared.alignment.consistent or len(some) == 1:
+            groups.append(shared)
+            continue
+        alone = [_group([window], clock, {}) for window in some]
+        if not all(group.alignment.consistent for group in alone):  # then it is not the clocks that are to blame
+            groups.append(shared)
+            continue
+        groups += alone
+        if not remarks:
             remarks.append("offsets of clocks change from step to step: each step was aligned on its own")
     broken = max(group.alignment.violation for group in groups)
     if broken and clock is Clock.SHARED:
@@ -91,25 +95,28 @@ def aligned(windows: Sequence[Window], clock: Clock, bounds: Mapping[int, Floats
         remarks.append("ranks have no common clock; they were aligned by cause and effect")
     if not all(group.alignment.consistent for group in groups):
         remarks.append("no clock offsets satisfy cause and effect: some ops' times are wrong; clocks were left alone")
-    moved = [_shift(window, group.alignment) for group in groups for window in group.windows]
+    moved: list[Window] = []
+    for group in groups:
+        moved += [_shift(window, group.alignment) for window in group.windows]
     return Aligned(moved, round(float(np.median([group.alignment.width for group in groups]))), remarks)
 
 
 def _sharing(windows: Sequence[Window], clock: Clock) -> Iterator[list[Window]]:
     """Windows of which all have the same offsets: of one replica, or single ones if clocks begin anew each step."""
-    if clock is Clock.STEP:
-        yield from ([window] for window in windows)
-        return
-    for q in sorted({window.replica for window in windows}):
-        yield [window for window in windows if window.replica == q]
+    sharing: dict[int, list[Window]] = {}
+    for i, window in enumerate(windows):
+        sharing.setdefault(i if clock is Clock.STEP else window.replica, []).append(window)
+    for _, some in sorted(sharing.items()):
+        yield some
 
 
 def _group(windows: list[Window], clock: Clock, bounds: Mapping[int, Floats]) -> _Group:
     """Align by F and B, and more closely by messages, as long as the two do not contradict each other."""
-    least = lags(windows[0].timeline.program, windows[0].timeline.start, windows[0].timeline.end)
-    for window in windows[1:]:
-        np.maximum(least, lags(window.timeline.program, window.timeline.start, window.timeline.end), out=least)
+    least = np.full((1, 1), _NONE)
+    for window in windows:
+        least = np.maximum(least, lags(window.timeline.program, window.timeline.start, window.timeline.end))
     trust = clock is Clock.SHARED
+    # An op's receive says when its input was there; its end on the other rank only that it was not before.
     if clock is not Clock.STEP and windows[0].replica in bounds:
         closer = align(np.maximum(least, bounds[windows[0].replica]), trust=trust)
         if closer.consistent:
@@ -148,13 +155,17 @@ def align(least: Floats, *, trust: bool) -> Alignment:
     """
     violation = max(0, round(float(least.max(initial=0.0))))
     agree = trust and violation <= TOLERANCE
-    far = least if agree else _longest_paths(least)  # hops alone bound clocks that no op contradicts
+    far = least  # hops alone bound clocks that no op contradicts
+    if not agree:
+        far = _longest_paths(least)
+    # A rank that would have to be ahead of itself: a circle of ops each of which needs one that ended too late.
     consistent = bool((np.diagonal(far) <= TOLERANCE).all())
     hops = np.isfinite(least) & np.isfinite(far.T)
     width = max(0, round(float((-far.T - far)[hops].max(initial=0.0))))
     ranks = len(least)
     offsets = np.zeros(ranks, np.int64)
     if not agree and consistent:
+        # Where one side is open, the other one is the best there is; a rank that no op joins to rank 0 stays put.
         low, high = far[0], -far[:, 0]
         low = np.where(np.isfinite(low), low, np.where(np.isfinite(high), high, 0.0))
         high = np.where(np.isfinite(high), high, low)

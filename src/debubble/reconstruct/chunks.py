@@ -12,7 +12,6 @@ cannot be laid to ops (a runtime posts them early), the order of Megatron-LM's i
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
@@ -21,9 +20,10 @@ from numpy.typing import NDArray
 
 from ..core.errors import Fault, InputError
 from ..core.op import Kind
-from .device_ops import UNKNOWN, Ints, Mask, RankOps
+from .device_ops import UNKNOWN, Ints, Mask, RankOps, of_each_op
+from .groups import group_of, place_within
 from .pairing import Pairs, Sides
-from .positions import NOWHERE, Places
+from .positions import Places
 
 _GRADIENT = (Kind.B, Kind.I)
 
@@ -43,12 +43,12 @@ def with_chunks(
     Raises:
         InputError: labels or messages tell another number of chunks than was said, or ops do not divide by it.
     """
-    used = [i for i, at in enumerate(places.position) if at != NOWHERE and len(devices[i])]
+    used = [i for i in places.placed() if len(devices[i])]
     labelled = _labelled(devices, used)
     told = labelled or _by_messages(devices, sides, places, used)
     if chunks is not None and told is not None and told != chunks:
         who = "labels" if labelled else "messages between ranks"
-        rule = f"{who} tell {told} chunk{'s' * (told > 1)} a rank"
+        rule = f"{who} tell {told} {'chunk' if told == 1 else 'chunks'} a rank"
         raise InputError(Fault(f"--chunks {chunks}", rule, f"leave it out, or give {told}"))
     count = chunks or told or 1
     if labelled is not None or count == 1:
@@ -56,9 +56,9 @@ def with_chunks(
     traced = _traced(devices, sides, pairs, places, count)
     if traced is not None:
         return traced, []
-    order = tuple(_in_megatrons_order(device, places.ranks, count) if len(device) else device for device in devices)
+    interleaved = [_in_megatrons_order(device, places.ranks, count) for device in devices]
     how = f"{count} chunks a rank, which take turns as Megatron-LM interleaves them: no label tells their order"
-    return order, [how]
+    return tuple(interleaved), [how]
 
 
 def _labelled(devices: Sequence[RankOps], used: Sequence[int]) -> int | None:
@@ -70,10 +70,11 @@ def _labelled(devices: Sequence[RankOps], used: Sequence[int]) -> int | None:
             found.add(len(np.unique(device.stage)))
         elif device.chunk is not None:
             found.add(int(device.chunk.max()) + 1)
+        # A micro-batch that a rank takes forward several times in a step is at another of its stages each time.
         elif device.unit is not None and not device.counted:
             forward = device.kind == Kind.F
-            passes = np.unique(np.stack([device.step[forward], device.unit[forward]]), axis=1, return_counts=True)[1]
-            found.add(int(passes.max(initial=1)))
+            passes = place_within(group_of(device.step[forward], device.unit[forward]))
+            found.add(int(passes.max(initial=0)) + 1)
     return max(found, default=None)
 
 
@@ -85,7 +86,7 @@ def _by_messages(devices: Sequence[RankOps], sides: Sides, places: Places, used:
     found: set[int | None] = set()
     for i in used:
         first, last = places.position[i] == 0, places.position[i] == places.ranks - 1
-        if first == last or devices[i].transfers is None:
+        if first == last or devices[i].transfers is None:  # ranks between the two send and receive every forward
             continue
         moves = (sides.device == i) & (sides.forward == 1) & (sides.send == last) & (sides.op >= 0)
         found.add(_ratio(devices[i], devices[i].step[sides.op[moves]]))
@@ -100,12 +101,14 @@ def _ratio(device: RankOps, moved: Ints) -> int | None:
         moved: step of each message of a forward, int64[messages].
     """
     steps, forwards = np.unique(device.step[device.kind == Kind.F], return_counts=True)
-    messages = np.array([int((moved == step).sum()) for step in steps.tolist()])
+    ordered = np.sort(moved)
+    messages = np.searchsorted(ordered, steps, side="right") - np.searchsorted(ordered, steps, side="left")
     alone = forwards - messages
     whole = (alone > 0) & (forwards % np.maximum(alone, 1) == 0)
-    ratios = Counter((forwards[whole] // alone[whole]).tolist())
-    ratio, times = ratios.most_common(1)[0] if ratios else (None, 0)
-    return ratio if 2 * times > len(steps) else None
+    ratios, times = np.unique(forwards[whole] // alone[whole], return_counts=True)
+    if 2 * times.max(initial=0) <= len(steps):
+        return None
+    return int(ratios[times.argmax()])
 
 
 # By the messages of each micro-batch.
@@ -144,6 +147,7 @@ def _traced(
     used = ops.position >= 0
     forward, gradient = used & (ops.kind == Kind.F), used & np.isin(ops.kind, _GRADIENT)
     down = _chains(ops, forward, _feeds(ops, sides, pairs, forward), home=0)
+    # Chunks that loop end at the last rank, those that turn back at the first; gradients begin where forwards end.
     ends = np.unique(ops.position[forward & (down.depth == stages - 1)])
     if len(ends) != 1:
         return None
@@ -154,32 +158,34 @@ def _traced(
     forward, gradient = forward & good, gradient & good
     stage, unit = np.full(len(good), UNKNOWN), np.full(len(good), UNKNOWN)
     stage[forward], stage[gradient] = down.depth[forward], stages - 1 - up.depth[gradient]
+    # No label numbers micro-batches, so the order in which stage 0 takes them does.
     first = _in_order(ops, forward & (stage == 0))
-    unit[first] = _index(ops.group[first])
+    unit[first] = place_within(ops.group[first])
     unit[forward] = unit[down.head[forward]]
     # The k-th gradient that the last stage begins belongs to the k-th forward that it ended: first in, first out.
     unit[_in_order(ops, gradient & (stage == stages - 1))] = unit[_in_order(ops, forward & (stage == stages - 1))]
     unit[gradient] = unit[up.head[gradient]]
-    mine, theirs = (_by_device(ops, used & good & (ops.kind == kind)) for kind in (Kind.W, Kind.I))
-    if len(mine) == len(theirs):  # gradients of weights run in the order of those of inputs
-        stage[mine], unit[mine] = stage[theirs], unit[theirs]
-    return tuple(_named(device, i, ops, stage, unit) for i, device in enumerate(devices))
+    weights, inputs = (_by_device(ops, used & good & (ops.kind == kind)) for kind in (Kind.W, Kind.I))
+    if len(weights) == len(inputs):  # gradients of weights run in the order of those of inputs
+        stage[weights], unit[weights] = stage[inputs], unit[inputs]
+    stage, unit = stage.astype(np.int32), unit.astype(np.int32)
+    told = []
+    for i, device in enumerate(devices):
+        rows = slice(int(ops.first[i]), int(ops.first[i + 1]))
+        told.append(replace(device, stage=stage[rows], unit=unit[rows], counted=False))
+    return tuple(told)
 
 
 def _table(devices: Sequence[RankOps], places: Places) -> _Ops:
-    lengths = [len(device) for device in devices]
-    first = np.concatenate([[0], np.cumsum(lengths)]).astype(np.int64)
+    lengths = list(map(len, devices))
     device = np.repeat(np.arange(len(devices)), lengths)
-    step = np.concatenate([one.step for one in devices])
-    replica = np.array(places.replica)[device]
-    group = np.unique(np.stack([replica, step]), axis=1, return_inverse=True)[1].reshape(-1)
     return _Ops(
-        first=first,
+        first=np.cumsum([0, *lengths]),
         device=device,
-        position=np.array(places.position)[device],
-        group=group,
-        kind=np.concatenate([one.kind for one in devices]),
-        start=np.concatenate([one.start for one in devices]),
+        position=places.position[device],
+        group=group_of(places.replica[device], of_each_op(devices, "step")),
+        kind=of_each_op(devices, "kind"),
+        start=of_each_op(devices, "start"),
     )
 
 
@@ -211,15 +217,15 @@ def _chains(ops: _Ops, among: Mask, before: Ints, home: int) -> _Chains:
     """
     feeds = np.zeros(len(before), np.bool_)
     feeds[before[before >= 0]] = True
-    turns, ends = (among & mask & (ops.position != home) for mask in (before < 0, ~feeds))
-    on, off = _by_device(ops, turns), _by_device(ops, ends)
-    keys = [ops.device[rows] * (int(ops.group.max(initial=0)) + 1) + ops.group[rows] for rows in (on, off)]
-    counts = [np.bincount(key, minlength=max(int(both.max(initial=0)) for both in keys) + 1) for key in keys]
-    equal = counts[0] == counts[1]
-    on, off = on[equal[keys[0]]], off[equal[keys[1]]]
+    elsewhere = among & (ops.position != home)
+    on, off = _by_device(ops, elsewhere & (before < 0)), _by_device(ops, elsewhere & ~feeds)
+    here = group_of(ops.device, ops.group)
+    equal = np.bincount(here[on], minlength=len(here)) == np.bincount(here[off], minlength=len(here))
+    # First in, first out: a device goes on with the micro-batches in the order in which it took them.
     before = before.copy()
-    before[on] = off
-    depth, head, back = (before >= 0).astype(np.int64), np.where(before >= 0, before, np.arange(len(before))), before
+    before[on[equal[here[on]]]] = off[equal[here[off]]]
+    depth, back = (before >= 0).astype(np.int64), before
+    head = np.where(before >= 0, before, np.arange(len(before)))
     for _ in range(int(np.log2(max(len(before), 2))) + 2):  # each round follows twice as far
         more = back >= 0
         depth = depth + np.where(more, depth[back], 0)
@@ -233,7 +239,7 @@ def _whole(ops: _Ops, among: Mask, depth: Ints, stages: int) -> Mask:
     groups = int(ops.group.max(initial=0)) + 1
     inside = among & (depth >= 0) & (depth < stages)
     table = np.bincount(ops.group[inside] * stages + depth[inside], minlength=groups * stages).reshape(groups, stages)
-    astray = np.bincount(ops.group[among & ~inside], minlength=groups) > 0
+    astray = np.bincount(ops.group[among & ~inside], minlength=groups) > 0  # deeper than any stage, or in a circle
     good = (table > 0).all(axis=1) & (table == table[:, :1]).all(axis=1) & ~astray
     found: Mask = good[ops.group]
     return found
@@ -257,18 +263,6 @@ def _by_device(ops: _Ops, mask: Mask) -> Ints:
     return rows[np.lexsort((ops.start[rows], ops.group[rows], ops.device[rows]))]
 
 
-def _index(group: Ints) -> Ints:
-    """How many rows of the same group come before each one, int64[rows]; groups lie together."""
-    fresh = np.flatnonzero(np.diff(group, prepend=-1))
-    found: Ints = np.arange(len(group)) - np.repeat(fresh, np.diff(np.append(fresh, len(group))))
-    return found
-
-
-def _named(device: RankOps, i: int, ops: _Ops, stage: Ints, unit: Ints) -> RankOps:
-    rows = slice(int(ops.first[i]), int(ops.first[i + 1]))
-    return replace(device, stage=stage[rows].astype(np.int32), unit=unit[rows].astype(np.int32), counted=False)
-
-
 # By the order of Megatron-LM.
 
 
@@ -276,9 +270,8 @@ def _in_megatrons_order(device: RankOps, ranks: int, chunks: int) -> RankOps:
     """The k-th op of a kind is of chunk k / ranks, modulo chunks; gradients take the chunks backwards."""
     line = np.where(np.isin(device.kind, _GRADIENT), Kind.B, device.kind).astype(np.int64)
     order = np.lexsort((device.start, line, device.step))
-    group = np.unique(np.stack([device.step[order], line[order]]), axis=1, return_inverse=True)[1].reshape(-1)
     k = np.empty(len(order), np.int64)
-    k[order] = _index(group)
+    k[order] = place_within(group_of(device.step[order], line[order]))
     chunk = k // ranks % chunks
     unit = k // (ranks * chunks) * ranks + k % ranks
     return replace(

@@ -19,8 +19,9 @@ from itertools import product
 
 import numpy as np
 
-from .device_ops import UNKNOWN, Clock, Collectives, Ints, Mask, RankOps
-from .pairing import TOGETHER, Floats, Pairs, Sides
+from .device_ops import UNKNOWN, Clock, Collectives, Floats, Ints, Mask, RankOps
+from .groups import group_of, parted
+from .pairing import TOGETHER, Pairs, Sides
 from .positions import NOWHERE, Places
 
 TOLERANCE = 2_000  # nanoseconds; rounding of times in microseconds or of float32 seconds is no disagreement
@@ -123,8 +124,7 @@ class Clocks:
         for edge in self.edges:
             for end in (edge.one, edge.other):
                 span[end], noise[end] = max(span[end], edge.span), max(noise[end], edge.spread)
-        columns = (column.tolist() for column in (self.rate, self.doubt, span, noise))
-        return np.array([_measurable(*each) for each in zip(*columns, strict=True)], np.bool_)
+        return _measurable(self.rate, self.doubt, span, noise)
 
     def disagree(self) -> Mask:
         """Whether clocks of each device's part lie further apart than the ends of their messages, bool[devices]."""
@@ -144,9 +144,10 @@ class Clocks:
         return level - ahead
 
 
-def _measurable(rate: float, doubt: float, span: float, noise: float) -> bool:
-    """Whether a rate stands out of its own doubt, and moves a clock by more than ends of messages differ anyhow."""
-    return abs(rate) > _SURE * doubt and abs(rate) * span > max(_LEAST, _NOISE * noise)
+def _measurable(rate: Floats, doubt: Floats, span: Floats, noise: Floats) -> Mask:
+    """Whether rates stand out of their own doubt, and move a clock by more than ends of messages differ anyhow."""
+    found: Mask = (np.abs(rate) > _SURE * doubt) & (np.abs(rate) * span > np.maximum(_LEAST, _NOISE * noise))
+    return found
 
 
 def clocks_of(devices: Sequence[RankOps], sides: Sides, pairs: Pairs) -> Clocks:
@@ -156,12 +157,15 @@ def clocks_of(devices: Sequence[RankOps], sides: Sides, pairs: Pairs) -> Clocks:
     """
     if any(device.clock is Clock.STEP for device in devices):  # one offset would not do for two steps
         return _joined(devices, [])
-    ends = list(_ends(sides, pairs))
+    drifting, steady = [], []
+    for ends in _ends(sides, pairs):
+        drifting.append(edge_of(ends, rate_of(ends.mine, ends.theirs, ends.way)))
+        steady.append(edge_of(ends, Rate(0.0, 0.0)))
     if all(_runs_on(device) for device in devices):
-        clocks = _joined(devices, [edge_of(each, rate_of(each.mine, each.theirs, each.way)) for each in ends])
+        clocks = _joined(devices, drifting)
         if clocks.drifts().any():
             return clocks
-    return _joined(devices, [edge_of(each, Rate(0.0, 0.0)) for each in ends])
+    return _joined(devices, steady)
 
 
 def rate_of(mine: Ints, theirs: Ints, way: Ints) -> Rate:
@@ -183,13 +187,15 @@ def rate_of(mine: Ints, theirs: Ints, way: Ints) -> Rate:
         return Rate(0.0, float("inf"))
     rate = float(np.median(slopes))
     spread = 1.4826 * float(np.median(np.abs(slopes - rate)))  # as a standard deviation, for normal errors
-    doubt = 1.2533 * spread / float(np.sqrt(len(slopes)))  # of a median
-    return Rate(rate, doubt) if abs(rate) < FASTEST else Rate(0.0, float("inf"))
+    doubt = 1.2533 * spread / float(np.sqrt(len(slopes)))  # of a median of normal errors: sqrt(pi / 2) of a mean's
+    if abs(rate) >= FASTEST:
+        return Rate(0.0, float("inf"))
+    return Rate(rate, doubt)
 
 
 def _slopes(time: Floats, lag: Floats) -> Floats:
     half = len(time) // 2
-    if not half:
+    if not half:  # [-0:] would be all of them
         return np.empty(0)
     apart = time[-half:] - time[:half]
     slopes: Floats = (lag[-half:] - lag[:half])[apart > 0] / apart[apart > 0]
@@ -237,9 +243,7 @@ def _ends(sides: Sides, pairs: Pairs) -> Iterator[Ends]:
     one, other = np.minimum(source, target), np.maximum(source, target)
     mine = np.where(down, sides.end[pairs.send], sides.end[pairs.receive])
     theirs = np.where(down, sides.end[pairs.receive], sides.end[pairs.send])
-    order = np.lexsort((mine, other, one))
-    changed = (np.diff(one[order]) != 0) | (np.diff(other[order]) != 0)
-    for rows in np.split(order, np.flatnonzero(changed) + 1) if len(order) else []:
+    for rows in parted(np.lexsort((mine, other, one)), one, other):
         some = rows[:: len(rows) // _MOST + 1]
         way = np.where(down[some], _DOWN, _UP)
         yield Ends(int(one[some[0]]), int(other[some[0]]), mine[some], theirs[some], way)
@@ -262,34 +266,34 @@ def with_replicas_joined(clocks: Clocks, devices: Sequence[RankOps], places: Pla
         devices: each on its own clock.
         places: of the devices.
     """
-    replicas = len(set(places.replica) - {NOWHERE})
     found = clocks
     for part in np.unique(clocks.part).tolist()[1:]:
-        meetings = list(_meetings(clocks, devices, places, part, replicas))
-        if meetings:
-            mine, theirs = (np.concatenate(ends) for ends in zip(*meetings, strict=True))
-            ends = Ends(int(clocks.part[0]), part, mine, theirs, np.full(len(mine), _BOTH))
+        ends = _meetings(clocks, devices, places, part)
+        if len(ends.mine):
             edge = edge_of(ends, rate_of(ends.mine, ends.theirs, ends.way))
-            if not _measurable(edge.rate, edge.doubt, edge.span, edge.spread):
+            if not _measurable(*map(np.asarray, (edge.rate, edge.doubt, edge.span, edge.spread))):
                 edge = edge_of(ends, Rate(0.0, 0.0))
             found = _moved(found, edge)
     return found
 
 
-def _meetings(
-    clocks: Clocks, devices: Sequence[RankOps], places: Places, part: int, replicas: int
-) -> Iterator[tuple[Ints, Ints]]:
+def _meetings(clocks: Clocks, devices: Sequence[RankOps], places: Places, part: int) -> Ends:
     """Ends of collectives that devices of the first part and of another took part in, each on the clock of its part."""
-    first, other = (np.flatnonzero(clocks.part == number).tolist() for number in (clocks.part[0], part))
-    for i, j in product(first, other):
-        mine, theirs = devices[i].collectives, devices[j].collectives
-        if mine is None or theirs is None:
+    first, others = np.flatnonzero(clocks.part == clocks.part[0]), np.flatnonzero(clocks.part == part)
+    replicas = len(np.unique(places.replica[places.replica != NOWHERE]))
+    mine, theirs = [np.empty(0, np.int64)], [np.empty(0, np.int64)]
+    for i, j in product(first.tolist(), others.tolist()):
+        one, other = devices[i].collectives, devices[j].collectives
+        if one is None or other is None:
             continue
-        level = places.position[i] == places.position[j] != NOWHERE
-        here, there = (_by_members(joint, replicas, level=level) for joint in (mine, theirs))
+        level = bool(places.position[i] == places.position[j] != NOWHERE)
+        here, there = _by_members(one, replicas, level=level), _by_members(other, replicas, level=level)
         for key in sorted(here.keys() & there.keys()):
             if len(here[key]) == len(there[key]):
-                yield clocks.shared(i, mine.end[here[key]]), clocks.shared(j, theirs.end[there[key]])
+                mine.append(clocks.shared(i, one.end[here[key]]))
+                theirs.append(clocks.shared(j, other.end[there[key]]))
+    ways = np.full(sum(map(len, mine)), _BOTH)
+    return Ends(int(clocks.part[0]), part, np.concatenate(mine), np.concatenate(theirs), ways)
 
 
 def _by_members(joint: Collectives, replicas: int, *, level: bool) -> dict[tuple[int, int, int], Ints]:
@@ -302,12 +306,13 @@ def _by_members(joint: Collectives, replicas: int, *, level: bool) -> dict[tuple
     """
     named = joint.members != UNKNOWN
     use = named | (level & (joint.size == replicas) & (replicas > 1))
-    rows = np.flatnonzero(use)
-    keys = zip(joint.members[rows].tolist(), joint.size[rows].tolist(), joint.step[rows].tolist(), strict=True)
-    found: dict[tuple[int, int, int], list[int]] = {}
-    for row, key in zip(rows.tolist(), keys, strict=True):
-        found.setdefault(key, []).append(row)
-    return {key: np.array(some) for key, some in found.items()}
+    group = group_of(joint.members, joint.size, joint.step)
+    order = np.argsort(group, kind="stable")
+    found: dict[tuple[int, int, int], Ints] = {}
+    for rows in parted(order[use[order]], group):
+        first = rows[0]
+        found[int(joint.members[first]), int(joint.size[first]), int(joint.step[first])] = rows
+    return found
 
 
 def _moved(clocks: Clocks, edge: Edge) -> Clocks:
@@ -337,7 +342,7 @@ def _joined(devices: Sequence[RankOps], edges: Sequence[Edge]) -> Clocks:
     edges = sorted(edges, key=lambda edge: edge.spread)
     part, tree = _surest(len(devices), edges)
     count = len(devices)
-    since, offset, uncertainty = (np.zeros(count, np.int64) for _ in range(3))
+    since, offset, uncertainty = np.zeros((3, count), np.int64)
     rate, variance = np.zeros(count), np.zeros(count)
     for first in np.unique(part).tolist():
         since[part == first] = devices[first].start.min(initial=np.iinfo(np.int64).max)

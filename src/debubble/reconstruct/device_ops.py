@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, fields, replace
 from enum import Enum
 from typing import Any
@@ -14,6 +14,7 @@ UNKNOWN = -1  # of a step, peer, direction or anything else that a file does not
 UNTOLD = 255  # kind of an op whose direction its own file does not tell
 
 Ints = NDArray[np.int64]
+Floats = NDArray[np.float64]
 Mask = NDArray[np.bool_]
 Retime = Callable[[Ints], Ints]  # from times of one clock to those of another
 
@@ -67,10 +68,17 @@ class Transfers:
         """The same with all times as another clock would show them."""
         return replace(self, start=clock(self.start), end=clock(self.end))
 
+    def at_ops(self) -> Ints:
+        """The row of the op that each belongs to, int64[transfers]; -1 if it is not known."""
+        return np.full(len(self), UNKNOWN) if self.op is None else self.op
+
     def only(self, rows: Ints | Mask) -> Transfers:
         """Some of them; ``op`` stays as it is, because the ops do."""
-        columns: dict[str, Any] = {each.name: getattr(self, each.name) for each in fields(self)}
-        some: dict[str, Any] = {name: None if column is None else column[rows] for name, column in columns.items()}
+        some: dict[str, Any] = {}
+        for each in fields(self):
+            column = getattr(self, each.name)
+            if column is not None:
+                some[each.name] = column[rows]
         return Transfers(**some)
 
 
@@ -176,17 +184,23 @@ class RankOps:
 
     def only(self, keep: Mask) -> RankOps:
         """The device without some ops; transfers forget those that are gone."""
-        columns = {name: getattr(self, name) for name in _OP_COLUMNS}
-        kept = {name: column[keep] for name, column in columns.items() if column is not None}
+        kept: dict[str, Any] = {}
+        for name in _OP_COLUMNS:
+            column = getattr(self, name)
+            if column is not None:
+                kept[name] = column[keep]
         moves = self.transfers
         if moves is not None and moves.op is not None:
-            row = np.append(np.where(keep, np.cumsum(keep) - 1, UNKNOWN), UNKNOWN)  # the last one for unknown ops
+            # UNKNOWN is the index -1, so one element more at the end keeps unknown ops unknown.
+            row = np.append(np.where(keep, np.cumsum(keep) - 1, UNKNOWN), UNKNOWN)
             moves = replace(moves, op=row[moves.op])
         return replace(self, **kept, transfers=moves)
 
     def later(self, by: int) -> RankOps:
         """The same on a clock that is ahead by some nanoseconds."""
-        return self.retimed(lambda times: times + by) if by else self
+        if not by:
+            return self
+        return self.retimed(lambda times: times + by)
 
     def retimed(self, clock: Retime) -> RankOps:
         """The same with all times as another clock would show them."""
@@ -202,7 +216,19 @@ class RankOps:
         return replace(self, **changed)
 
 
+# What RankOps holds one element an op of; the rest is of the device, or has rows of its own.
 _OP_COLUMNS = ("step", "kind", "start", "end", "stage", "chunk", "unit", "first_end", "second_start")
+
+
+def index_of(devices: Sequence[RankOps]) -> dict[int, int]:
+    """The index of each device by its global rank."""
+    return {device.rank: i for i, device in enumerate(devices)}
+
+
+def of_each_op(devices: Sequence[RankOps], name: str) -> NDArray[Any]:
+    """A column of all devices' ops, device after device; of no device, one of no element."""
+    parts = [getattr(device, name) for device in devices]
+    return np.concatenate(parts) if parts else np.empty(0, np.int64)
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -1,4 +1,4 @@
-"""Who is at the other side of a message whose file does not name it: told by places, else by sequences of ends.
+"""What ends that come together tell: whose other side a nameless message is, and of bare kernels which one sends.
 
 Both sides of a message end together, so the ends of what one rank sends and its neighbour receives differ by one offset
 of clocks, the same for what goes and for what comes back; those of strangers wander by as much as ops vary.
@@ -9,18 +9,29 @@ of clocks, the same for what goes and for what comes back; those of strangers wa
 
 In every pipeline the first micro-batch passes all ranks first, so the first send of a rank in a step and the first
 receive of the next one are the two sides of one message. That gives the offset at which to look.
+
+A trace that has kernels alone does not even say which side sends. Then the streams of two ranks tell:
+
+    rank p       work  s            r  work        what goes down a hop has one stream at either side,
+    rank p + 1         r  work work s              what comes back has two others
+
+Of two neighbours the one that works first is nearer to the beginning of the pipeline, and of the two ways between them
+the one that is used first leads down: nothing can come back before something went.
 """
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import NDArray
 
-from .device_ops import Ints, Mask, RankOps, Transfers
-from .pairing import TOGETHER, Floats, nearest
+from ..core.op import Kind
+from .device_ops import UNKNOWN, UNTOLD, Floats, Ints, Mask, RankOps, Transfers, of_each_op
+from .groups import parted
+from .pairing import TOGETHER, nearest
 
 _SOME = 0.3  # of the transfers of the quieter of two neighbours are between them: a middle rank shares half with each
 _NEARLY = 0.9  # of the messages of the first or last rank of a pipeline have their other side: a few may be lost
@@ -28,8 +39,9 @@ _FEW = 64  # devices among which all are compared, whatever the offsets of their
 _FASTEST = 1e-3  # nanoseconds a nanosecond; no clock is that bad
 _TRIED = 32  # of many that fit, those whose clocks agree best
 _LONG = 3  # steps from which it shows that an offset does not stay
-
-Follows = Mapping[int, Sequence[int]]  # for each device, those that may come right after it in its pipeline
+_MOST = 0.9  # of the transfers of a stream must end with those of the other: a few may be lost
+_COMPARED = 256  # transfers of a stream
+_REMEDY = "(give the exports of all ranks at once, or record NVTX ranges: NCCL names its sends and receives in them)"
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,30 +75,52 @@ class _Meeting:
         return -len(self.upper), int(self.spread / TOGETHER), abs(self.offset)
 
 
-def with_peers(devices: Sequence[RankOps], follows: Follows | None = None) -> tuple[RankOps, ...]:
+def with_peers(devices: Sequence[RankOps], position: Ints | None = None) -> tuple[RankOps, ...]:
     """The devices with a peer for each transfer whose other side can be told.
 
     Args:
         devices: some of whose transfers may name their peers already.
-        follows: which devices may come right after which; None if nothing tells.
+        position: of each device in its pipeline, int64[devices]; None if nothing tells.
     """
-    silent = [i for i, device in enumerate(devices) if _silent(device)]
-    if len(silent) < 2:
+    moves: dict[int, Transfers] = {}
+    peer: dict[int, NDArray[np.int32]] = {}
+    for i, device in enumerate(devices):
+        if device.transfers is not None and len(device.transfers) and (device.transfers.peer < 0).all():
+            moves[i], peer[i] = device.transfers, device.transfers.peer.copy()
+    if len(moves) < 2:
         return tuple(devices)
-    moves = {i: move for i in silent if (move := devices[i].transfers) is not None}
-    reach = float(np.median(np.concatenate([devices[i].end - devices[i].start for i in silent]))) / 4
-    peer = {i: move.peer.copy() for i, move in moves.items()}
-    for one, other, mine, theirs in _neighbours(moves, follows, reach):
+    silent = [devices[i] for i in moves]
+    # Ends of strangers wander by as much as ops vary; a quarter of an op is more than noise, and less than that.
+    reach = float(np.median(of_each_op(silent, "end") - of_each_op(silent, "start"))) / 4
+    before = None if position is None else _right_before(devices, position)
+    for one, other, mine, theirs in _neighbours(moves, before, reach):
         peer[one][mine] = devices[other].rank
         peer[other][theirs] = devices[one].rank
-    named = {i: replace(move, peer=_with_the_few_lost(peer[i])) for i, move in moves.items()}
-    return tuple(replace(device, transfers=named.get(i, device.transfers)) for i, device in enumerate(devices))
+    told = list(devices)
+    for i, move in moves.items():
+        told[i] = replace(devices[i], transfers=replace(move, peer=_with_the_few_lost(peer[i])))
+    return tuple(told)
+
+
+def _right_before(devices: Sequence[RankOps], position: Ints) -> dict[int, list[int]]:
+    """For each device those that may come right before it: at the position before, or at the last before the first."""
+    ranks = int(position.max()) + 1
+    held: dict[tuple[int, int | None], list[int]] = {}
+    for i, at in enumerate(position.tolist()):
+        held.setdefault((at, devices[i].replica), []).append(i)
+    before: dict[int, list[int]] = {}
+    for i, at in enumerate(position.tolist()):
+        there = held.get(((at - 1) % ranks, devices[i].replica), [])
+        before[i] = [j for j in there if j != i]
+    return before
 
 
 def _with_the_few_lost(peer: NDArray[np.int32]) -> NDArray[np.int32]:
     """Peers of a rank; if nearly all of its messages are with one neighbour, so are those whose other side was lost."""
     known = np.unique(peer[peer >= 0])
-    return np.full_like(peer, known[0]) if len(known) == 1 and (peer >= 0).mean() >= _NEARLY else peer
+    if len(known) == 1 and (peer >= 0).mean() >= _NEARLY:
+        return np.full_like(peer, known[0])
+    return peer
 
 
 def in_line(devices: Sequence[RankOps]) -> Iterator[tuple[RankOps, RankOps]]:
@@ -100,13 +134,8 @@ def in_line(devices: Sequence[RankOps]) -> Iterator[tuple[RankOps, RankOps]]:
             yield from ((device, by_rank[peer]) for peer in np.unique(sent).tolist() if peer in by_rank)
 
 
-def _silent(device: RankOps) -> bool:
-    moves = device.transfers
-    return moves is not None and len(moves) > 0 and bool((moves.peer < 0).all())
-
-
 def _neighbours(
-    moves: Mapping[int, Transfers], follows: Follows | None, reach: float
+    moves: Mapping[int, Transfers], before: Mapping[int, Sequence[int]] | None, reach: float
 ) -> Iterator[tuple[int, int, Ints, Ints]]:
     """Each rank with the one that comes right after it, and rows of the messages between the two at either side.
 
@@ -114,25 +143,21 @@ def _neighbours(
     messages of strangers end together as well, until those of true neighbours are taken out.
     """
     firsts = _Firsts(moves)
-    found: list[tuple[tuple[int, int, float], int, int]] = []
-    for other in moves:
-        for one in _candidates(other, moves, follows, firsts):
-            meeting = _meeting(moves[one], moves[other], firsts.lag(one, other), reach)
-            if meeting is not None:
-                found.append((meeting.score, one, other))
-    before: dict[int, int] = {}
-    after: dict[int, int] = {}
-    for _, one, other in sorted(found):
-        if one not in after and other not in before and after.get(other) != one:
-            after[one], before[other] = other, one
-    free = {i: np.arange(len(move)) for i, move in moves.items()}
-    heads = [i for i in moves if i not in before] + sorted(before, key=firsts.received_first)
+    after = _surest_neighbours(moves, before, firsts, reach)
+    free: dict[int, Ints] = {}
+    for i, move in moves.items():
+        free[i] = np.arange(len(move))
+    follow = dict.fromkeys(after.values())
+    # A ring, as interleaved chunks make one, has no head: then who sends before it receives is tried first.
+    heads = [i for i in moves if i not in follow] + sorted(follow, key=firsts.received_first)
     while heads:
         one = heads.pop(0)
         while one in after:
             other = after.pop(one)
             mine, theirs = moves[one].only(free[one]), moves[other].only(free[other])
-            meeting = _meeting(mine, theirs, firsts.lag(one, other), reach) if len(mine) and len(theirs) else None
+            if not len(mine) or not len(theirs):
+                break
+            meeting = _meeting(mine, theirs, firsts.lag(one, other), reach)
             if meeting is None or not _enough(len(meeting.upper), moves[one], moves[other]):
                 break
             yield one, other, free[one][meeting.upper], free[other][meeting.lower]
@@ -140,15 +165,35 @@ def _neighbours(
             one = other
 
 
+def _surest_neighbours(
+    moves: Mapping[int, Transfers], before: Mapping[int, Sequence[int]] | None, firsts: _Firsts, reach: float
+) -> dict[int, int]:
+    """Who comes right after whom: of all ranks that meet, those whose messages fit best first."""
+    found: list[tuple[tuple[int, int, float], int, int]] = []
+    for other in moves:
+        for one in _candidates(other, moves, before, firsts):
+            meeting = _meeting(moves[one], moves[other], firsts.lag(one, other), reach)
+            if meeting is not None:
+                found.append((meeting.score, one, other))
+    after: dict[int, int] = {}
+    taken: dict[int, int] = {}
+    for _, one, other in sorted(found):
+        if one not in after and other not in taken and after.get(other) != one:
+            after[one], taken[other] = other, one
+    return after
+
+
 def _enough(messages: int, upper: Transfers, lower: Transfers) -> bool:
     """Whether two ranks have so many messages between them that they are neighbours."""
     return messages >= max(_SOME * min(len(upper), len(lower)), 1)
 
 
-def _candidates(other: int, moves: Mapping[int, Transfers], follows: Follows | None, firsts: _Firsts) -> list[int]:
+def _candidates(
+    other: int, moves: Mapping[int, Transfers], before: Mapping[int, Sequence[int]] | None, firsts: _Firsts
+) -> list[int]:
     """Ranks that may come right before one: those of that place, or those whose first sends fit its first receives."""
-    if follows is not None:
-        return [one for one in moves if other in follows.get(one, ())]
+    if before is not None:
+        return [one for one in before[other] if one in moves]
     possible = [one for one in moves if one != other]
     if len(possible) < _FEW:
         return possible
@@ -159,22 +204,21 @@ class _Firsts:
     """When the first send and the first receive of each rank ended, step by step."""
 
     def __init__(self, moves: Mapping[int, Transfers]) -> None:
-        steps = sorted({step for move in moves.values() for step in np.unique(move.step).tolist()})
-        self.steps = np.array(steps, np.int64)
-        self.row = {i: row for row, i in enumerate(moves)}
-        self.sent, self.received = (np.full((len(moves), len(steps)), np.nan) for _ in range(2))
-        self.zero = min((int(move.end.min()) for move in moves.values()), default=0)
+        self.steps = np.unique(np.concatenate([move.step for move in moves.values()]))
+        self.row = dict(zip(moves, range(len(moves)), strict=True))
+        self.sent, self.received = np.full((2, len(moves), len(self.steps)), np.nan)
+        self.zero = min(int(move.end.min()) for move in moves.values())
         for i, move in moves.items():
             at = np.searchsorted(self.steps, move.step)
             for table, rows in ((self.sent, move.send), (self.received, ~move.send)):
-                ends = np.full(len(steps), np.inf)
+                ends = np.full(len(self.steps), np.inf)
                 np.minimum.at(ends, at[rows], (move.end[rows] - self.zero).astype(float))
                 table[self.row[i]] = np.where(np.isinf(ends), np.nan, ends)
 
     def received_first(self, i: int) -> float:
         """In which share of steps a rank received before it sent anything; those that begin pipelines never do."""
         row = self.row[i]
-        sent, received = (np.nan_to_num(table[row], nan=np.inf) for table in (self.sent, self.received))
+        sent, received = np.nan_to_num(self.sent[row], nan=np.inf), np.nan_to_num(self.received[row], nan=np.inf)
         return float((received < sent).mean())
 
     def lag(self, one: int, other: int) -> _Line:
@@ -185,8 +229,9 @@ class _Firsts:
         if not known.any():
             return _Line(self.zero)
         time, lag = time[known], lag[known]
-        in_steps = len(time) >= _LONG and not (self.steps < 0).any()
-        rate = _slope(time, lag) if in_steps else 0.0
+        rate = 0.0
+        if len(time) >= _LONG and not (self.steps < 0).any():
+            rate = _slope(time, lag)
         return _Line(self.zero, float(np.median(lag - rate * time)), rate)
 
     def before(self, other: int, possible: Sequence[int]) -> list[int]:
@@ -211,20 +256,21 @@ def _meeting(upper: Transfers, lower: Transfers, lag: _Line, reach: float) -> _M
         if found is not None:
             return found if found.spread < reach else None
     found = _by_time(upper, lower, lag)
-    return found if _enough(len(found.upper), upper, lower) else None
+    if not _enough(len(found.upper), upper, lower):
+        return None
+    return found
 
 
 def _by_order(upper: Transfers, lower: Transfers) -> _Meeting | None:
     """All activations down and gradients up, told by steps in which both sides are as many; None if these are few."""
-    ways = _ways(upper, lower)
-    parts = [_in_step(upper, mine, lower, theirs) for mine, theirs in ways]
-    mine, theirs = (np.concatenate(rows) for rows in zip(*parts, strict=True))
-    if not all(len(rows) for rows, _ in parts):
+    down, up = _ways(upper, lower)
+    first, second = _in_step(upper, down[0], lower, down[1]), _in_step(upper, up[0], lower, up[1])
+    if not len(first[0]) or not len(second[0]):
         return None
+    mine, theirs = np.append(first[0], second[0]), np.append(first[1], second[1])
     zero = int(upper.end[mine].min())
     time, lag = (upper.end[mine] - zero).astype(float), (lower.end[theirs] - upper.end[mine]).astype(float)
     level = lag - _slope(time, lag) * time
-    down, up = ways
     every = np.flatnonzero(down[0] | up[0]), np.flatnonzero(down[1] | up[1])
     return _Meeting(*every, float(np.median(lag)), _deviation(level))
 
@@ -239,7 +285,9 @@ def _ways(upper: Transfers, lower: Transfers) -> list[tuple[Mask, Mask]]:
 
 def _deviation(values: Floats) -> float:
     """The median distance from the median; 0 of nothing."""
-    return float(np.median(np.abs(values - np.median(values)))) if len(values) else 0.0
+    if not len(values):
+        return 0.0
+    return float(np.median(np.abs(values - np.median(values))))
 
 
 def _in_step(upper: Transfers, mine: Mask, lower: Transfers, theirs: Mask) -> tuple[Ints, Ints]:
@@ -247,7 +295,7 @@ def _in_step(upper: Transfers, mine: Mask, lower: Transfers, theirs: Mask) -> tu
     one, other = np.flatnonzero(mine), np.flatnonzero(theirs)
     steps, number = np.unique(np.concatenate([upper.step[one], lower.step[other]]), return_inverse=True)
     of_one, of_other = number[: len(one)], number[len(one) :]
-    here, there = (np.bincount(number, minlength=len(steps)) for number in (of_one, of_other))
+    here, there = np.bincount(of_one, minlength=len(steps)), np.bincount(of_other, minlength=len(steps))
     equal = (here == there) & (here > 0)
     if 2 * int(equal.sum()) < int(((here > 0) & (there > 0)).sum()):  # what is cut or set aside spoils its step only
         return one[:0], other[:0]
@@ -263,7 +311,9 @@ def _slope(time: Floats, lag: Floats) -> float:
     if not half or not (apart > 0).all():
         return 0.0
     rate = float(np.median((lag[order][-half:] - lag[order][:half]) / apart))
-    return rate if abs(rate) < _FASTEST else 0.0
+    if abs(rate) >= _FASTEST:
+        return 0.0
+    return rate
 
 
 def _by_time(upper: Transfers, lower: Transfers, lag: _Line) -> _Meeting:
@@ -271,18 +321,145 @@ def _by_time(upper: Transfers, lower: Transfers, lag: _Line) -> _Meeting:
 
     The offset of first messages is a guess; all that meet at it together tell it better, and then more may meet.
     """
+    down, up = _ways(upper, lower)
     for _ in range(2):
-        parts = [_at_offset(upper, mine, lower, theirs, lag) for mine, theirs in _ways(upper, lower)]
-        one, other, late = (np.concatenate(columns) for columns in zip(*parts, strict=True))
-        middle = float(np.median(late)) if len(late) else 0.0
-        lag = replace(lag, offset=lag.offset + middle)
+        first, second = _at_offset(upper, down[0], lower, down[1], lag), _at_offset(upper, up[0], lower, up[1], lag)
+        one, other, late = (np.concatenate(both) for both in zip(first, second, strict=True))
+        if len(late):  # the middle is not moved by the few that met by chance
+            lag = replace(lag, offset=lag.offset + float(np.median(late)))
     return _Meeting(one, other, lag.offset, _deviation(late))
 
 
 def _at_offset(upper: Transfers, mine: Mask, lower: Transfers, theirs: Mask, lag: _Line) -> tuple[Ints, Ints, Floats]:
     """Rows of both sides that meet, and by how much the lower's ends are later than an offset would have them."""
     one, other = np.flatnonzero(mine), np.flatnonzero(theirs)
-    ends, there = ((side.end[rows] - lag.zero).astype(float) for side, rows in ((upper, one), (lower, other)))
+    ends, there = (upper.end[one] - lag.zero).astype(float), (lower.end[other] - lag.zero).astype(float)
     due = ends + lag.offset + lag.rate * ends
     a, b = nearest(due, there, TOGETHER)
     return one[a], other[b], there[b] - due[a]
+
+
+# Which side sends, of bare kernels.
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _Stream:
+    """The transfers of one stream of one rank.
+
+    Args:
+        owner: index of the device.
+        rows: of its transfers, by their ends.
+        end: when the first of them ended, int64[at most _COMPARED], nanoseconds.
+    """
+
+    owner: int
+    rows: Ints
+    end: Ints
+
+
+def with_senses(devices: Sequence[RankOps]) -> tuple[tuple[RankOps, ...], list[str]]:
+    """The devices with all transfers known as sends or receives, and why others were left out, a sentence each."""
+    streams: list[_Stream] = []
+    send: dict[int, Mask] = {}
+    for i, device in enumerate(devices):
+        some = _streams(i, device.transfers)
+        if some and device.transfers is not None:
+            streams += some
+            send[i] = device.transfers.send.copy()
+    if not streams:
+        return tuple(devices), []
+    partner = _partners(streams)
+    faults: dict[int, str] = {}
+    hops: defaultdict[tuple[int, int], list[tuple[_Stream, _Stream]]] = defaultdict(list)
+    for a, stream in enumerate(streams):
+        if a not in partner:
+            faults[stream.owner] = f"a stream of its transfers ends with that of no rank here, or of several {_REMEDY}"
+        elif a < partner[a]:
+            hops[stream.owner, streams[partner[a]].owner].append((stream, streams[partner[a]]))
+    for both, ways in hops.items():
+        upper, lower = sorted(both, key=lambda i: int(devices[i].start.min()))
+        if fault := _unclear(ways, int(devices[lower].start.min())):
+            faults |= dict.fromkeys(both, f"{fault} {_REMEDY}")
+            continue
+        for down, way in zip((True, False), sorted(ways, key=_begin), strict=True):
+            for stream in way:
+                send[stream.owner][stream.rows] = down == (stream.owner == upper)
+    told = list(devices)
+    for i, mask in send.items():
+        told[i] = _sensed(devices[i], mask)
+    remarks: list[str] = []
+    for i in sorted(faults, reverse=True):
+        remarks.insert(0, f"rank {devices[i].rank}: {faults[i]}; it was left out")
+        del told[i]
+    return tuple(told), remarks
+
+
+def _sensed(device: RankOps, send: Mask) -> RankOps:
+    """The device with known senses; what turned out to be a receive belongs to the op after it, not to that before."""
+    moves = device.transfers
+    if moves is None:
+        return device
+    if moves.stream is None or moves.op is None:
+        return replace(device, transfers=replace(moves, send=send, stream=None))
+    after = np.where(moves.op + 1 < len(device), moves.op + 1, UNKNOWN)
+    op = np.where(send | (moves.stream == UNKNOWN), moves.op, after)
+    kind = device.kind[op]
+    forward = np.where((op < 0) | (kind == UNTOLD), UNKNOWN, kind == Kind.F).astype(np.int8)
+    return replace(device, transfers=replace(moves, send=send, op=op, forward=forward, stream=None))
+
+
+def _streams(owner: int, moves: Transfers | None) -> list[_Stream]:
+    """The streams of a device of which only the other side can tell whether they send; none if all is known."""
+    if moves is None or moves.stream is None:
+        return []
+    order = np.lexsort((moves.end, moves.stream))
+    found = []
+    for rows in parted(order[moves.stream[order] != UNKNOWN], moves.stream):
+        found.append(_Stream(owner, rows, moves.end[rows[:_COMPARED]]))
+    return found
+
+
+def _partners(streams: Sequence[_Stream]) -> dict[int, int]:
+    """The stream that ends together with each, by index, if two are each other's only one."""
+    near: list[list[int]] = [[] for _ in streams]
+    for b, other in enumerate(streams):
+        for a, one in enumerate(streams[:b]):
+            if one.owner != other.owner and _together(one.end, other.end):
+                near[a].append(b)
+                near[b].append(a)
+    partner: dict[int, int] = {}
+    for a, found in enumerate(near):
+        if len(found) == 1 and near[found[0]] == [a]:
+            partner[a] = found[0]
+    return partner
+
+
+def _together(one: Ints, other: Ints) -> bool:
+    if min(len(one), len(other)) < _MOST * max(len(one), len(other)):
+        return False
+    zero = one[0]
+    rows, _ = nearest((one - zero).astype(float), (other - zero).astype(float), TOGETHER)
+    return len(rows) >= _MOST * max(len(one), len(other))
+
+
+def _begin(way: tuple[_Stream, _Stream]) -> int:
+    return int(way[0].end[0])
+
+
+def _unclear(ways: Sequence[tuple[_Stream, _Stream]], begun: int) -> str:
+    """Why it is not certain which of the ways between two ranks leads down, or an empty string.
+
+    Args:
+        ways: between two ranks, two streams each.
+        begun: when the lower of them begins to work, nanoseconds.
+    """
+    if len(ways) != 2:
+        return "the sends and receives of two ranks share one stream, or use more than two"
+    first, second = sorted(ways, key=_begin)
+    down, up = first[0].end, second[0].end
+    # Both ways are cut at as many transfers, so after that many of both together one of them may be over already.
+    order = np.argsort(np.concatenate([down, up]), kind="stable")[:_COMPARED]
+    flight = np.cumsum(np.where(order < len(down), 1, -1))
+    if begun < down[0] - TOGETHER or (flight < 0).any():
+        return "the trace begins in the middle of a step, so its first transfer may be no forward's"
+    return ""

@@ -6,24 +6,22 @@ ops and messages -> peers -> pairs -> clocks -> places -> directions -> steps ->
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
 from functools import partial
 
 import numpy as np
 
-from ..core.errors import Fault, InputError, Refusal
-from ..core.observation import DeviceClock, HeldMemory, Observation, Window
+from ..core.errors import Refusal
+from ..core.observation import DeviceClock, HeldMemory, Observation
 from .cause_and_effect import aligned
 from .chunks import with_chunks
 from .clocks import TOLERANCE, Clocks, clocks_of, with_replicas_joined
-from .device_ops import UNKNOWN, Clock, Ints, Mask, RankOps, Reading
+from .device_ops import UNKNOWN, Clock, Floats, Ints, Mask, RankOps, Reading, of_each_op
 from .directions import directed, linked, split_backward
-from .missing_ranks import closed_up, cut, torn
-from .neighbours import with_peers
+from .groups import parted
+from .neighbours import with_peers, with_senses
 from .pairing import (
     ABSENT,
     TOGETHER,
-    Floats,
     Pairs,
     Sides,
     links_of,
@@ -32,13 +30,12 @@ from .pairing import (
     pair_in_order,
     sides_of,
 )
-from .positions import NOWHERE, Places, Said, followers, labelled_positions, places_of
-from .senses import with_senses
+from .positions import HALF, NOWHERE, Places, Said, labelled_positions, nowhere, places_of, ranks_where
 from .steps import in_one_count, plausible, with_steps
-from .windows import windows_of
+from .windows import Whole, whole_windows
 
-_MOST_CUT = 16  # devices that are tried without, one after the other: each try is as long as a whole merge
 _MOST_NAMED = 4  # ranks whose rates are spelled out
+_MATCHED = 0.9  # of a rank's messages: if none reaches it, ends do not tell who belongs together
 
 
 def observe(reading: Reading, said: Said | None = None) -> Observation:
@@ -61,51 +58,64 @@ def observe(reading: Reading, said: Said | None = None) -> Observation:
         rule = "there is no pipeline here: no forward and no backward of a micro-batch"
         raise Refusal(f"{reading.source}: {rule}; if one ran, name its ops with debubble.annotate")
     sound, unsound = plausible(given)
-    told, unsure = with_senses(sound)
-    positions = labelled_positions(told, said) if told else None
-    raw = in_one_count(with_peers(told, None if positions is None else followers(told, positions)))
+    talking, unsure = with_senses(sound)
+    raw = in_one_count(with_peers(talking, labelled_positions(talking, said) if talking else None))
     sides = sides_of(raw)
     pairs, clocks = _paired(raw, sides)
-    places = places_of(_on_one_clock(raw, clocks), said) if raw else Places((), (), 0)
-    clocks = with_replicas_joined(clocks, raw, places) if raw else clocks
-    devices, how = directed(_on_one_clock(raw, clocks), places)
-    if not any(len(device) for device in devices):
+    # Pairs came before places, and clocks from pairs: an order of messages holds whatever the clocks show.
+    places = nowhere(0)
+    if raw:
+        places = places_of(_on_one_clock(raw, clocks), said)
+        clocks = with_replicas_joined(clocks, raw, places)
+    told, how = directed(_on_one_clock(raw, clocks), places)
+    if not any(map(len, told)):
         raise Refusal(_nothing_told(given, [*unsure, *how, *places.remarks]))
-    devices = with_steps([linked(split_backward(device)) for device in devices])
-    devices, laid_out = with_chunks(devices, sides_of(devices), pairs, places, said.chunks or reading.chunks)
-    windows, devices, where, beside = _whole(devices, places, said, reading.source)
-    known = [device for device in devices if len(device)]
-    final = aligned(windows, max((device.clock for device in known), key=list(Clock).index), _bounds(clocks, where))
-    counted = _counted(sides_of(devices), devices, where, windows)
+    stepped = with_steps([linked(split_backward(device)) for device in told])
+    # Steps may have been found only now, and ops have directions: messages belong to other ops than before.
+    laid, laid_out = with_chunks(stepped, sides_of(stepped), pairs, places, said.chunks or reading.chunks)
+    whole = whole_windows(laid, places, said, reading.source)
+    known = [device for device in whole.devices if len(device)]
+    # One device without a clock of its own makes its whole window one that only cause and effect can lay together.
+    worst = max((device.clock for device in known), key=list(Clock).index)
+    final = aligned(whole.windows, worst, _bounds(clocks, whole.places))
+    counted = _counted(sides_of(whole.devices), whole)
+    torn = _torn(whole, sides, pairs, counted, world=reading.world)
+    remarks = (
+        *reading.remarks,
+        *unsure,
+        *how,
+        *_of_world(reading, known),
+        *unsound,
+        *whole.places.remarks,
+        *laid_out,
+        *_about_pairs(pairs),
+        *_about_clocks(raw, clocks),
+        *final.remarks,
+    )
+    start, end = _level(sides, clocks, sides.start), _level(sides, clocks, sides.end)
     return Observation(
         source=reading.source,
         windows=tuple(sorted(final.windows, key=lambda window: (window.step, window.replica))),
-        remarks=(
-            *reading.remarks,
-            *unsure,
-            *how,
-            *_of_world(reading, known),
-            *unsound,
-            *where.remarks,
-            *laid_out,
-            *_about_pairs(pairs),
-            *_about_clocks(raw, clocks),
-            *final.remarks,
-        ),
+        remarks=remarks,
         gpus=len(known),
         clock_uncertainty_ns=final.uncertainty_ns,
         matched_share=_matched_share(sides, pairs, counted),
-        links=links_of(sides, pairs, where, *(_level(sides, clocks, times) for times in (sides.start, sides.end))),
-        torn=tuple(sorted({*beside, *torn(devices, where, sides, pairs, counted, world=reading.world)})),
-        missing=where.missing,
+        links=links_of(sides, pairs, whole.places, start, end),
+        torn=tuple(sorted({*whole.beside, *torn})),
+        missing=whole.places.missing,
         clocks=_device_clocks(raw, clocks),
-        memory=_memory(devices, where),
+        memory=_memory(whole.devices, whole.places),
     )
 
 
 def _nothing_told(given: Sequence[RankOps], why: Sequence[str]) -> str:
-    lacks = next((f"{device.source}: {device.untold}" for device in given if device.untold), "")
-    return f"there is no pipeline to be seen here; {lacks}; nor do transfers: {why[0] if why else 'there are none'}"
+    """Why there is no op to be seen: what the first file lacks, and why transfers do not tell it either."""
+    lacks = ""
+    for device in reversed(given):
+        if device.untold:
+            lacks = f"{device.source}: {device.untold}"
+    reason = why[0] if why else "there are none"
+    return f"there is no pipeline to be seen here; {lacks}; nor do transfers: {reason}"
 
 
 def _of_world(reading: Reading, known: Sequence[RankOps]) -> list[str]:
@@ -121,28 +131,26 @@ def _paired(devices: Sequence[RankOps], sides: Sides) -> tuple[Pairs, Clocks]:
     """Messages paired by their order, the clocks that these tell, and by them what order could not pair."""
     pairs = pair_by_pile(sides, pair_in_order(sides))
     clocks = clocks_of(devices, sides, pairs)
-    spreads = [edge.spread for edge in clocks.edges]
-    within = TOGETHER + 2 * float(np.median(spreads)) if spreads else 0.0
+    within = 0.0
+    if clocks.edges:
+        # Ends of one message differ as those of other messages do, on clocks that may be wrong by as much again.
+        within = TOGETHER + 2 * float(np.median([edge.spread for edge in clocks.edges]))
     return pair_by_time(sides, pairs, _level(sides, clocks, sides.end), clocks.part, within), clocks
 
 
 def _level(sides: Sides, clocks: Clocks, times: Ints) -> Ints:
     """Times of all sides on the clock of the first device of each part."""
     level = times.copy()
-    devices, first = np.unique(sides.device, return_index=True)  # a device's sides lie together
-    bounds = np.append(first, len(sides))
-    for i, device in enumerate(devices.tolist()):
-        rows = slice(bounds[i], bounds[i + 1])
-        level[rows] = clocks.shared(device, times[rows])
+    for rows in parted(np.arange(len(sides)), sides.device):  # a device's sides lie together
+        level[rows] = clocks.shared(int(sides.device[rows[0]]), times[rows])
     return level
 
 
 def _on_one_clock(devices: Sequence[RankOps], clocks: Clocks) -> tuple[RankOps, ...]:
     """The devices on the clock of the first of their part, if clocks of the part disagree by more than noise."""
-    apart = clocks.disagree()
-    moved = []
-    for i, device in enumerate(devices):
-        moved.append(device.retimed(partial(clocks.shared, i)) if apart[i] else device)
+    moved = list(devices)
+    for i in np.flatnonzero(clocks.disagree()).tolist():
+        moved[i] = devices[i].retimed(partial(clocks.shared, i))
     return tuple(moved)
 
 
@@ -151,13 +159,13 @@ def _bounds(clocks: Clocks, where: Places) -> dict[int, Floats]:
     found: dict[int, Floats] = {}
     apart = clocks.disagree()
     for edge in clocks.edges:
-        here, there = ((where.replica[i], where.position[i]) for i in (edge.one, edge.other))
-        if here[0] == there[0] != NOWHERE and here[1] != there[1]:
-            least = found.setdefault(here[0], np.full((where.ranks, where.ranks), -np.inf))
-            offset = 0 if apart[edge.one] else edge.offset
-            p, q = here[1], there[1]
-            least[p, q] = max(least[p, q], -offset - edge.spread)
-            least[q, p] = max(least[q, p], offset - edge.spread)
+        q, p = int(where.replica[edge.one]), int(where.position[edge.one])
+        r, other = int(where.replica[edge.other]), int(where.position[edge.other])
+        if q == r != NOWHERE and p != other:
+            least = found.setdefault(q, np.full((where.ranks, where.ranks), -np.inf))
+            offset = 0 if apart[edge.one] else edge.offset  # clocks that disagreed were put on one before
+            least[p, other] = max(least[p, other], -offset - edge.spread)
+            least[other, p] = max(least[other, p], offset - edge.spread)
     return found
 
 
@@ -172,12 +180,14 @@ def _about_clocks(devices: Sequence[RankOps], clocks: Clocks) -> list[str]:
     remarks = []
     drifting = sorted(np.flatnonzero(clocks.drifts()).tolist(), key=lambda i: -abs(clocks.rate[i]))
     if drifting:
-        said = [f"rank {devices[i].rank} {1e6 * clocks.rate[i]:+.1f} +- {1e6 * clocks.doubt[i]:.1f}" for i in drifting]
-        more = f" and {len(said) - _MOST_NAMED} more" if len(said) > _MOST_NAMED else ""
-        remarks.append(
-            "clocks drift, in millionths of the time on the first rank of a pipeline: "
-            f"{', '.join(said[:_MOST_NAMED])}{more}; matched transfers told it, and it was taken out"
-        )
+        said = []
+        for i in drifting[:_MOST_NAMED]:
+            said.append(f"rank {devices[i].rank} {1e6 * clocks.rate[i]:+.1f} +- {1e6 * clocks.doubt[i]:.1f}")
+        rates = ", ".join(said)
+        if len(drifting) > _MOST_NAMED:
+            rates += f" and {len(drifting) - _MOST_NAMED} more"
+        against = "in millionths of the time on the first rank of a pipeline"
+        remarks.append(f"clocks drift, {against}: {rates}; matched transfers told it, and it was taken out")
     apart = clocks.disagree() & (np.abs(clocks.offset) > clocks.uncertainty + TOLERANCE)
     if apart.any() and all(device.clock is Clock.SHARED for device in devices):
         most = float(np.abs(clocks.offset[apart]).max()) / 1e6
@@ -189,56 +199,29 @@ def _device_clocks(devices: Sequence[RankOps], clocks: Clocks) -> tuple[DeviceCl
     """The clock of each device against the lowest one; none if no message tells any."""
     if not clocks.edges:
         return ()
-    joined = clocks.part == clocks.part[0]
-    return tuple(
-        DeviceClock(
-            device=device.rank,
-            offset_ns=int(clocks.offset[i]) if joined[i] else None,
-            rate_ppm=1e6 * float(clocks.rate[i]) if joined[i] else 0.0,
-            uncertainty_ns=int(clocks.uncertainty[i]) if joined[i] else None,
-        )
-        for i, device in enumerate(devices)
-    )
+    found = []
+    for i, device in enumerate(devices):
+        if clocks.part[i] == clocks.part[0]:
+            rate = 1e6 * float(clocks.rate[i])
+            found.append(DeviceClock(device.rank, int(clocks.offset[i]), rate, int(clocks.uncertainty[i])))
+        else:
+            found.append(DeviceClock(device.rank, None, 0.0, None))
+    return tuple(found)
 
 
-# Windows.
+# What belongs to the windows.
 
 
-def _whole(
-    devices: Sequence[RankOps], placed: Places, said: Said, source: str
-) -> tuple[list[Window], tuple[RankOps, ...], Places, tuple[int, ...]]:
-    """Every complete window, of all ranks or else of those that are left without one whose file was cut.
-
-    Returns:
-        Windows, devices and places as they were then counted, and global ranks beside one that is missing. The places'
-        remarks say what was left out.
-
-    Raises:
-        InputError: no window is complete.
-    """
-    why: list[str] = []
-    for without in (None, *cut(devices)[:_MOST_CUT]):
-        closer, where, beside = closed_up(devices, placed, without)
-        if without is not None and where is placed:  # another replica is whole without it, and had no window before
-            continue
-        found, left_out = windows_of(closer, where, said.steps, source)
-        why = why or left_out
-        if found:
-            lost = why if without is not None else []
-            return found, closer, replace(where, remarks=(*where.remarks, *lost, *left_out)), beside
-    rule = "; ".join(why) or "no step of it is complete"
-    raise InputError(Fault(source, rule, "give a trace with one whole step of every rank"))
-
-
-def _counted(sides: Sides, devices: Sequence[RankOps], where: Places, windows: Sequence[Window]) -> Mask:
+def _counted(sides: Sides, whole: Whole) -> Mask:
     """Which sides belong to windows that count, or to a step that nothing tells, bool[sides]."""
-    first = np.cumsum([0, *(len(device) for device in devices)])
-    of_ops = np.concatenate([*(device.step for device in devices), [UNKNOWN]])
+    first = np.cumsum([0, *map(len, whole.devices)])
+    of_ops = np.append(of_each_op(whole.devices, "step"), UNKNOWN)
+    # A message's own file may count steps otherwise, or not at all; that of its op is as windows have it.
     step = np.where(sides.op < 0, sides.step, of_ops[np.where(sides.op < 0, -1, first[sides.device] + sides.op)])
-    replica = np.array(where.replica)[sides.device]
+    replica = whole.places.replica[sides.device]
     counted: Mask = (step < 0) & (replica != NOWHERE)
-    for q in {window.replica for window in windows}:
-        steps = [window.step for window in windows if window.replica == q]
+    for q in {window.replica for window in whole.windows}:
+        steps = [window.step for window in whole.windows if window.replica == q]
         counted |= (replica == q) & np.isin(step, steps)
     return counted
 
@@ -246,14 +229,47 @@ def _counted(sides: Sides, devices: Sequence[RankOps], where: Places, windows: S
 def _matched_share(sides: Sides, pairs: Pairs, counted: Mask) -> float:
     """Share of the sides that count whose other side was found; those of ranks that are not here cannot be."""
     possible = counted & (sides.peer != ABSENT)
-    paired = np.zeros(len(sides), np.bool_)
-    paired[pairs.send] = paired[pairs.receive] = True
-    return float(paired[possible].mean()) if possible.any() else 1.0
+    if not possible.any():
+        return 1.0
+    return float(pairs.cover(sides)[possible].mean())
+
+
+def _torn(whole: Whole, sides: Sides, pairs: Pairs, counted: Mask, *, world: int | None) -> list[int]:
+    """Global ranks of devices that lack a neighbour.
+
+    They name one that is not here, or, if messages name nobody, the other sides of most of their messages are not here.
+
+    Args:
+        whole: windows and what they are of.
+        sides: of all messages.
+        pairs: of which both sides are known.
+        counted: which sides belong to windows that count, bool[sides].
+        world: how many ranks the job has, if that is known: if no message tells, pipelines as long as those that are
+            here must divide it.
+    """
+    devices, ranks = whole.devices, int(whole.places.position.max()) + 1
+    placed = (whole.places.position != NOWHERE) & np.array([len(device) > 0 for device in devices])
+    talks = placed & np.array([device.talks for device in devices])
+    if ranks == 1:
+        return ranks_where(devices, talks)
+    lacking = np.bincount(sides.device[counted & (sides.peer == ABSENT)], minlength=len(devices)) > 0
+    if lacking.any():
+        return ranks_where(devices, lacking & placed)
+    total = np.bincount(sides.device[counted], minlength=len(devices))
+    matched = np.bincount(sides.device[counted], pairs.cover(sides)[counted], minlength=len(devices))
+    share = matched / np.maximum(total, 1)
+    if float(share[total > 0].max(initial=0.0)) >= _MATCHED:
+        return ranks_where(devices, placed & (total > 0) & (share < HALF))
+    if world is not None and world > int(placed.sum()) and world % ranks:
+        return ranks_where(devices, talks)
+    return []
 
 
 def _memory(devices: Sequence[RankOps], where: Places) -> tuple[HeldMemory, ...]:
     found = []
-    for device, position, replica in zip(devices, where.position, where.replica, strict=True):
-        if device.memory is not None and position != NOWHERE:
-            found.append(HeldMemory(device.rank, position, replica, device.memory.time, device.memory.held))
+    for i in where.placed():
+        held = devices[i].memory
+        if held is not None:
+            place = int(where.position[i]), int(where.replica[i])
+            found.append(HeldMemory(devices[i].rank, *place, held.time, held.held))
     return tuple(found)

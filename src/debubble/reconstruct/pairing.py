@@ -18,14 +18,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..core.observation import Link
-from .device_ops import UNKNOWN, Ints, Mask, RankOps
+from .device_ops import UNKNOWN, Floats, Ints, Mask, RankOps, Transfers, index_of
+from .groups import group_of, parted, place_within
 from .positions import NOWHERE, Places
 
 ABSENT = -2  # index of a peer that is named, and whose trace is not here
 TOGETHER = 200_000  # nanoseconds within which both sides of a message end in production runs
 _COMPARED = 512  # messages of two devices whose ends are compared each with each
-
-Floats = NDArray[np.float64]
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -59,6 +58,11 @@ class Sides:
     def __len__(self) -> int:
         return len(self.device)
 
+    def ways(self, rows: Ints) -> tuple[Ints, Ints]:
+        """The devices that the messages of some sides come from and go to, int64[rows] each."""
+        mine, theirs, send = self.device[rows].astype(np.int64), self.peer[rows].astype(np.int64), self.send[rows]
+        return np.where(send, mine, theirs), np.where(send, theirs, mine)
+
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Pairs:
@@ -77,25 +81,45 @@ class Pairs:
     def __len__(self) -> int:
         return len(self.send)
 
+    def cover(self, sides: Sides) -> Mask:
+        """Which sides have their other one, bool[sides]."""
+        found = np.zeros(len(sides), np.bool_)
+        found[self.send] = found[self.receive] = True
+        return found
+
+    def and_by_time(self, sends: Sequence[Ints], receives: Sequence[Ints]) -> Pairs:
+        """These and others after them, that times paired."""
+        send, receive = np.concatenate([self.send, *sends]), np.concatenate([self.receive, *receives])
+        return Pairs(send, receive, self.by_time + len(send) - len(self))
+
 
 def sides_of(devices: Sequence[RankOps]) -> Sides:
     """All sends and receives in one table."""
-    index = {device.rank: i for i, device in enumerate(devices)}
-    here = [i for i, device in enumerate(devices) if device.transfers is not None]
-    moves = [move for device in devices if (move := device.transfers) is not None]
+    owners: list[int] = []
+    tables: list[Transfers] = []
+    for i, device in enumerate(devices):
+        if device.transfers is not None:
+            owners.append(i)
+            tables.append(device.transfers)
 
     def column(name: str, kind: type[np.generic]) -> NDArray[Any]:
-        parts = [getattr(move, name) for move in moves]
-        full = [np.full(len(move), UNKNOWN) if part is None else part for move, part in zip(moves, parts, strict=True)]
-        return np.concatenate([np.empty(0, kind), *full]).astype(kind)
+        parts: list[NDArray[Any]] = [np.empty(0, kind)]
+        for moves in tables:
+            part = getattr(moves, name)
+            parts.append(np.full(len(moves), UNKNOWN) if part is None else part)
+        return np.concatenate(parts).astype(kind)
 
-    named = column("peer", np.int64)
-    ranks, number = np.unique(named, return_inverse=True)
-    peers = np.array([UNKNOWN if rank < 0 else index.get(rank, ABSENT) for rank in ranks.tolist()], np.int32)
+    index = index_of(devices)
+    ranks, number = np.unique(column("peer", np.int64), return_inverse=True)
+    peers = np.full(len(ranks), UNKNOWN, np.int32)
+    for i, rank in enumerate(ranks.tolist()):
+        if rank >= 0:
+            peers[i] = index.get(rank, ABSENT)
+    owner = np.repeat(np.array(owners, np.int32), list(map(len, tables)))
     return Sides(
-        device=np.repeat(np.array(here, np.int32), [len(move) for move in moves]),
-        row=np.concatenate([np.empty(0, np.int64), *(np.arange(len(move)) for move in moves)]),
-        peer=peers[number] if len(named) else np.empty(0, np.int32),
+        device=owner,
+        row=place_within(owner),
+        peer=peers[number],
         send=column("send", np.bool_),
         forward=column("forward", np.int8),
         step=column("step", np.int64),
@@ -112,30 +136,25 @@ def pair_in_order(sides: Sides) -> Pairs:
     A channel is an ordered pair of devices and a communicator. If two sides call one communicator by two numbers, and
     all of their messages together are equally many, they pair up without it.
     """
-    found_send, found_receive = _equal_channels(sides, np.flatnonzero(sides.peer >= 0), by_group=True)
-    free = sides.peer >= 0
-    free[found_send] = free[found_receive] = False
-    more_send, more_receive = _equal_channels(sides, np.flatnonzero(free), by_group=False)
-    return Pairs(np.concatenate([found_send, more_send]), np.concatenate([found_receive, more_receive]))
+    named = sides.peer >= 0
+    first = Pairs(*_equal_channels(sides, np.flatnonzero(named), by_group=True))
+    send, receive = _equal_channels(sides, np.flatnonzero(named & ~first.cover(sides)), by_group=False)
+    return Pairs(np.concatenate([first.send, send]), np.concatenate([first.receive, receive]))
 
 
 def _equal_channels(sides: Sides, rows: Ints, *, by_group: bool) -> tuple[Ints, Ints]:
     """Rows of sends and of receives that belong together, over the channels and steps in which both are as many."""
-    send = sides.send[rows]
-    source = np.where(send, sides.device[rows], sides.peer[rows])
-    target = np.where(send, sides.peer[rows], sides.device[rows])
-    group = sides.group[rows] if by_group else np.zeros(len(rows), np.int64)
-    columns = (group, sides.step[rows], target, source)
-    order = np.lexsort(columns)  # stable: each side stays in the order of its posts
-    changed = np.zeros(len(rows), np.bool_)
-    for column in columns:
-        changed[1:] |= np.diff(column[order]) != 0
-    channel = np.cumsum(changed)
-    sends, receives = rows[order][send[order]], rows[order][~send[order]]
-    of_send, of_receive = channel[send[order]], channel[~send[order]]
-    channels = int(channel[-1]) + 1 if len(rows) else 0
-    equal = np.bincount(of_send, minlength=channels) == np.bincount(of_receive, minlength=channels)
-    return sends[equal[of_send]], receives[equal[of_receive]]
+    source, target = sides.ways(rows)
+    columns = [source, target, sides.step[rows]]
+    if by_group:
+        columns.append(sides.group[rows])
+    channel = group_of(*columns)
+    order = np.argsort(channel, kind="stable")  # each side stays in the order of its posts
+    rows, channel, send = rows[order], channel[order], sides.send[rows][order]
+    channels = int(channel.max(initial=-1)) + 1
+    sent, received = np.bincount(channel[send], minlength=channels), np.bincount(channel[~send], minlength=channels)
+    equal = (sent == received)[channel]
+    return rows[send & equal], rows[~send & equal]
 
 
 def pair_by_time(sides: Sides, pairs: Pairs, level: Ints, part: Ints, within: float) -> Pairs:
@@ -148,23 +167,18 @@ def pair_by_time(sides: Sides, pairs: Pairs, level: Ints, part: Ints, within: fl
         part: of each device, a number for the devices whose clocks are known against each other, int64[devices].
         within: nanoseconds by which ends of one message may differ.
     """
-    free = sides.peer >= 0
-    free[pairs.send] = free[pairs.receive] = False
+    free = (sides.peer >= 0) & ~pairs.cover(sides)
     free[free] = part[sides.device[free]] == part[sides.peer[free]]
     rows = np.flatnonzero(free)
-    send = sides.send[rows]
-    source = np.where(send, sides.device[rows], sides.peer[rows]).astype(np.int64)
-    target = np.where(send, sides.peer[rows], sides.device[rows]).astype(np.int64)
-    channel = np.unique(np.stack([source, target]), axis=1, return_inverse=True)[1].reshape(-1)
-    sends, receives = [rows[:0]], [rows[:0]]
-    for number in range(int(channel.max(initial=-1)) + 1):
-        mine, theirs = rows[send & (channel == number)], rows[~send & (channel == number)]
-        zero = int(level[rows[channel == number][0]])
+    channel = group_of(*sides.ways(rows))
+    sends, receives = [], []
+    for some in parted(np.argsort(channel, kind="stable"), channel):
+        mine, theirs = rows[some[sides.send[rows[some]]]], rows[some[~sides.send[rows[some]]]]
+        zero = int(level[rows[some[0]]])  # of times since 1970 a float would lose the last 200 nanoseconds
         a, b = nearest((level[mine] - zero).astype(float), (level[theirs] - zero).astype(float), within)
         sends.append(mine[a])
         receives.append(theirs[b])
-    more = np.concatenate(sends), np.concatenate(receives)
-    return Pairs(np.append(pairs.send, more[0]), np.append(pairs.receive, more[1]), pairs.by_time + len(more[0]))
+    return pairs.and_by_time(sends, receives)
 
 
 def pair_by_pile(sides: Sides, pairs: Pairs) -> Pairs:
@@ -173,30 +187,39 @@ def pair_by_pile(sides: Sides, pairs: Pairs) -> Pairs:
     The right offset of two clocks makes all differences pile up at it; any other one only those that an order which
     repeats itself makes fit. These pairs count as paired by time.
     """
-    joined = set(zip(sides.device[pairs.send].tolist(), sides.device[pairs.receive].tolist(), strict=True))
-    joined |= {(other, one) for one, other in joined}
-    free = sides.send & (sides.peer >= 0)
-    channels = set(zip(sides.device[free].tolist(), sides.peer[free].tolist(), strict=True)) - joined
-    sends, receives = [pairs.send], [pairs.receive]
-    for source, target in sorted(channels):
+    devices = int(max(sides.device.max(initial=0), sides.peer.max(initial=0))) + 1
+    joined = np.zeros((devices, devices), np.bool_)
+    joined[sides.device[pairs.send], sides.device[pairs.receive]] = True
+    sent = np.zeros_like(joined)
+    named = sides.send & (sides.peer >= 0)
+    sent[sides.device[named], sides.peer[named]] = True
+    sends, receives = [], []
+    for source, target in np.argwhere(sent & ~joined & ~joined.T).tolist():
         mine = np.flatnonzero(sides.send & (sides.device == source) & (sides.peer == target))[:_COMPARED]
         theirs = np.flatnonzero(~sides.send & (sides.device == target) & (sides.peer == source))[:_COMPARED]
-        if len(mine) and len(theirs):
-            apart = sides.end[theirs][None] - sides.end[mine][:, None]
-            offset = _fullest(apart.ravel())
-            near = (np.abs(apart - offset) <= TOGETHER).any(axis=1)
-            if 2 * int(near.sum()) >= min(len(mine), len(theirs)):
-                zero = int(sides.end[mine[0]])
-                due = (sides.end[mine] - zero + offset).astype(float)
-                a, b = nearest(due, (sides.end[theirs] - zero).astype(float), TOGETHER)
-                sends.append(mine[a])
-                receives.append(theirs[b])
-    found = np.concatenate(sends), np.concatenate(receives)
-    return Pairs(found[0], found[1], len(found[0]) - len(pairs))
+        a, b = _at_the_pile(sides.end[mine], sides.end[theirs])
+        sends.append(mine[a])
+        receives.append(theirs[b])
+    return pairs.and_by_time(sends, receives)
+
+
+def _at_the_pile(mine: Ints, theirs: Ints) -> tuple[Ints, Ints]:
+    """Rows of ends of two devices that lie as far apart as most do; none if they are too few to be told from chance."""
+    nothing = np.empty(0, np.int64)
+    if not len(mine) or not len(theirs):
+        return nothing, nothing
+    apart = theirs[None] - mine[:, None]
+    offset = _fullest(apart.ravel())
+    near = (np.abs(apart - offset) <= TOGETHER).any(axis=1)
+    if 2 * int(near.sum()) < min(len(mine), len(theirs)):
+        return nothing, nothing
+    zero = int(mine[0])
+    return nearest((mine - zero + offset).astype(float), (theirs - zero).astype(float), TOGETHER)
 
 
 def _fullest(differences: Ints) -> int:
     """The middle of the two adjacent bins that hold the most differences."""
+    # Two adjacent bins, because the pile may lie astride of a border.
     bins = (differences - differences.min()) // TOGETHER
     filled, counts = np.unique(bins, return_counts=True)  # a count for each bin of hours would fill memory
     beside = np.append(np.where(np.diff(filled) == 1, counts[1:], 0), 0)
@@ -241,16 +264,15 @@ def links_of(sides: Sides, pairs: Pairs, places: Places, start: Ints, end: Ints)
         start: of each side, int64[sides], nanoseconds on one clock for the devices of a replica.
         end: likewise.
     """
-    position = np.append(np.array(places.position, np.int64), NOWHERE)
+    position = places.position
     source, target = position[sides.device[pairs.send]], position[sides.device[pairs.receive]]
     waiting, transfer = split(start[pairs.send], start[pairs.receive], end[pairs.receive])
+    inside = np.flatnonzero((source != NOWHERE) & (target != NOWHERE) & (source != target))
     found = []
-    for sender, receiver in sorted(set(zip(source.tolist(), target.tolist(), strict=True))):
-        rows = (source == sender) & (target == receiver)
-        if NOWHERE not in (sender, receiver) and sender != receiver:
-            usual = round(float(np.median(transfer[rows])))
-            totals = int(waiting[rows].sum()), int(transfer[rows].sum())
-            found.append(Link(sender, receiver, int(rows.sum()), *totals, usual))
+    for rows in parted(inside[np.lexsort((target[inside], source[inside]))], source, target):
+        usual = round(float(np.median(transfer[rows])))
+        totals = int(waiting[rows].sum()), int(transfer[rows].sum())
+        found.append(Link(int(source[rows[0]]), int(target[rows[0]]), len(rows), *totals, usual))
     return tuple(found)
 
 

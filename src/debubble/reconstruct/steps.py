@@ -5,13 +5,14 @@ Labels that repeat tell steps; else a pipeline that runs empty does: a flush lea
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 import numpy as np
 
 from ..core.op import Kind
-from .device_ops import Clock, Ints, Mask, RankOps
+from .device_ops import Clock, Ints, Mask, RankOps, index_of, of_each_op
+from .groups import group_of, parted, place_within
 
 _LONG = 10.0  # times the median of its kind: beyond this an op that also covers another one is a fault of the tracer
 _MOST_SHIFT = 8  # steps by which files may begin apart
@@ -44,6 +45,7 @@ def _swallows(device: RankOps) -> Mask:
     order = np.lexsort((device.start, device.step))
     length, end, step = (device.end - device.start)[order], device.end[order], device.step[order]
     covers = np.concatenate([(end[:-1] > end[1:]) & (step[:-1] == step[1:]), [False]])
+    # A real straggler is long, too, but what comes after it on the same device waits for it.
     for kind in np.unique(device.kind):
         mine = device.kind[order] == kind
         bad[order] |= mine & covers & (length > _LONG * np.median(length[mine]))
@@ -52,14 +54,17 @@ def _swallows(device: RankOps) -> Mask:
 
 def _strays(device: RankOps) -> Mask:
     """Further from the middle of its step than any step is long."""
-    bad = np.zeros(len(device), np.bool_)
-    order = np.argsort(device.step, kind="stable")
-    groups = np.split(order, np.flatnonzero(np.diff(device.step[order])) + 1) if len(order) else []
-    away = [np.abs(device.start[rows] - np.median(device.start[rows])) for rows in groups]
-    typical = float(np.median([np.median(distances) for distances in away])) if away else 0.0
-    for rows, distances in zip(groups, away, strict=True):
-        bad[rows] = (distances > _FAR * 4 * typical) & (typical > 0)
-    return bad
+    away = np.zeros(len(device))
+    typical: list[float] = []
+    groups = parted(np.argsort(device.step, kind="stable"), device.step)
+    for rows in groups:
+        away[rows] = np.abs(device.start[rows] - np.median(device.start[rows]))
+        typical.append(float(np.median(away[rows])))
+    if not typical or not np.median(typical):  # steps of one op have no length
+        return np.zeros(len(device), np.bool_)
+    # Ops lie a quarter of a step away from its middle, the median of all of them.
+    far: Mask = away > _FAR * 4 * float(np.median(typical))
+    return far
 
 
 def with_steps(devices: Sequence[RankOps]) -> tuple[RankOps, ...]:
@@ -69,57 +74,63 @@ def with_steps(devices: Sequence[RankOps]) -> tuple[RankOps, ...]:
     k-th time that an op comes is its step k; if they are not, a step ends where, over all devices, every forward has
     had its backward.
     """
-    known = [device for device in devices if len(device) and (device.step >= 0).all()]
-    if all((device.step >= 0).all() for device in devices):
+    known = [device for device in devices if (device.step >= 0).all()]
+    if len(known) == len(devices):
         return tuple(devices)
+    known = [device for device in known if len(device)]
     if known and all(device.clock is not Clock.STEP for device in devices):
-        steps, bounds = _between_steps(known)
-        return tuple(device if (device.step >= 0).all() else _at_moments(device, steps, bounds) for device in devices)
+        return _as_of(devices, known)
     if all(device.unit is not None and not device.counted for device in devices if len(device)):
         return tuple(replace(device, step=_occurrence(device), step_ns={}) for device in devices)
     return _by_flush(devices)
 
 
+def _as_of(devices: Sequence[RankOps], known: Sequence[RankOps]) -> tuple[RankOps, ...]:
+    """The devices with steps by those of some of them: an op is of the step within which it began."""
+    steps, bounds = _between_steps(known)
+    told = list(devices)
+    for i, device in enumerate(devices):
+        if (device.step < 0).any():
+            told[i] = _cut(device, steps[np.searchsorted(bounds, device.start, side="right")])
+    return tuple(told)
+
+
 def _between_steps(devices: Sequence[RankOps]) -> tuple[Ints, Ints]:
     """Numbers of steps in their order, and the moments halfway between the end of one and the start of the next."""
-    step, start, end = (np.concatenate([getattr(d, name) for d in devices]) for name in ("step", "start", "end"))
-    numbers, row = np.unique(step, return_inverse=True)
+    numbers, row = np.unique(of_each_op(devices, "step"), return_inverse=True)
     first, last = np.full(len(numbers), np.iinfo(np.int64).max), np.full(len(numbers), np.iinfo(np.int64).min)
-    np.minimum.at(first, row, start)
-    np.maximum.at(last, row, end)
+    np.minimum.at(first, row, of_each_op(devices, "start"))
+    np.maximum.at(last, row, of_each_op(devices, "end"))
     order = np.argsort(first)
     bounds: Ints = last[order][:-1] + (first[order][1:] - last[order][:-1]) // 2
     return numbers[order], bounds
 
 
-def _at_moments(device: RankOps, steps: Ints, bounds: Ints) -> RankOps:
-    return _cut(device, steps[np.searchsorted(bounds, device.start, side="right")])
-
-
 def _occurrence(device: RankOps) -> Ints:
     """How many times each op of a device came before, int64[ops]."""
-    columns = [device.kind.astype(np.int64), device.unit, device.stage, device.chunk]
-    key = np.stack([column for column in columns if column is not None])
-    same = np.unique(key, axis=1, return_inverse=True)[1].reshape(-1)
-    order = np.lexsort((device.start, same))
-    fresh = np.flatnonzero(np.concatenate([[True], np.diff(same[order]) != 0]))
-    count = np.arange(len(order)) - np.repeat(fresh, np.diff([*fresh, len(order)]))
+    order = np.argsort(device.start, kind="stable")
+    labels = [device.kind[order].astype(np.int64)]
+    for column in (device.unit, device.stage, device.chunk):
+        if column is not None:
+            labels.append(column[order].astype(np.int64))
     step = np.empty(len(order), np.int64)
-    step[order] = count
+    step[order] = place_within(group_of(*labels))
     return step
 
 
 def _by_flush(devices: Sequence[RankOps]) -> tuple[RankOps, ...]:
     """Cut where nothing is in flight on any device (their clocks agree well enough: a flush is milliseconds long)."""
-    work = [np.flatnonzero(device.kind != Kind.W) for device in devices]
-    begun = np.concatenate([device.start[rows] for device, rows in zip(devices, work, strict=True)])
-    kind = np.concatenate([device.kind[rows] for device, rows in zip(devices, work, strict=True)])
-    order = np.argsort(begun, kind="stable")
-    flight = np.cumsum(np.where(kind[order] == Kind.F, 1, -1))
-    bounds = begun[order][1:][(flight[:-1] == 0) & (kind[order][1:] == Kind.F)]  # the first forward of each new step
-    return tuple(
-        _cut(device, np.searchsorted(bounds, device.start, side="right").astype(np.int64)) for device in devices
-    )
+    kind, begun = of_each_op(devices, "kind"), of_each_op(devices, "start")
+    # A W comes after its I, at any time: only F and I, or F and B, count what is in flight.
+    rows = np.flatnonzero(kind != Kind.W)
+    rows = rows[np.argsort(begun[rows], kind="stable")]
+    forward, begun = kind[rows] == Kind.F, begun[rows]
+    flight = np.cumsum(np.where(forward, 1, -1))
+    bounds = begun[1:][(flight[:-1] == 0) & forward[1:]]  # the first forward of each new step
+    told = []
+    for device in devices:
+        told.append(_cut(device, np.searchsorted(bounds, device.start, side="right").astype(np.int64)))
+    return tuple(told)
 
 
 def _cut(device: RankOps, step: Ints) -> RankOps:
@@ -144,7 +155,8 @@ def in_one_count(devices: Sequence[RankOps]) -> tuple[RankOps, ...]:
     """
     if not any(device.steps_counted for device in devices):
         return tuple(devices)
-    index = {device.rank: i for i, device in enumerate(devices)}
+    index = index_of(devices)
+    found = list(devices)
     by: dict[int, int] = {}
     for first in range(len(devices)):
         if first in by:
@@ -152,14 +164,21 @@ def in_one_count(devices: Sequence[RankOps]) -> tuple[RankOps, ...]:
         by[first] = 0
         part = [first]
         for here in part:  # grows as neighbours are found
-            moves = devices[here].transfers
-            peers = [] if moves is None else np.unique(moves.peer).tolist()
-            for there in (index[peer] for peer in peers if peer in index and index[peer] not in by):
-                by[there] = by[here] + _shift(devices[here], devices[there])
-                part.append(there)
+            for there in _neighbours(devices[here], index):
+                if there not in by:
+                    by[there] = by[here] + _shift(devices[here], devices[there])
+                    part.append(there)
         least = min(by[i] for i in part)
-        by |= {i: by[i] - least for i in part}
-    return tuple(_shifted(device, by[i]) for i, device in enumerate(devices))
+        for i in part:
+            found[i] = _shifted(devices[i], by[i] - least)
+    return tuple(found)
+
+
+def _neighbours(device: RankOps, index: Mapping[int, int]) -> list[int]:
+    """Indices of the devices here that a device's messages name."""
+    if device.transfers is None:
+        return []
+    return [index[peer] for peer in np.unique(device.transfers.peer).tolist() if peer in index]
 
 
 def _shift(one: RankOps, other: RankOps) -> int:
@@ -167,14 +186,26 @@ def _shift(one: RankOps, other: RankOps) -> int:
     mine, theirs = _ends_by_step(one, other.rank), _ends_by_step(other, one.rank)
     wander: dict[int, float] = {}
     for by in range(-_MOST_SHIFT, _MOST_SHIFT + 1):
-        lags = [theirs[step - by] - mine[step] for step in mine if len(theirs.get(step - by, ())) == len(mine[step])]
-        if lags and 2 * len(lags) >= min(len(mine), len(theirs)):
-            wander[by] = float(np.median([np.median(np.abs(lag - np.median(lag))) for lag in lags]))
+        wanders = [_wander(mine[step], theirs[step - by]) for step in mine if step - by in theirs]
+        known = [each for each in wanders if each is not None]
+        # Any shift fits the last few steps of one file to the first few of the other: half of them at least must meet.
+        if known and 2 * len(known) >= min(len(mine), len(theirs)):
+            wander[by] = float(np.median(known))
     if not wander:
         return 0
     together = min(wander, key=lambda by: abs(max(theirs) + by - max(mine)))
     best = min(wander, key=wander.__getitem__)
-    return best if _CLEARLY * wander[best] < wander[together] > _ALIKE else together
+    if _CLEARLY * wander[best] < wander[together] > _ALIKE:
+        return best
+    return together
+
+
+def _wander(mine: Ints, theirs: Ints) -> float | None:
+    """By how much differences of ends deviate from their median, the median; None if one side has more ends."""
+    if len(mine) != len(theirs):
+        return None
+    lag = theirs - mine
+    return float(np.median(np.abs(lag - np.median(lag))))
 
 
 def _ends_by_step(device: RankOps, peer: int) -> dict[int, Ints]:
@@ -184,19 +215,22 @@ def _ends_by_step(device: RankOps, peer: int) -> dict[int, Ints]:
         return {}
     rows = np.flatnonzero(moves.peer == peer)
     low = device.rank < peer  # what the lower sends first is what the other receives first
-    rows = rows[np.lexsort((moves.send[rows] != low, moves.step[rows]))]
-    steps, first = np.unique(moves.step[rows], return_index=True)
-    return dict(zip(steps.tolist(), np.split(moves.end[rows], first[1:]), strict=True))
+    found: dict[int, Ints] = {}
+    for some in parted(rows[np.lexsort((moves.send[rows] != low, moves.step[rows]))], moves.step):
+        found[int(moves.step[some[0]])] = moves.end[some]
+    return found
 
 
 def _shifted(device: RankOps, by: int) -> RankOps:
+    def later(step: Ints) -> Ints:
+        return np.where(step < 0, step, step + by)
+
+    if not by:
+        return device
     moves, joint = device.transfers, device.collectives
-    return replace(
-        device,
-        step=np.where(device.step < 0, device.step, device.step + by),
-        step_ns={step + by: length for step, length in device.step_ns.items()},
-        transfers=None if moves is None else replace(moves, step=np.where(moves.step < 0, moves.step, moves.step + by)),
-        collectives=None
-        if joint is None
-        else replace(joint, step=np.where(joint.step < 0, joint.step, joint.step + by)),
-    )
+    if moves is not None:
+        moves = replace(moves, step=later(moves.step))
+    if joint is not None:
+        joint = replace(joint, step=later(joint.step))
+    step_ns = dict(zip((step + by for step in device.step_ns), device.step_ns.values(), strict=True))
+    return replace(device, step=later(device.step), step_ns=step_ns, transfers=moves, collectives=joint)
