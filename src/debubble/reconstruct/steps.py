@@ -5,7 +5,7 @@ Labels that repeat tell steps; else a pipeline that runs empty does: a flush lea
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping, Sequence, Set
 from dataclasses import replace
 
 import numpy as np
@@ -155,23 +155,34 @@ def in_one_count(devices: Sequence[RankOps]) -> tuple[RankOps, ...]:
     """
     if not any(device.steps_counted for device in devices):
         return tuple(devices)
-    index = index_of(devices)
     found = list(devices)
-    by: dict[int, int] = {}
-    for first in range(len(devices)):
-        if first in by:
-            continue
-        by[first] = 0
-        part = [first]
-        for here in part:  # grows as neighbours are found
-            for there in _neighbours(devices[here], index):
-                if there not in by:
-                    by[there] = by[here] + _shift(devices[here], devices[there])
-                    part.append(there)
-        least = min(by[i] for i in part)
-        for i in part:
-            found[i] = _shifted(devices[i], by[i] - least)
+    left = set(range(len(devices)))
+    while left:
+        by = _shifts(devices, min(left), left)
+        left -= by.keys()
+        least = min(by.values())
+        for i, shift in by.items():
+            found[i] = _shifted(devices[i], shift - least)
     return tuple(found)
+
+
+def _shifts(devices: Sequence[RankOps], first: int, left: Set[int]) -> dict[int, int]:
+    """By how many steps each device that messages join to one must be moved against it, by index.
+
+    Args:
+        devices: of which each counts its steps from where its file begins.
+        first: index of the one.
+        left: indices of the devices that may be moved.
+    """
+    index = index_of(devices)
+    by = {first: 0}
+    part = [first]
+    for here in part:  # grows as neighbours are found
+        for there in _neighbours(devices[here], index):
+            if there in left and there not in by:
+                by[there] = by[here] + _shift(devices[here], devices[there])
+                part.append(there)
+    return by
 
 
 def _neighbours(device: RankOps, index: Mapping[int, int]) -> list[int]:
