@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Sequence
 from decimal import Decimal
+from itertools import chain
 from typing import Any
 
 import numpy as np
@@ -16,7 +18,8 @@ from .op_names import read_name
 UNITS = {"_ns": 1.0, "_us": 1e3, "_ms": 1e6, "_s": 1e9, "": 1e6}  # nanoseconds; bare is ms, as on the command line
 TIMES = ("start", "end", "duration")
 NUMBERS = ("rank", "step", "stage", "chunk", "microbatch", "position", "replica", "peer")
-KNOWN = (*NUMBERS, "op", *(f"{time}{unit}" for time in TIMES for unit in UNITS))
+_SPELLED = {time: [f"{time}{unit}" for unit in UNITS] for time in TIMES}
+KNOWN = (*NUMBERS, "op", *chain.from_iterable(_SPELLED.values()))
 
 Column = NDArray[Any] | list[str]  # numbers of a binary table, or the text of a CSV
 
@@ -61,7 +64,7 @@ def parse_mapping(text: str) -> dict[str, str]:
     mapping: dict[str, str] = {}
     faults: list[Fault] = []
     for part in text.split(","):
-        ours, equals, theirs = (piece.strip() for piece in part.partition("="))
+        ours, equals, theirs = map(str.strip, part.partition("="))
         if not equals or not theirs:
             faults.append(Fault(f"--columns {part!r}", "a part is our column = yours", "write op=what,start_us=begin"))
         elif ours not in KNOWN:
@@ -84,41 +87,53 @@ def resolve(header: Sequence[str], mapping: dict[str, str], source: str) -> dict
     Raises:
         InputError: a mapped column does not exist, or one that is needed is missing; all at once.
     """
-    absent = [f"{ours}={theirs}" for ours, theirs in mapping.items() if theirs not in header]
-    faults = [
-        Fault(f"--columns {pair}", f"{source} has no such column", f"it has {', '.join(header[:30])}")
-        for pair in absent
-    ]
-    if not mapping:
-        mapping = next((shipped for shipped in SHIPPED.values() if set(shipped.values()) <= set(header)), {})
-    found = dict(mapping)
-    taken = set(mapping.values())
+    faults: list[Fault] = []
+    for ours, theirs in mapping.items():
+        if theirs not in header:
+            has = f"it has {', '.join(header[:30])}"
+            faults.append(Fault(f"--columns {ours}={theirs}", f"{source} has no such column", has))
+    found = dict(mapping or _shipped(header))
+    by_name: dict[str, str] = {}  # the table's columns that are free, by their names in lower case; the first of two
+    for theirs in header:
+        if theirs not in found.values():
+            by_name.setdefault(theirs.strip().lower(), theirs)
     for ours in KNOWN:
-        if ours not in found and not _same_time(ours, found):
-            names = (ours, *_ALSO.get(ours, ()))
-            theirs = next((name for name in header if name not in taken and name.strip().lower() in names), None)
-            if theirs is not None:
-                found[ours] = theirs
-                taken.add(theirs)
-    faults += [
-        Fault(f"{source}: column {name}", "several columns have this name", "give each one of its own")
-        for name in dict.fromkeys(found.values())
-        if list(header).count(name) > 1
-    ]
+        for name in (ours, *_ALSO.get(ours, ())):
+            if name in by_name and ours not in found and not _same_time(ours, found):
+                found[ours] = by_name.pop(name)
+    times = Counter(header)
+    for theirs in dict.fromkeys(found.values()):
+        if times[theirs] > 1:
+            rule = "several columns have this name"
+            faults.append(Fault(f"{source}: column {theirs}", rule, "give each one of its own"))
     faults += _missing(found, header, source)
     if faults:
         raise InputError(*faults)
     return found
 
 
+def _shipped(header: Sequence[str]) -> dict[str, str]:
+    """The mapping of a tracer that we know by the names of all its columns."""
+    for mapping in SHIPPED.values():
+        if set(mapping.values()) <= set(header):
+            return mapping
+    return {}
+
+
 def time_column(time: str, columns: Iterable[str]) -> str | None:
     """The one of our columns that holds ``start``, ``end`` or ``duration``, with its unit; None where none does."""
-    return next((name for name in columns if name in {f"{time}{unit}" for unit in UNITS}), None)
+    for name in columns:
+        if name in _SPELLED[time]:
+            return name
+    return None
 
 
 def nanoseconds_a_unit(column: str) -> float:
     """How many nanoseconds one unit of a time column is, by the ending of its name."""
-    return next(scale for unit, scale in UNITS.items() if column.endswith(unit))
+    for unit, scale in UNITS.items():
+        if column.endswith(unit):  # the empty one, which is milliseconds, comes last
+            return scale
+    raise ValueError(column)
 
 
 def classify(word: str) -> tuple[Kind | None, bool | None, int]:
@@ -148,11 +163,12 @@ def _missing(found: dict[str, str], header: Sequence[str], source: str) -> list[
         "rank, position or stage": bool(found.keys() & {"rank", "position", "stage"}),
     }
     has = ", ".join(name[:40] for name in header[:30])
-    return [
-        Fault(f"{source}: column {name}", f"an op table needs it; this one has {has}", "name yours with --columns")
-        for name, there in needed.items()
-        if not there
-    ]
+    faults = []
+    for name, there in needed.items():
+        if not there:
+            rule = f"an op table needs it; this one has {has}"
+            faults.append(Fault(f"{source}: column {name}", rule, "name yours with --columns"))
+    return faults
 
 
 # Cells as integers: counts, and times in nanoseconds that keep every digit.
@@ -203,7 +219,9 @@ def nanoseconds_of(column: Column, scale: float) -> tuple[NDArray[np.int64], NDA
 def _integers(column: Column) -> NDArray[np.int64] | None:
     """A column of nothing but integers; None for any other."""
     if not isinstance(column, list):
-        return column.astype(np.int64) if column.dtype.kind in "iub" else None
+        if column.dtype.kind in "iub":
+            return column.astype(np.int64)
+        return None
     try:
         return np.fromiter(map(int, column), np.int64, len(column))
     except (ValueError, OverflowError):
@@ -213,11 +231,13 @@ def _integers(column: Column) -> NDArray[np.int64] | None:
 def _floats(column: Column) -> NDArray[np.float64]:
     """Cells as floats, NaN where they are none."""
     if not isinstance(column, list):
-        return column.astype(np.float64) if column.dtype.kind == "f" else np.full(len(column), np.nan)
+        if column.dtype.kind == "f":
+            return column.astype(np.float64)
+        return np.full(len(column), np.nan)
     try:
         return np.fromiter(map(float, column), np.float64, len(column))
     except ValueError:
-        return np.array([_float(cell) for cell in column], np.float64)
+        return np.fromiter(map(_float, column), np.float64, len(column))
 
 
 def _float(cell: str) -> float:

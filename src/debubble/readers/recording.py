@@ -10,11 +10,15 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
+from contextlib import suppress
 from dataclasses import replace
+from itertools import groupby, islice
 from pathlib import Path
-from statistics import median
+from statistics import fmean, median
 
 import msgspec
+import numpy as np
+from numpy.typing import NDArray
 
 from ..core.errors import Fault, InputError
 from ..core.observation import HostLoad, Observation, OtherSteps, OutsideParts, Window
@@ -24,6 +28,7 @@ from ..reconstruct.device_ops import Clock
 from ..reconstruct.positions import Said
 from .recording_file import FORMAT, MAGIC, TRAIN, VERSION, Part, Process, Step, Track, former_frames, frames
 from .recording_windows import Made, Replica, StepKind, kinds_of, replicas_of, windows_of
+from .run_files import listed
 from .stream import place
 
 MOST_BYTES = 1 << 31  # of all files together
@@ -32,7 +37,9 @@ _MOST_NAMED = 8
 
 def track_path(folder: Path, rank: int, name: str = "") -> Path:
     """The file of one rank of the job; ``name`` tells it from others of the same rank."""
-    return folder / f"rank-{rank:05}{'.' if name else ''}{name}.msgpack"
+    if name:
+        name = f".{name}"
+    return folder / f"rank-{rank:05}{name}.msgpack"
 
 
 def track_files(folder: Path) -> list[Path]:
@@ -61,17 +68,19 @@ def read_recording(path: str | Path | Sequence[Path], said: Said | None = None) 
     source = ", ".join(map(str, folders))
     found: list[Observation] = []
     faults: list[Fault] = []
-    for restart in sorted({track.process.restart for track in tracks}):
-        some = [track for track in tracks if track.process.restart == restart]
+    for _, starts in groupby(tracks, key=lambda track: track.process.restart):
         try:
-            found.append(_observed(source, some, said or Said()))
+            found.append(_observed(source, list(starts), said or Said()))
         except InputError as error:
             faults += error.faults
     if not found:
         raise InputError(*faults)
-    whole = found[0] if len(found) == 1 else _joined(found)
-    lost = [f"a start of the job is left out: {fault.rule}" for fault in faults]
-    return replace(whole, remarks=(*remarks, *lost, *whole.remarks))
+    for fault in faults:
+        remarks.append(f"a start of the job is left out: {fault.rule}")
+    whole = found[0]
+    if len(found) > 1:
+        whole = _joined(found)
+    return replace(whole, remarks=(*remarks, *whole.remarks))
 
 
 def read_tracks(folders: Path | Sequence[Path]) -> tuple[list[Track], list[str]]:
@@ -81,11 +90,14 @@ def read_tracks(folders: Path | Sequence[Path]) -> tuple[list[Track], list[str]]
         InputError: as for ``read_recording``; all bad files at once.
     """
     several = [folders] if isinstance(folders, Path) else list(folders)
-    files = [file for folder in several for file in track_files(folder)]
+    files: list[Path] = []
+    for folder in several:
+        files += track_files(folder)
     source = ", ".join(map(str, several))
     if not files:
         raise _fault(source, "no recording is here", "give a folder that `debubble run` or `record` wrote")
-    if (size := sum(file.stat().st_size for file in files)) > MOST_BYTES:
+    size = sum(file.stat().st_size for file in files)
+    if size > MOST_BYTES:
         raise _fault(source, f"{size:,} bytes are more than are read at once ({MOST_BYTES:,})", "record fewer steps")
     tracks: list[Track] = []
     faults: list[Fault] = []
@@ -100,31 +112,33 @@ def read_tracks(folders: Path | Sequence[Path]) -> tuple[list[Track], list[str]]
     mine = _segments_joined([track for track in tracks if track.process.run == run])
     if faults and not _lacks_only_replicas(mine):
         raise InputError(*faults)
-    remarks += [f"{fault.value}: {fault.rule}; its replica is left out" for fault in faults]
+    for fault in faults:
+        remarks.append(f"{fault.value}: {fault.rule}; its replica is left out")
     return mine, remarks
 
 
 def _read_track(file: Path) -> Track:
     """Decode one file; what is whole before a damaged place is kept."""
     again = "run again, or leave this recording out"
+    found: list[object] = []
+    damage = ""
     try:
         data = file.read_bytes()
         if not data.startswith(MAGIC):
             _check_version(file, data)
             return _sorted_out(file, former_frames(data))
-        found, damage = [], ""
         try:
             for each, _ in frames(data, len(MAGIC)):
                 found.append(each)
-        except ValueError as error:
+        except ValueError as error:  # frames before the damaged one are whole: each has its own checksum
             damage = str(error)
         return _sorted_out(file, found, damage)
     except OSError as error:
         raise _fault(file, f"it cannot be read ({error.strerror})", "look at its permissions") from None
-    except (msgspec.DecodeError, ValueError) as error:
-        cut = "cut or damaged" if isinstance(error, msgspec.DecodeError) else "damaged"
-        words = f" ({error})" if cut == "cut or damaged" else f": {error}"
-        raise _fault(file, f"the file is {cut}{words}", again) from None
+    except msgspec.DecodeError as error:  # a ValueError, too
+        raise _fault(file, f"the file is cut or damaged ({error})", again) from None
+    except ValueError as error:
+        raise _fault(file, f"the file is damaged: {error}", again) from None
 
 
 class _Head(msgspec.Struct):
@@ -179,11 +193,14 @@ def _segments_joined(tracks: Sequence[Track]) -> list[Track]:
     for key in sorted(by_process):
         first, *more = sorted(by_process[key], key=lambda track: track.process.segment)
         parts, steps = dict(first.parts), list(first.steps)
+        damage = first.damage
         for track in more:
-            moved = {number: number + len(parts) for number in track.parts}
-            parts |= {moved[number]: part for number, part in track.parts.items()}
-            steps += [msgspec.structs.replace(step, part=moved[step.part]) for step in track.steps]
-        damage = next((track.damage for track in (first, *more) if track.damage), "")
+            by = len(parts)  # each file numbers its parts from 0
+            for number, part in track.parts.items():
+                parts[number + by] = part
+            for step in track.steps:
+                steps.append(msgspec.structs.replace(step, part=step.part + by))
+            damage = damage or track.damage
         joined.append(Track(first.file, first.process, parts, steps, damage))
     return joined
 
@@ -199,11 +216,14 @@ def _one_run(source: str, tracks: Sequence[Track]) -> tuple[str, list[str]]:
         runs[track.process.run].append(track)
     if len(runs) == 1:
         return tracks[0].process.run, []
-    whole = [run for run, some in runs.items() if _is_whole(some)]
-    if not whole:
+    begun = {}
+    for run, some in runs.items():
+        if _is_whole(some):
+            begun[run] = max(track.process.wall_ns for track in some)
+    if not begun:
         raise _fault(source, "files of two runs lie here (they differ in run)", "move one of them elsewhere")
-    newest = max(whole, key=lambda run: max(track.process.wall_ns for track in runs[run]))
-    left = sum(len(some) for run, some in runs.items() if run != newest)
+    newest = max(begun, key=begun.__getitem__)
+    left = len(tracks) - len(runs[newest])
     return newest, [f"{left} files of another run lie beside it and are left out"]
 
 
@@ -215,8 +235,11 @@ def _is_whole(tracks: Sequence[Track]) -> bool:
 
 def _lacks_only_replicas(tracks: Sequence[Track]) -> bool:
     """Whether some replica is whole without the files that could not be read."""
-    some = [track for track in tracks if track.process.restart == tracks[0].process.restart]
-    return any(replica.whole for kind in kinds_of(some) for replica in replicas_of(kind, Said())[0])
+    first = tracks[0].process.restart  # they are sorted by restarts, each of which has files of its own
+    for kind in kinds_of([track for track in tracks if track.process.restart == first]):
+        if any(replica.whole for replica in replicas_of(kind, Said())[0]):
+            return True
+    return False
 
 
 def _observed(source: str, tracks: Sequence[Track], said: Said) -> Observation:
@@ -234,7 +257,7 @@ def _observed(source: str, tracks: Sequence[Track], said: Said) -> Observation:
     whole = [replica for replica in replicas if replica.whole]
     if not whole:
         raise _fault(source, _missing(tracks, main) or "no replica is whole", "copy all files of the run here")
-    process, hosts = tracks[0].process, host_loads([(track.process, track.steps) for track in tracks])
+    process, hosts = tracks[0].process, host_loads(tracks)
     others = tuple(_others(source, kinds, main, said))
     made = windows_of(source, main, whole)
     for track in tracks:
@@ -267,9 +290,13 @@ def _observed(source: str, tracks: Sequence[Track], said: Said) -> Observation:
 def _besides(others: Sequence[OtherSteps]) -> Iterable[str]:
     """Steps that are not among the windows, a sentence for each kind."""
     for other in others:
-        what = "evaluation" if other.phase != TRAIN else other.schedule or "another pipeline"
-        long = f", median window {other.makespan_ns / 1e6:.1f} ms" if other.makespan_ns else ""
-        yield f"apart from these: {other.steps} steps of {what} with {other.microbatches} micro-batches{long}"
+        what = other.schedule or "another pipeline"
+        if other.phase != TRAIN:
+            what = "evaluation"
+        remark = f"apart from these: {other.steps} steps of {what} with {other.microbatches} micro-batches"
+        if other.makespan_ns:
+            remark += f", median window {other.makespan_ns / 1e6:.1f} ms"
+        yield remark
 
 
 def _quirks(main: StepKind, made: Made) -> Iterable[str]:
@@ -277,21 +304,25 @@ def _quirks(main: StepKind, made: Made) -> Iterable[str]:
     timeline = made.windows[0].timeline
     schedule = timeline.program.schedule
     length = timeline.end - timeline.start
-    first = [length[(schedule.kind == kind) & (schedule.stage == 0)] for kind in (Kind.I, Kind.W)]
-    if main.engine.startswith("torch") and len(first[0]) and 10 * median(first[0]) < median(first[1]):
+    inputs = length[(schedule.kind == Kind.I) & (schedule.stage == 0)]
+    weights = length[(schedule.kind == Kind.W) & (schedule.stage == 0)]
+    if main.engine.startswith("torch") and len(inputs) and 10 * median(inputs) < median(weights):
         yield "torch computes all of stage 0's backward in W, as nothing lies before it: its I takes no time, no fault"
 
 
 def _joined(found: Sequence[Observation]) -> Observation:
     """Several starts of one job: steps go on counting, and the last start says the rest."""
     windows: list[Window] = []
+    said: dict[str, None] = {}  # remarks in order, each once: every start says the same of its files
+    uncertainty = 0
     for each in found:
-        last = max((window.step for window in windows), default=-1)
-        by = last + 1 - min(window.step for window in each.windows) if windows else 0
+        by = 0
+        if windows:
+            by = windows[-1].step + 1 - each.windows[0].step  # windows are sorted by step
         windows += [replace(window, step=window.step + by) for window in each.windows]
-    remark = f"the job was started {len(found)} times: steps of all starts, counted on"
-    remarks = [remark, *dict.fromkeys(remark for each in found for remark in each.remarks)]
-    uncertainty = max(each.clock_uncertainty_ns for each in found)
+        said |= dict.fromkeys(each.remarks)
+        uncertainty = max(uncertainty, each.clock_uncertainty_ns)
+    remarks = [f"the job was started {len(found)} times: steps of all starts, counted on", *said]
     return replace(found[-1], windows=tuple(windows), remarks=tuple(remarks), clock_uncertainty_ns=uncertainty)
 
 
@@ -301,12 +332,12 @@ def _others(source: str, kinds: Sequence[StepKind], main: StepKind, said: Said) 
         if other is main:
             continue
         whole = [replica for replica in replicas_of(other, said)[0] if replica.whole]
-        try:
-            windows = windows_of(source, other, whole).windows if whole else []
-        except InputError:  # an order that is no legal schedule: it is counted, and has no window
-            windows = []
-        length = median(window.timeline.makespan for window in windows) if windows else 0
-        yield OtherSteps(other.phase, other.schedule, other.microbatches, other.steps, round(length))
+        lengths: list[int] = []
+        if whole:
+            with suppress(InputError):  # an order that is no legal schedule: it is counted, and has no window
+                lengths += [window.timeline.makespan for window in windows_of(source, other, whole).windows]
+        length = round(median(lengths or [0]))
+        yield OtherSteps(other.phase, other.schedule, other.microbatches, other.steps, length)
 
 
 def _about_files(tracks: Sequence[Track], main: StepKind, replicas: Sequence[Replica]) -> list[str]:
@@ -318,9 +349,10 @@ def _about_files(tracks: Sequence[Track], main: StepKind, replicas: Sequence[Rep
     if tracks[0].process.sample is not None:
         said.append(f"replicas {', '.join(map(str, tracks[0].process.sample))} were recorded, a sample")
     elif missing := _missing(tracks, main):
-        broken = [str(replica.number) for replica in replicas if not replica.whole]
-        cost = f"; replica {', '.join(broken[:_MOST_NAMED])} is left out" if broken else ""
-        said.append(f"{missing}{cost}")
+        broken = [replica.number for replica in replicas if not replica.whole]
+        if broken:
+            missing += f"; replica {listed(broken)} is left out"
+        said.append(missing)
     return said
 
 
@@ -330,11 +362,13 @@ def _missing(tracks: Sequence[Track], main: StepKind) -> str:
     world = tracks[0].process.world
     if len(here) >= world:
         return ""
-    lost = [rank for rank in range(world) if rank not in here]
-    of_main = {rank for ranks in main.ranks for rank in ranks}
-    named = [track_path(Path(), rank).name for rank in lost if rank in of_main or len(of_main) < world]
-    shown = ", ".join(named[:_MOST_NAMED]) + (" .." if len(named) > _MOST_NAMED else "")
-    return f"{world} ranks took part and {shown} is missing"
+    of_main = set().union(*main.ranks)
+    expected: Iterable[int] = range(world)  # a file says how many: it may be any number, and is not looped over
+    if len(of_main) >= world:
+        expected = sorted(of_main)
+    lost = islice((rank for rank in expected if rank not in here), _MOST_NAMED + 1)
+    names = [track_path(Path(), rank).name for rank in lost]
+    return f"{world} ranks took part and {listed(names, _MOST_NAMED)} is missing"
 
 
 def _fault(path: Path | str, rule: str, remedy: str) -> InputError:
@@ -353,25 +387,26 @@ def outside_parts(steps: Sequence[tuple[int | None, ...]]) -> OutsideParts | Non
     means: list[float | None] = []
     for column in zip(*steps, strict=True):
         known = [value for value in column if value is not None]
-        means.append(sum(known) / len(known) if known else None)
-    return OutsideParts(*means) if any(mean is not None for mean in means) else None
+        means.append(fmean(known) if known else None)
+    if all(part is None for part in means):
+        return None
+    return OutsideParts(*means)
 
 
-def host_loads(tracks: Sequence[tuple[Process, Sequence[Step]]]) -> tuple[HostLoad, ...]:
+def host_loads(tracks: Sequence[Track]) -> tuple[HostLoad, ...]:
     """How much of each host's cores the processes of the run used while it ran."""
-    hosts: dict[str, list[tuple[Process, int, int, int]]] = defaultdict(list)
-    for process, steps in tracks:
-        told = [step for step in steps if step.cpu is not None and step.since]
-        if told and process.cores:
-            used, queued, over = (sum(getattr(step, name) or 0 for step in told) for name in ("cpu", "queued", "since"))
-            hosts[process.clock].append((process, used, queued, over))
+    hosts: dict[str, list[tuple[Process, NDArray[np.float64]]]] = defaultdict(list)
+    for track in tracks:
+        told = [(step.cpu, step.queued or 0, step.since) for step in track.steps if step.cpu is not None and step.since]
+        if told and track.process.cores:
+            spent = np.array(told, np.float64).sum(axis=0)
+            hosts[track.process.clock].append((track.process, spent))
     loads = []
     for some in hosts.values():
         first = some[0][0]
-        wall = max(over for _, _, _, over in some)
+        used, queued, over = np.array([spent for _, spent in some]).T  # nanoseconds, of each process
         cores, processes = first.cores or 1, max(first.processes or 0, len(some))
         seen = processes / len(some)  # a sample of the processes stands for all
-        used = seen * sum(used for _, used, _, _ in some) / (wall * cores)
-        queued = sum(queued / over for _, _, queued, over in some) / len(some)
-        loads.append(HostLoad(first.host, processes, cores, used, queued))
+        busy = seen * float(used.sum()) / (float(over.max()) * cores)
+        loads.append(HostLoad(first.host, processes, cores, busy, float((queued / over).mean())))
     return tuple(loads)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass
-from itertools import pairwise
+from itertools import chain
 
 import numpy as np
 from numpy.typing import NDArray
@@ -21,11 +21,9 @@ from ..core.timeline import Timeline
 from ..reconstruct.pairing import split
 from ..reconstruct.positions import Said
 from .recording_file import NOT_SENT, Ints, Part, Step, Times, Track, unpacked
+from .run_files import listed
 
 _INT32 = np.dtype("<i4")
-_MOST_NAMED = 8
-
-
 MOST = 2**32 - 1  # nanoseconds of one transfer that are kept, 4.29 s: millions of them are, for their median
 
 
@@ -74,10 +72,9 @@ class Receives:
         order = np.argsort(pair, kind="stable")
         pairs, first = np.unique(pair[order], return_index=True)
         rows = np.split(op[order], first[1:])
-        self._links[id(program)] = [
-            (int(both) // schedule.ranks, int(both) % schedule.ranks, some)
-            for both, some in zip(pairs.tolist(), rows, strict=True)
-        ]
+        for both, some in zip(pairs.tolist(), rows, strict=True):
+            sender, receiver = divmod(int(both), schedule.ranks)
+            self._links[id(program)].append((sender, receiver, some))
 
     def links(self) -> tuple[Link, ...]:
         """The sums; none if no sender says when it posted."""
@@ -175,35 +172,34 @@ def kinds_of(tracks: Sequence[Track]) -> list[StepKind]:
         mine: dict[tuple[object, ...], int] = defaultdict(int)
         for number, some in lengths.items():
             part = track.parts[number]
-            stages, positions = len(part.placement) // 4, len(part.pipeline)
-            key: tuple[object, ...] = (
-                part.engine,
-                part.instance,
-                part.phase,
-                part.schedule,
-                part.microbatches,
-                stages,
-                positions,
-            )
+            key = _kind_of(part)
             if key not in mine:
                 seats[key].append((track, part))
             mine[key] += len(some)
             spent[key] += sum(some)
         for key, count in mine.items():
             counts[key].append(count)
-    return [
-        StepKind(
-            engine=some[0][1].engine,
-            phase=some[0][1].phase,
-            schedule=some[0][1].schedule,
-            microbatches=some[0][1].microbatches,
-            positions=len(some[0][1].pipeline),
+    kinds = []
+    for key, held in seats.items():
+        _, part = held[0]  # all parts of a kind are alike in what is read here
+        kind = StepKind(
+            engine=part.engine,
+            phase=part.phase,
+            schedule=part.schedule,
+            microbatches=part.microbatches,
+            positions=len(part.pipeline),
             steps=max(counts[key]),
             time_ns=spent[key],
-            seats=tuple(some),
+            seats=tuple(held),
         )
-        for key, some in seats.items()
-    ]
+        kinds.append(kind)
+    return kinds
+
+
+def _kind_of(part: Part) -> tuple[object, ...]:
+    """What the orders of one kind of steps have in common, whichever rank they are of."""
+    stages = len(part.placement) // 4
+    return (part.engine, part.instance, part.phase, part.schedule, part.microbatches, stages, len(part.pipeline))
 
 
 def replicas_of(kind: StepKind, said: Said) -> tuple[list[Replica], list[str]]:
@@ -213,15 +209,14 @@ def replicas_of(kind: StepKind, said: Said) -> tuple[list[Replica], list[str]]:
     process groups do not: [0, 2] and [1, 3] may be either.
     """
     ranks, remarks = kind.ranks, list[str]()
-    known = all("data" in part.axes for _, part in kind.seats)
-    of_pipeline = {pipeline: number for number, pipeline in enumerate(ranks)}
-    if not known and len(ranks) > 1:
+    unnamed = [part for _, part in kind.seats if "data" not in part.axes]
+    share = 1
+    if unnamed and len(ranks) > 1:
         replicas = said.data or len(ranks)
         if len(ranks) % replicas:
             rule = f"{len(ranks)} pipelines were recorded, which it does not divide"
             raise InputError(Fault(f"--data {replicas}", rule, "give a divisor of them"))
         share = len(ranks) // replicas  # neighbouring ranks are members: every framework puts the tensor axis innermost
-        of_pipeline = {pipeline: number // share for number, pipeline in enumerate(ranks)}
         if said.data is None:
             remarks.append(
                 f"{len(ranks)} pipelines were recorded, and nothing says whether they are replicas or members of one: "
@@ -230,12 +225,13 @@ def replicas_of(kind: StepKind, said: Said) -> tuple[list[Replica], list[str]]:
     held: dict[int, list[list[Track]]] = {}
     for track, part in kind.seats:
         pipeline = tuple(part.pipeline)
-        number = part.axes["data"][0] if known else of_pipeline[pipeline]
-        positions = held.setdefault(number, [[] for _ in range(kind.positions)])
+        number = ranks.index(pipeline) // share if unnamed else part.axes["data"][0]
+        if number not in held:
+            held[number] = [[] for _ in range(kind.positions)]
         if track.process.rank not in pipeline:
             raise InputError(Fault(str(track.file), "its rank is not in its own pipeline", "record again"))
-        positions[pipeline.index(track.process.rank)].append(track)
-    return [Replica(number, tuple(map(tuple, held[number]))) for number in sorted(held)], remarks
+        held[number][pipeline.index(track.process.rank)].append(track)
+    return [Replica(number, tuple(map(tuple, positions))) for number, positions in sorted(held.items())], remarks
 
 
 # Windows.
@@ -247,26 +243,27 @@ def windows_of(source: str, kind: StepKind, replicas: Sequence[Replica]) -> Made
     Raises:
         InputError: there is no such step, or an order is no legal schedule.
     """
-    made, parts = Made(source), {id(track): part for track, part in kind.seats}
-    steps: dict[int, dict[int, Step]] = {}
-    tracks = [track for replica in replicas for members in replica.members for track in members]
-    for track in tracks:
-        alike = parts[id(track)]
-        steps[id(track)] = {step.number: step for step in track.steps if _same_kind(track.parts[step.part], alike)}
-    common = sorted(set.intersection(*(set(steps[id(track)]) for track in tracks)))
+    made, steps = Made(source), _steps_by_number(kind, replicas)
+    tracks: list[Track] = []
+    for replica in replicas:
+        tracks += chain.from_iterable(replica.members)
+    measured = [steps[id(track)] for track in tracks]
+    common = sorted(set(measured[0]).intersection(*measured[1:]))
     if not common:
         rule = "no step is there that all ranks have measured"
         raise InputError(Fault(source, rule, "run again with more steps"))
-    made.remarks += _left_out(tracks, [steps[id(track)] for track in tracks], common)
+    made.remarks += _left_out(tracks, measured, common)
     shift = _clocks(tracks, made)
     for replica in replicas:
-        rows = []
+        ranks = []  # of each position its rows, one for each common step
         for members in replica.members:
-            decoded = [_decoded(track, [steps[id(track)][number] for number in common], shift) for track in members]
-            rows.append([_together(made, replica.number, some) for some in zip(*decoded, strict=True)])
-            mine = [steps[id(track)][number] for track in members for number in common]
-            made.outside += [(step.load, step.reduction, step.optimizer) for step in mine]
-        _add_windows(made, replica, common, list(zip(*rows, strict=True)))
+            decoded = []
+            for track in members:
+                mine = [steps[id(track)][number] for number in common]
+                made.outside += [(step.load, step.reduction, step.optimizer) for step in mine]
+                decoded.append(_decoded(track, mine, shift))
+            ranks.append([_together(made, replica.number, rows) for rows in zip(*decoded, strict=True)])
+        _add_windows(made, replica, common, list(zip(*ranks, strict=True)))
     if made.apart:
         made.remarks.append(
             f"devices of one stage were merged; their ends lie {np.median(made.apart) / 1e6:.3f} ms apart (median)"
@@ -274,21 +271,36 @@ def windows_of(source: str, kind: StepKind, replicas: Sequence[Replica]) -> Made
     return made
 
 
-def _same_kind(part: Part, other: Part) -> bool:
-    names = ("engine", "instance", "phase", "schedule", "microbatches", "placement")
-    return all(getattr(part, name) == getattr(other, name) for name in names)
+def _steps_by_number(kind: StepKind, replicas: Sequence[Replica]) -> dict[int, dict[int, Step]]:
+    """The steps of a kind that each process has, by the identity of its track, then by number."""
+    members = set()
+    for replica in replicas:
+        for tracks in replica.members:
+            members |= set(map(id, tracks))
+    found: dict[int, dict[int, Step]] = {}
+    for track, part in kind.seats:
+        if id(track) in members:
+            alike = {number for number, other in track.parts.items() if _order_of(other) == _order_of(part)}
+            found[id(track)] = {step.number: step for step in track.steps if step.part in alike}
+    return found
+
+
+def _order_of(part: Part) -> tuple[object, ...]:
+    """What two parts of one process share whose steps can be shown together."""
+    return part.engine, part.instance, part.phase, part.schedule, part.microbatches, part.placement
 
 
 def _left_out(tracks: Sequence[Track], of: Sequence[dict[int, Step]], common: Sequence[int]) -> list[str]:
     """A sentence where some ranks have steps that others lack."""
     every = set().union(*of)
-    gone = [str(step) for step in sorted(every.difference(common))]
+    gone = sorted(every.difference(common))
     if not gone:
         return []
-    shown = ", ".join(gone[:_MOST_NAMED]) + (" .." if len(gone) > _MOST_NAMED else "")
-    short = [str(track.process.rank) for track, mine in zip(tracks, of, strict=True) if len(mine) < len(every)]
-    which = f"steps {shown} are" if len(gone) > 1 else f"step {shown} is"
-    return [f"{which} left out: not measured by process {', '.join(short[:8])}{' ..' if len(short) > 8 else ''}"]
+    short = [track.process.rank for track, mine in zip(tracks, of, strict=True) if len(mine) < len(every)]
+    which = f"step {gone[0]} is"
+    if len(gone) > 1:
+        which = f"steps {listed(gone)} are"
+    return [f"{which} left out: not measured by process {listed(short)}"]
 
 
 def _clocks(tracks: Sequence[Track], made: Made) -> dict[str, int]:
@@ -299,17 +311,23 @@ def _clocks(tracks: Sequence[Track], made: Made) -> dict[str, int]:
     made.clocks = len(first)
     if made.clocks == 1:
         return dict.fromkeys(first, 0)
-    anchors = {clock: track.process.anchor_ns for clock, track in first.items()}
-    if None not in anchors.values():
-        latest = max(anchor for anchor in anchors.values() if anchor is not None)
+    anchors: dict[str, int] = {}
+    times_of_day: dict[str, int] = {}
+    for clock, track in first.items():
+        process = track.process
+        times_of_day[clock] = process.wall_ns - process.clock_ns
+        if process.anchor_ns is not None:
+            anchors[clock] = process.anchor_ns
+    if len(anchors) == len(first):
+        latest = max(anchors.values())
         made.uncertainty_ns = max(track.process.anchor_spread_ns for track in tracks)
         made.remarks.append(
             f"clocks of {len(first)} hosts were aligned at a barrier, to within {made.uncertainty_ns / 1e6:.2f} ms"
         )
-        return {clock: latest - (anchor or 0) for clock, anchor in anchors.items()}
-    offsets = {clock: track.process.wall_ns - track.process.clock_ns for clock, track in first.items()}
-    least = min(offsets.values())
-    return {clock: offset - least for clock, offset in offsets.items()}
+        return {clock: latest - anchor for clock, anchor in anchors.items()}
+    # Relative to the lowest, so that times stay those of one host's clock.
+    least = min(times_of_day.values())
+    return {clock: offset - least for clock, offset in times_of_day.items()}
 
 
 def _decoded(track: Track, steps: Sequence[Step], shift: dict[str, int]) -> list[_Row]:
@@ -338,12 +356,20 @@ def _together(made: Made, replica: int, members: Sequence[_Row]) -> _Row:
             rank = first.part.pipeline.index(first.part.pipeline[0])
             rule = f"members of one stage ran different orders in replica {replica}, rank {rank}"
             raise InputError(Fault(made.source, rule, "record again"))
-    start, end = (np.stack([getattr(row.times, name) for row in members]) for name in ("start", "end"))
-    waits = np.stack([row.times.waits for row in members]).min(axis=0)
-    posted = np.stack([row.times.posted for row in members]).max(axis=0)
-    made.apart.append(int(np.median(np.ptp(end, axis=0))) if end.size else 0)
-    times = Times(start.min(axis=0), end.max(axis=0), waits, posted)
-    return _Row(first.part, times, min(row.begun for row in members), max(row.finished for row in members))
+    times, latest_first = first.times, first.times.end
+    begun, finished = first.begun, first.finished
+    for other in members[1:]:
+        times = Times(
+            start=np.minimum(times.start, other.times.start),
+            end=np.maximum(times.end, other.times.end),
+            waits=np.minimum(times.waits, other.times.waits),  # one that is early stands for its mates as well
+            posted=np.maximum(times.posted, other.times.posted),
+        )
+        latest_first = np.minimum(latest_first, other.times.end)
+        begun, finished = min(begun, other.begun), max(finished, other.finished)
+    spread = times.end - latest_first
+    made.apart.append(int(np.median(spread)) if spread.size else 0)
+    return _Row(first.part, times, begun, finished)
 
 
 def _add_windows(made: Made, replica: Replica, numbers: Sequence[int], steps: Sequence[Sequence[_Row]]) -> None:
@@ -354,22 +380,23 @@ def _add_windows(made: Made, replica: Replica, numbers: Sequence[int], steps: Se
         if program is not next(iter(made.programs.values())):
             strange.append(number)
             continue
-        start, end, posted = (
-            np.concatenate([getattr(row.times, name) for row in rows]) for name in ("start", "end", "posted")
-        )
-        waits = np.concatenate([row.times.waits for row in rows], axis=1)
-        length = max(row.finished for row in rows) - min(row.begun for row in rows)
+        measured = [row.times for row in rows]
+        start = np.concatenate([times.start for times in measured])
+        end = np.concatenate([times.end for times in measured])
+        posted = np.concatenate([times.posted for times in measured])
+        waits = np.concatenate([times.waits for times in measured], axis=1)
+        begun, finished = np.array([(row.begun, row.finished) for row in rows]).T
+        length = int(finished.max() - begun.min())
         if rows[0].part.engine:
             # A job has no barrier as `run` has: one rank ends a step, and begins the next, long before another does.
-            length = max(row.finished - row.begun for row in rows)
+            length = int((finished - begun).max())
         stood = _per_rank(waits, program.schedule.offsets)
         made.windows.append(Window(number, replica.number, Timeline(program, start, end, "measured"), length, stood))
         made.receives.add(program, start, waits[0] + waits[2], posted)
     if len(strange) == len(numbers):
         raise InputError(Fault(made.source, _other_order(steps[0], made, replica.number), "record again"))
     if strange:
-        shown = ", ".join(map(str, strange[:_MOST_NAMED])) + (" .." if len(strange) > _MOST_NAMED else "")
-        made.remarks.append(f"replica {replica.number}: steps that ran another order are left out: {shown}")
+        made.remarks.append(f"replica {replica.number}: steps that ran another order are left out: {listed(strange)}")
 
 
 def _other_order(rows: Sequence[_Row], made: Made, replica: int) -> str:
@@ -406,11 +433,16 @@ def _program(made: Made, parts: Sequence[Part]) -> Program:
 
 
 def _lowered(source: str, parts: Sequence[Part]) -> Program:
-    first, joined = parts[0], None
+    first, offsets = parts[0], [0]
+    kind, stage, unit, joined = bytearray(), bytearray(), bytearray(), bytearray()
     for part in parts:
         _check(source, part)
-    if any(part.joined is not None for part in parts):
-        joined = np.frombuffer(b"".join(p.joined or bytes(len(p.kind)) for p in parts), np.uint8).astype(np.bool_)
+        offsets.append(offsets[-1] + len(part.kind))
+        kind += part.kind
+        stage += part.stage
+        unit += part.unit
+        joined += part.joined or bytes(len(part.kind))
+    pairs = np.frombuffer(joined, np.uint8) != 0
     try:
         return lower(
             Schedule(
@@ -418,11 +450,11 @@ def _lowered(source: str, parts: Sequence[Part]) -> Program:
                 source="recorded",
                 microbatches=_microbatches(source, parts),
                 placement=_placement(source, first)[None],
-                offsets=np.cumsum([0, *(len(part.kind) for part in parts)], dtype=np.int64),
-                kind=np.frombuffer(b"".join(part.kind for part in parts), np.uint8).copy(),
-                stage=np.frombuffer(b"".join(part.stage for part in parts), _INT32).copy(),
-                unit=np.frombuffer(b"".join(part.unit for part in parts), _INT32).copy(),
-                joined=joined,
+                offsets=np.array(offsets, np.int64),
+                kind=np.frombuffer(kind, np.uint8),
+                stage=np.frombuffer(stage, _INT32),
+                unit=np.frombuffer(unit, _INT32),
+                joined=pairs if pairs.any() else None,
             )
         )
     except Refusal as error:
@@ -439,7 +471,7 @@ def _check(source: str, part: Part) -> None:
         wrong = "kind holds what cannot be"
     elif part.joined is not None and len(part.joined) != ops:
         wrong = f"joined has {len(part.joined)} bytes, not {ops}"
-    elif part.joined is not None and any(one and other for one, other in pairwise(b"\1" + part.joined)):
+    elif part.joined is not None and b"\1\1" in b"\1" + bytes(map(bool, part.joined)):  # three ops in one slot
         wrong = "joined holds what cannot be"
     if wrong:
         raise InputError(Fault(source, f"a file is damaged: {wrong}", "record again"))

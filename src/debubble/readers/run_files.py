@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -12,6 +11,7 @@ from typing import Generic, TypeVar
 from ..core.errors import Fault, InputError
 from .stream import first_bytes
 
+_UNREADABLE = "it cannot be read"
 _FEW = 8  # files with one fault that are named each on its own
 _DIGITS = re.compile(r"\d[\d,.]*")
 _PICKLE = "it is a pickle, which may run code when it is opened, and is not; dump the flight recorder as JSON"
@@ -21,7 +21,10 @@ _KNOWN = (
     (b"\xff\xd8\xff", "it is a JPEG picture"),
     (b"%PDF", "it is a PDF"),
     (b"PK\x03\x04", "it is a zip archive; unpack it"),
-    *((b"\x80" + bytes([protocol]), _PICKLE) for protocol in range(2, 6)),
+    (b"\x80\x02", _PICKLE),  # 0x80 and the protocol's number, 2 to 5
+    (b"\x80\x03", _PICKLE),
+    (b"\x80\x04", _PICKLE),
+    (b"\x80\x05", _PICKLE),
     (b"\xff\xfe", "it is UTF-16 text; write it as UTF-8"),
     (b"\xfe\xff", "it is UTF-16 text; write it as UTF-8"),
 )
@@ -78,29 +81,46 @@ def run_files(
             else:
                 found.append((file, kind))
         except OSError as error:
-            strange.append((file, _unreadable(file, error).rule))
-    asked_for = [(path, why) for path, why in strange if path in paths]
-    faults += [Fault(str(path), why, f"known: {known}") for path, why in asked_for]
+            strange.append((file, why_unreadable(error)))
+    # A file that was named must be known; one that lies in a folder among others only if nothing else is there.
+    for path, why in strange:
+        if path in paths or (not found and _UNREADABLE in why):
+            faults.append(Fault(str(path), why, f"known: {known}"))
     if not faults and not found:
-        unread = [Fault(str(path), why, f"known: {known}") for path, why in strange if "cannot be read" in why]
-        faults = unread or [Fault(names(paths), "it holds no measurement", f"known: {known}")]
+        faults = [Fault(names(paths), "it holds no measurement", f"known: {known}")]
     if faults:
         raise InputError(*faults_alike(faults))
-    kept, strays = _of_one_format(paths, found, name_of)
-    if not in_folders(kept[0][1]):
+    main, kept, strays = _of_one_format(paths, found, name_of)
+    if not in_folders(main):
         _check_one_run(paths, kept)
-    endings = {path.suffix for path, _ in kept}
-    lost = [(path, why) for path, why in strange if path.suffix in endings or "cannot be read" in why]
-    return RunFiles(tuple(path for path, _ in kept), kept[0][1], (*left_out(lost), *left_out(strays)))
+    endings = {path.suffix for path in kept}
+    lost = [(path, why) for path, why in strange if path.suffix in endings or _UNREADABLE in why]
+    return RunFiles(tuple(kept), main, (*left_out(lost), *left_out(strays)))
 
 
 def names(paths: Sequence[Path | str]) -> str:
     """What was given, in words."""
-    return ", ".join(str(path) for path in paths[:3]) + (", .." if len(paths) > 3 else "")
+    return listed(paths, most=3)
 
 
-def _unreadable(path: Path, error: OSError) -> Fault:
-    return Fault(str(path), f"it cannot be read: {error.strerror or error}", "give a path that can")
+def source_of(paths: Sequence[Path]) -> str:
+    """What a reading of some files is called: the only one, or the folder of the first."""
+    if len(paths) == 1:
+        return str(paths[0])
+    return str(paths[0].parent)
+
+
+def listed(items: Sequence[object], most: int = 8) -> str:
+    """Items in a row, with dots in place of those beyond ``most``."""
+    shown = list(map(str, items[:most]))
+    if len(items) > most:
+        shown.append("..")
+    return ", ".join(shown)
+
+
+def why_unreadable(error: OSError) -> str:
+    """What the system says of a file that it does not give, a clause."""
+    return f"{_UNREADABLE}: {error.strerror or error}"
 
 
 def _inside_all(paths: Sequence[Path], faults: list[Fault]) -> Iterator[Path]:
@@ -109,39 +129,60 @@ def _inside_all(paths: Sequence[Path], faults: list[Fault]) -> Iterator[Path]:
         try:
             yield from _inside(path)
         except OSError as error:
-            faults.append(_unreadable(path, error))
+            faults.append(Fault(str(path), why_unreadable(error), "give a path that can"))
 
 
 def _inside(path: Path) -> list[Path]:
     """The path itself, or all files of a folder and the folders in it, in order of their numbers."""
     if not path.is_dir():
         return [path]
-    files = [file for file in path.rglob("*") if file.is_file() and not file.name.startswith(".")]
+    files = []
+    for file in path.rglob("*"):
+        if file.is_file() and not file.name.startswith("."):
+            files.append(file)
     if len(files) > _MOST_FILES:
         raise InputError(Fault(str(path), f"it holds {len(files):,} files", "give the folder of one run's traces"))
-    return sorted(files, key=lambda file: [int(p) if p.isdigit() else p for p in re.split(r"(\d{1,18})", str(file))])
+    return sorted(files, key=lambda file: natural(str(file)))
+
+
+def natural(name: str) -> list[tuple[int, str]]:
+    """A key by which ``rank 9`` comes before ``rank 10``: text by its letters, numbers in it by their size."""
+    key = []
+    for part in re.split(r"(\d{1,18})", name):
+        if part.isdecimal():
+            key.append((int(part), ""))
+        elif part:
+            key.append((-1, part))
+    return key
 
 
 def _of_one_format(
     paths: Sequence[Path], found: Sequence[tuple[Path, F]], name_of: Callable[[F], str]
-) -> tuple[list[tuple[Path, F]], list[tuple[Path, str]]]:
-    """The files of the format that most are of, and the strays among them; those that were named are no strays."""
-    counts = Counter(name_of(kind) for _, kind in found)
-    main, count = counts.most_common(1)[0]
-    strays = [(path, name_of(kind)) for path, kind in found if name_of(kind) != main]
-    if strays and (count < _MOSTLY * len(found) or any(path in paths for path, _ in strays)):
-        first = {name_of(kind): path for path, kind in reversed(found)}
-        examples = ", ".join(f"{name} ({first[name].name})" for name in counts)
+) -> tuple[F, list[Path], list[tuple[Path, str]]]:
+    """The format that most files are of, these files, and the strays among them; what was named is no stray."""
+    by_name: dict[str, list[Path]] = {}
+    kinds: dict[str, F] = {}
+    for path, kind in found:
+        by_name.setdefault(name_of(kind), []).append(path)
+        kinds.setdefault(name_of(kind), kind)
+    main = max(by_name, key=lambda name: len(by_name[name]))
+    kept = by_name[main]
+    strays, named = [], False
+    for name, some in by_name.items():
+        if name != main:
+            strays += [(path, f"it is {name} among {len(kept):,} files that are each {main}") for path in some]
+            named |= not set(paths).isdisjoint(some)
+    if named or len(kept) < _MOSTLY * len(found):
+        examples = ", ".join(f"{name} ({some[0].name})" for name, some in by_name.items())
         raise InputError(Fault(names(paths), f"it holds several formats: {examples}", "name the files of one"))
-    kept = [(path, kind) for path, kind in found if name_of(kind) == main]
-    return kept, [(path, f"it is {kind} among {count:,} files that are each {main}") for path, kind in strays]
+    return kinds[main], kept, strays
 
 
-def _check_one_run(paths: Sequence[Path], found: Sequence[tuple[Path, F]]) -> None:
-    folders = sorted({str(path.parent) for path, _ in found if path not in paths})
+def _check_one_run(paths: Sequence[Path], found: Sequence[Path]) -> None:
+    folders = sorted({str(path.parent) for path in found if path not in paths})
     if len(folders) > 1:
-        shown = ", ".join(folders[:3]) + (", .." if len(folders) > 3 else "")
-        raise InputError(Fault(names(paths), f"traces lie in {len(folders)} folders: {shown}", "name one of them"))
+        rule = f"traces lie in {len(folders)} folders: {listed(folders, most=3)}"
+        raise InputError(Fault(names(paths), rule, "name one of them"))
 
 
 # Files that cannot be used: why, in words that say what they are instead, and one line for many alike.
@@ -174,7 +215,13 @@ def left_out(lost: Iterable[tuple[str | Path, str]]) -> list[str]:
     Args:
         lost: path and fault of each, a clause.
     """
-    return [f"{name}: {why}; {_were(count)} left out" for name, why, count in _alike(lost)]
+    remarks = []
+    for name, why, count in _alike(lost):
+        if count == 1:
+            remarks.append(f"{name}: {why}; it was left out")
+        else:
+            remarks.append(f"{name}: {why}; so for {count:,} files, which were left out")
+    return remarks
 
 
 def faults_alike(faults: Sequence[Fault]) -> list[Fault]:
@@ -182,13 +229,10 @@ def faults_alike(faults: Sequence[Fault]) -> list[Fault]:
     remedy = {fault.value: fault.remedy for fault in faults}
     found = []
     for name, why, count in _alike((fault.value, fault.rule) for fault in faults):
-        rule = why if count == 1 else f"{why}; so for {count:,} files"
-        found.append(Fault(name, rule, remedy[name]))
+        if count > 1:
+            why = f"{why}; so for {count:,} files"
+        found.append(Fault(name, why, remedy[name]))
     return found
-
-
-def _were(count: int) -> str:
-    return "it was" if count == 1 else f"so for {count:,} files, which were"
 
 
 def _alike(lost: Iterable[tuple[str | Path, str]]) -> Iterable[tuple[str, str, int]]:
@@ -200,4 +244,5 @@ def _alike(lost: Iterable[tuple[str | Path, str]]) -> Iterable[tuple[str, str, i
         if len(some) > _FEW:
             yield (*some[0], len(some))
         else:
-            yield from ((path, why, 1) for path, why in some)
+            for path, why in some:
+                yield path, why, 1

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
@@ -12,7 +13,7 @@ from numpy.typing import NDArray
 from ..core.errors import Fault, InputError
 from ..reconstruct.device_ops import RankOps, Reading, Transfers
 from .columns import NUMBERS, classify, nanoseconds_a_unit, nanoseconds_of, time_column, whole_numbers
-from .run_files import faults_alike, left_out
+from .run_files import faults_alike, left_out, source_of, why_unreadable
 from .stream import first_bytes, place
 from .table_chunks import Chunk, Column, Skipped, Words, csv_chunks, parquet_chunks, texts_of
 
@@ -40,12 +41,13 @@ def read_tables(paths: Sequence[Path], mapping: dict[str, str] | None = None) ->
             faults.append(Fault(str(path), rule, "see docs/op-tables.md"))
     if not readings:
         raise InputError(*faults_alike(faults))
-    lost = left_out((fault.value, fault.rule) for fault in faults)
-    return Reading(
-        source=str(paths[0]) if len(paths) == 1 else str(paths[0].parent),
-        devices=tuple(device for reading in readings for device in reading.devices),
-        remarks=(*(remark for reading in readings for remark in reading.remarks), *lost),
-    )
+    devices: list[RankOps] = []
+    remarks: list[str] = []
+    for reading in readings:
+        devices += reading.devices
+        remarks += reading.remarks
+    remarks += left_out((fault.value, fault.rule) for fault in faults)
+    return Reading(source_of(paths), tuple(devices), tuple(remarks))
 
 
 def read_table(path: Path | str, mapping: dict[str, str] | None = None) -> Reading:
@@ -68,10 +70,13 @@ def read_table(path: Path | str, mapping: dict[str, str] | None = None) -> Readi
         magic = first_bytes(path, 4)
         if not magic:
             raise InputError(Fault(source, "the file is empty", "export it again"))
-        chunks = parquet_chunks(path, mapping) if magic == b"PAR1" else csv_chunks(path, mapping, skipped, remarks)
-        parts = [_typed(chunk, skipped) for chunk in chunks]
+        chunks = csv_chunks(path, mapping, skipped, remarks)
+        if magic == b"PAR1":
+            chunks = parquet_chunks(path, mapping)
+        for chunk in chunks:
+            parts.append(_typed(chunk, skipped))
     except OSError as error:
-        raise InputError(Fault(source, f"it cannot be read: {error.strerror or error}", "give a table")) from error
+        raise InputError(Fault(source, why_unreadable(error), "give a table")) from error
     columns = _joined(parts)
     remarks += _remarks(skipped, source)
     if not (columns and (columns["kind"] >= 0).any()):
@@ -83,11 +88,12 @@ def read_table(path: Path | str, mapping: dict[str, str] | None = None) -> Readi
 def _joined(parts: list[Columns]) -> Columns:
     """The chunks as one, column by column: each is dropped from its chunks as soon as it is joined."""
     columns: Columns = {}
-    for name in list(parts[0]) if parts else ():
+    if not parts:
+        return columns
+    for name in list(parts[0]):
         columns[name] = np.concatenate([part.pop(name) for part in parts])
-    rows = len(columns["kind"]) if columns else 0
-    for name in NUMBERS if columns else ():  # one number stands for a column that the table does not have
-        columns.setdefault(name, np.broadcast_to(np.int64(UNKNOWN), rows))
+    for name in NUMBERS:  # one number stands for a column that the table does not have: no memory is spent on it
+        columns.setdefault(name, np.broadcast_to(np.int64(UNKNOWN), len(columns["kind"])))
     return columns
 
 
@@ -100,8 +106,9 @@ def _typed(chunk: Chunk, skipped: list[Skipped]) -> Columns:
     def drop(bad: NDArray[np.bool_], reason: str, column: str = "") -> None:
         bad &= usable
         if bad.any():
-            row = int(bad.argmax())
-            cell = f" ({column} = {str(texts_of(raw[column])[row])[:40]!r})" if column else ""
+            row, cell = int(bad.argmax()), ""
+            if column:
+                cell = f" ({column} = {str(texts_of(raw[column])[row])[:40]!r})"
             skipped.append(Skipped(reason, int(bad.sum()), int(chunk.line[row]), cell))
             usable[bad] = False
 
@@ -121,32 +128,45 @@ def _typed(chunk: Chunk, skipped: list[Skipped]) -> Columns:
     drop(columns["end"] < columns["start"], "it ends before it starts")
     columns.pop("duration", None)
     columns["kind"], columns["send"], columns["forward"] = _meanings(raw["op"])
-    if not usable.all():
-        columns = {name: column[usable] for name, column in columns.items()}
-    return {name: _narrow(column) if name in NUMBERS else column for name, column in columns.items()}
+    whole = bool(usable.all())
+    for name, cells in columns.items():
+        if not whole:
+            cells = cells[usable]
+        if name in NUMBERS:
+            cells = _narrow(cells)
+        columns[name] = cells
+    return columns
 
 
 def _plain(column: Column) -> NDArray[Any] | list[str]:
-    return list(texts_of(column)) if isinstance(column, Words) else column
+    if isinstance(column, Words):
+        return list(texts_of(column))
+    return column
 
 
 def _narrow(column: NDArray[Any]) -> NDArray[Any]:
     """A column of small numbers in half the memory; chunks of both widths join to the wider one."""
-    wide = len(column) and (column.max() > _WIDEST or column.min() < -_WIDEST)
-    return column if wide else column.astype(np.int32)
+    if len(column) and (column.max() > _WIDEST or column.min() < -_WIDEST):
+        return column
+    return column.astype(np.int32)
 
 
 def _meanings(words: Column) -> tuple[NDArray[np.int8], NDArray[np.int8], NDArray[np.int8]]:
     """Kind, whether it sends, and direction of each row, -1 where it has none, int8[rows] each."""
     if not isinstance(words, Words):
         said = texts_of(words)
-        number = {word: i for i, word in enumerate(dict.fromkeys(said))}
+        number: dict[Any, int] = {}
+        for word in said:
+            number.setdefault(word, len(number))
         words = Words(list(number), np.fromiter(map(number.__getitem__, said), np.int64, len(said)))
     table = np.full((max(len(words.known), 1), 3), UNKNOWN, np.int8)
     for i, word in enumerate(words.known):
-        text = word.decode("utf-8", "replace") if isinstance(word, bytes) else str(word)
-        kind, send, forward = classify(text)
-        table[i] = UNKNOWN if kind is None else kind, UNKNOWN if send is None else send, forward
+        text = str(word, "utf-8", "replace") if isinstance(word, bytes) else str(word)
+        kind, send, table[i, 2] = classify(text)
+        if kind is not None:
+            table[i, 0] = kind
+        if send is not None:
+            table[i, 1] = send
     return table[words.number, 0], table[words.number, 1], table[words.number, 2]
 
 
@@ -155,13 +175,13 @@ def _devices(columns: Columns, source: str) -> Iterator[RankOps]:
     order = np.argsort(rank, kind="stable")
     spans = _spans(columns)
     for rows in np.split(order, np.flatnonzero(np.diff(rank[order])) + 1):
-        mine = {name: _taken(column, rows) for name, column in columns.items()}
-        yield _device(int(rank[rows[0]]), mine, source, spans)
+        yield _device(int(rank[rows[0]]), _taken(columns, rows), source, spans)
 
 
-def _taken(column: NDArray[Any], rows: NDArray[np.int64]) -> NDArray[Any]:
-    """Some rows of a column; of one that the table does not have still a single number."""
-    return column[rows] if column.strides[0] else np.broadcast_to(np.int64(UNKNOWN), len(rows))
+def _taken(columns: Columns, rows: NDArray[np.int64]) -> Columns:
+    """Some rows of each column; of one that the table does not have still a single number."""
+    absent = np.broadcast_to(np.int64(UNKNOWN), len(rows))
+    return {name: column[rows] if column.strides[0] else absent for name, column in columns.items()}
 
 
 def _spans(columns: Columns) -> dict[int, dict[int, int]]:
@@ -175,8 +195,8 @@ def _spans(columns: Columns) -> dict[int, dict[int, int]]:
     order = np.lexsort((columns["step"], columns["replica"]))
     replica, step = columns["replica"][order], columns["step"][order]
     first = np.flatnonzero(np.concatenate([[True], (np.diff(step) != 0) | (np.diff(replica) != 0)]))
-    starts, ends = (columns[name][order] for name in ("start", "end"))
-    lengths = np.maximum.reduceat(ends, first) - np.minimum.reduceat(starts, first)
+    last_end = np.maximum.reduceat(columns["end"][order], first)
+    lengths = last_end - np.minimum.reduceat(columns["start"][order], first)
     found: dict[int, dict[int, int]] = {}
     for q, number, length in zip(replica[first].tolist(), step[first].tolist(), lengths.tolist(), strict=True):
         if number >= 0:
@@ -188,7 +208,9 @@ def _ranks(columns: Columns) -> NDArray[np.int64]:
     """The device of each row: its rank, or one a position and replica, or one a stage."""
     if (columns["rank"] >= 0).any():
         return columns["rank"]
-    where = columns["position"] if (columns["position"] >= 0).any() else columns["stage"]
+    where = columns["position"]
+    if not (where >= 0).any():
+        where = columns["stage"]
     pairs = np.stack([columns["replica"], where])
     rank: NDArray[np.int64] = np.unique(pairs, axis=1, return_inverse=True)[1].reshape(-1)
     return rank
@@ -199,19 +221,23 @@ def _device(rank: int, rows: Columns, source: str, spans: dict[int, dict[int, in
 
     only = rows
     if len(work) < len(rows["kind"]):  # else nothing is copied
-        only = {name: _taken(column, work) for name, column in rows.items()}
+        only = _taken(rows, work)
 
     def known(name: str) -> NDArray[np.int32] | None:
         column = only[name]
-        return None if column.min(initial=0) < 0 else column.astype(np.int32, copy=False)
+        if column.min(initial=0) < 0:
+            return None
+        return column.astype(np.int32, copy=False)
 
     def one(name: str) -> int | None:
         column = only[name]
-        low, high = (int(column.min()), int(column.max())) if len(column) else (UNKNOWN, UNKNOWN)
+        if not len(column) or column.max() < 0:
+            return None
+        low, high = int(column.min()), int(column.max())
         if low != high:
             rule = f"a device has one {name}; rank {rank} has {low} and {high}"
             raise InputError(Fault(f"{source}: column {name}", rule, "name the right column with --columns"))
-        return low if low >= 0 else None
+        return low
 
     return RankOps(
         rank=rank,
@@ -243,8 +269,13 @@ def _transfers(rows: Columns, moves: NDArray[np.int64]) -> Transfers:
 
 
 def _remarks(skipped: list[Skipped], source: str) -> Iterator[str]:
-    for reason in dict.fromkeys(skip.reason for skip in skipped):
-        same = [skip for skip in skipped if skip.reason == reason]
-        count = sum(skip.count for skip in same)
-        rows = "1 row" if count == 1 else f"{count:,} rows"
-        yield f"{source}: {rows} left out, the first in line {same[0].line}: {reason}{same[0].cell}"
+    first: dict[str, Skipped] = {}
+    count: Counter[str] = Counter()
+    for skip in skipped:
+        first.setdefault(skip.reason, skip)
+        count[skip.reason] += skip.count
+    for reason, skip in first.items():
+        rows = f"{count[reason]:,} rows"
+        if count[reason] == 1:
+            rows = "1 row"
+        yield f"{source}: {rows} left out, the first in line {skip.line}: {reason}{skip.cell}"
