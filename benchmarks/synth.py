@@ -30,7 +30,7 @@ from debubble.frameworks.engines import ENGINES
 from debubble.synthesis.problem import Problem
 from debubble.synthesis.resimulate import evaluate
 from debubble.synthesis.search import BOUND, PROVED, Budget, Search
-from debubble.synthesis.seeds import seeds
+from debubble.synthesis.starts import seeds
 from instances import instance_of_row, random_problem
 
 MILLISECOND = 1e6

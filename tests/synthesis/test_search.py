@@ -105,7 +105,7 @@ def test_long_runs_are_stretched(even):
 
 def test_without_numba_lists_and_local_search_answer_too(even, monkeypatch):
     """The same loops as plain Python: a slow search, and the same answer."""
-    from debubble.synthesis import listing, local_search, resimulate
+    from debubble.synthesis import local_search, resimulate, starts
 
     def plain(module):
         for name, value in vars(module).items():
@@ -113,7 +113,7 @@ def test_without_numba_lists_and_local_search_answer_too(even, monkeypatch):
                 monkeypatch.setattr(module, name, value.py_func)
 
     compiled = searched(even(3, 5, (9, 13, 7), cap=2), 300)[1]
-    for module in (resimulate, listing, local_search):
+    for module in (resimulate, starts, local_search):
         plain(module)
     monkeypatch.setattr("debubble.synthesis.problem.evaluate", resimulate.evaluate)
     interpreted = searched(even(3, 5, (9, 13, 7), cap=2), 300)[1]

@@ -94,6 +94,7 @@ def jointly(
         rule = f"{stages} stages hold one at least"
         raise InputError(Fault(f"split-layers has {len(layers)} layers", rule, "give more, or fewer ranks"))
     even = _even(len(layers), stages)
+    # The even split is always solved too: it is what both contributions are counted from.
     first = nsmallest(SOLVED, _splits(len(layers), stages), key=lambda split: _bound(split, layers, of_a_layer, shape))
     solved = list(dict.fromkeys([*first, even]))
     share = None if budget.evaluations is None else max(1, budget.evaluations // len(solved))
@@ -161,10 +162,12 @@ def _bound(split: Blocks, layers: tuple[float, ...], of_a_layer: tuple[float, fl
     work = np.bincount(home, weights) * (forward + gradient + weight) * shape.microbatches
     there = np.full(shape.ranks, np.inf)
     np.minimum.at(there, home, way * forward)
+    # The way back carries gradients alone; only the first stage's W must follow the last I.
     without_w = work - np.bincount(home, weights) * weight * shape.microbatches
     back = np.full(shape.ranks, np.inf)
     np.minimum.at(back, home, way * gradient + weights[0] * weight)
     longest = max((there + work).max(), (there + without_w + back).max())
+    # The tie-break is about a billionth of the bound: it decides between equal ones alone.
     return float(longest * (1 + 1e-9 * float(weights @ weights)))
 
 

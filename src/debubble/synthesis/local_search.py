@@ -1,4 +1,6 @@
-"""Local search: move an op of a rank earlier or later, simulate again, keep what is not much worse (annealing).
+"""Better orders from good ones: annealing by moves of single ops, and long runs from short ones, stretched.
+
+Annealing moves an op of a rank earlier or later, simulates again, and keeps what is not much worse.
 
 Most moves pick an op of the critical path, since no other move can shorten the step at once: the path runs back from
 what ends last, over the op in front of it where the rank was busy, over the maker of its input where it waited.
@@ -6,11 +8,16 @@ what ends last, over the op in front of it where the rank was busy, over the mak
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 import numpy as np
+from numpy.typing import NDArray
 
+from ..core.instance import Instance
 from .problem import Problem
-from .resimulate import Rows, evaluate, njit
+from .resimulate import Rows, Times, evaluate, njit
 
+# Found by trial; none of these figures decides whether an answer is legal.
 ROUND = 2_000  # moves between two looks at the clock
 _PLAIN = 100  # the same where each evaluation asks ``lower``
 _REACH = 12.0  # places that a move may span
@@ -74,6 +81,7 @@ class Climber:
                 continue
             _shift(self.rows, rank, start, stop)
             value = self.problem.value(self.rows)
+            # Metropolis' rule: what is worse by less than heat x Exp(1) of the objective is let through.
             if value <= self.value * (1.0 - heat * np.log(draw[4])):
                 self.value = value
                 critical = _critical(self.rows, columns, scratch, path)
@@ -98,6 +106,7 @@ def _anneal(rows, best_rows, columns, scratch, settings):  # type: ignore[no-unt
         _shift(rows, rank, start, stop)
         found = evaluate(rows, columns, scratch)
         if found <= value * (1.0 - heat * np.log(draws[turn, 4])):
+            # Among equals the old path is mostly still critical, and finding it again costs about an evaluation.
             if found != value or draws[turn, 3] < 0.1:
                 critical = _critical(rows, columns, scratch, path)
             value = found
@@ -119,7 +128,8 @@ def _picked(rows, draw, path, critical):  # type: ignore[no-untyped-def]
     else:
         at = int(draw[1] * rows.size)
         rank, start = at // length, at % length
-    away = 1 + int(draw[2] ** 3 * _REACH)
+    away = 1 + int(draw[2] ** 3 * _REACH)  # the cube: mostly to the next place, now and then a dozen away
+    # To pass an op of the same class changes nothing, since micro-batches are dealt out in order.
     if draw[3] < 0.5:
         stop = max(0, start - away)
         while stop < start and rows[rank, stop] == rows[rank, start]:
@@ -180,6 +190,7 @@ def _critical(rows, columns, scratch, path):  # type: ignore[no-untyped-def]
             turn = op % m if last == kind else _turn_before(rows, rank, place, last)
             before = last * m + (turn - 1 if last == kind else turn)
         maker = source[kind]
+        # Where the op in front ended just when this one began the rank was busy; else the input decided.
         busy = before >= 0 and end[before] == end[op] - spent[op]
         if not busy and maker >= 0 and home[maker] != rank:
             before = maker * m + op % m
@@ -196,3 +207,69 @@ def _turn_before(rows, rank, place, kind):  # type: ignore[no-untyped-def]
         if rows[rank, earlier] == kind:
             turn += 1
     return turn
+
+
+# Stretch: solve a short run well, then repeat a part of its steady state until the long run is full.
+#
+# The part has the same number of ops of every kind and stage on every rank, so memory comes out of it as it went in,
+# and what fits once fits every time:
+#
+#     short run, m = 6     F F F I F I W | F I W | F I W  I W W ..
+#     part of q = 1                        F I W
+#     m = 9                F F F I F I W | F I W   F I W   F I W   F I W | F I W  I W W ..
+
+_CUTS = 48  # moments of the short run at which a part may begin
+
+
+def short_runs(instance: Instance) -> list[int]:
+    """Micro-batches of runs that are long enough for a steady state, two to three times what is in flight."""
+    in_flight = int(np.ceil((instance.room / (2 * instance.chunks)).max()))
+    in_flight = min(in_flight, 2 * instance.ranks)  # without a cap: what no published schedule exceeds
+    return sorted({m for share in (2.0, 2.5, 3.0) if 2 < (m := round(share * in_flight)) < 0.7 * instance.microbatches})
+
+
+def stretched(rows: Rows, begin: Times, microbatches: tuple[int, int], classes: int) -> Iterator[Rows]:
+    """Every way to fill a long run from a short one, some of which deadlock.
+
+    Args:
+        rows: of the short run.
+        begin: when each of its ops starts, int64 of the shape of ``rows``: every rank is cut at about one moment.
+        microbatches: of the short run and of the long one.
+        classes: kinds x stages, over all ranks.
+    """
+    short, long = microbatches
+    missing = long - short
+    for part in range(1, short // 2 + 1):
+        if missing % part:  # a part of q micro-batches fills multiples of q alone
+            continue
+        starts = [_balanced(row, part, classes) for row in rows]
+        if min(map(len, starts)) == 0:
+            continue
+        # Cut at one moment on all ranks: parts that lie apart by whole micro-batches may deadlock when repeated. The
+        # first tenth is warm-up and the last fifth cool-down.
+        for moment in np.linspace(0.1, 0.8, _CUTS) * begin.max():
+            near = [np.abs(begin[rank, found] - moment).argmin() for rank, found in enumerate(starts)]
+            at = [int(found[place]) for found, place in zip(starts, near, strict=True)]
+            yield _filled(rows, at, part, missing // part)
+
+
+def _balanced(row: NDArray[np.int32], part: int, classes: int) -> NDArray[np.int64]:
+    """Places from which on a row holds ``part`` ops of each of its classes, and nothing else, int64[places]."""
+    mine = np.unique(row)
+    length = part * len(mine)
+    index = np.full(classes, -1)
+    index[mine] = np.arange(len(mine))
+    counts = np.zeros((len(row) + 1, len(mine)), np.int64)
+    counts[np.arange(1, len(row) + 1), index[row]] = 1
+    counts = counts.cumsum(axis=0)
+    return np.flatnonzero((counts[length:] - counts[:-length] == part).all(axis=1))
+
+
+def _filled(rows: Rows, at: list[int], part: int, times: int) -> Rows:
+    """Each row with its part repeated."""
+    length = part * len(np.unique(rows[0]))
+    longer = []
+    for row, start in zip(rows, at, strict=True):
+        stop = start + length
+        longer.append(np.concatenate([row[:stop], np.tile(row[start:stop], times), row[stop:]]))
+    return np.stack(longer).astype(np.int32)

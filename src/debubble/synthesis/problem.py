@@ -67,6 +67,7 @@ class Problem:
         """The objective of rows, nanoseconds, or ``WRONG`` where they cannot run or hold too much."""
         if self.mode is not None:
             return int(evaluate(rows, self.tables.columns(), self.scratch))
+        # What deadlocks or holds too much on the ideal engine does so on every other: ask that quickly first.
         if evaluate(rows, self.tables.columns(), self.scratch) == WRONG:
             return int(WRONG)
         return self.measured(self.schedule(rows))
@@ -82,6 +83,7 @@ class Problem:
         """The objective by the engine's own simulation; ``WRONG`` where a schedule deadlocks or holds too much."""
         if schedule.splits and not self.instance.split:
             return int(WRONG)  # what the halves of a backward take was not said
+        # Peaks come in micro-batches of a rank, room in half activations of a chunk.
         share = 2 * schedule.slices * schedule.chunks_of().max(axis=0)
         held = np.rint(peak_activations(schedule, self.instance.release) * share)
         if (held > self.instance.room).any():
@@ -127,6 +129,7 @@ class Problem:
         number[list(instance.kinds)] = np.arange(len(instance.kinds))
         kind, stage, unit = schedule.kind, schedule.stage, schedule.unit
         if instance.split and not schedule.splits:
+            # Each B becomes two rows: `second` marks the latter, which is its W.
             back = kind == Kind.B
             again = np.where(back, 2, 1)
             second = np.zeros(int(again.sum()), np.bool_)
@@ -144,6 +147,7 @@ def turns(rows: Rows) -> NDArray[np.int32]:
     """The micro-batch of each op of rows, first in, first out, int32 of the shape of ``rows``."""
     found = np.empty(rows.shape, np.int32)
     for row, out in zip(rows, found, strict=True):
+        # A stable sort by class keeps places in order: the k-th of a class is k behind where its class begins.
         order = np.argsort(row, kind="stable")
         sorted_row = row[order]
         fresh = np.flatnonzero(np.diff(sorted_row, prepend=-1))

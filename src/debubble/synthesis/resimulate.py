@@ -42,6 +42,7 @@ def mode_of(engine: Engine, instance: Instance) -> int | None:
     if engine == IDEAL:
         return LATENCY
     sends_first = tuple(map(str, engine.steps)) and [str(batch) for batch in engine.steps[0].batches] == ["[s|r]"]
+    # `_batches` is of engines that post the send and the receive of a gap together; others are asked through `lower`.
     one_chunk = bool((instance.chunks == 1).all()) and instance.ranks > 1
     no_sender = instance.costs.sender is None
     if engine.posting is Posting.STEPS and sends_first and len(engine.steps) == 1 and one_chunk and no_sender:
@@ -102,6 +103,7 @@ def tables_of(instance: Instance, mode: int, objective: int = MAKESPAN) -> Table
     source[stages : 2 * stages - 1] = stages + stage[1:]
     source[2 * stages - 1] = stages - 1
     source[2 * stages :] = stages + stage[: len(source) - 2 * stages]
+    # F from the stage before, I from the stage after, the last stage's I from its own F, W from its own I.
     crosses = np.flatnonzero((source >= 0) & (home[source] != home))
     sink[source[crosses]] = crosses
     hop = np.zeros((kinds, stages, m), np.int64)

@@ -18,13 +18,11 @@ from itertools import islice
 from threading import Lock, Thread
 
 from ..core.schedule import Schedule
-from .listing import portfolio
-from .local_search import ROUND, Climber
+from .local_search import ROUND, Climber, short_runs, stretched
 from .problem import WRONG, Problem, Rows
-from .profiles import profiles
 from .resimulate import LATENCY
 from .solver import MOST_OPS, Solver, has_solver
-from .stretch import short_runs, stretched
+from .starts import portfolio, profiles
 
 PROVED, BOUND, BUDGET, INTERRUPTED = "proved", "bound reached", "budget", "interrupted"
 # Temperatures as shares of the objective, in turn: orders of one chunk a rank are smooth, those of several are not.
@@ -107,11 +105,11 @@ class Search:
             seeds: schedules to begin with, and the names of what made them.
         """
         self._compile()
-        self._began = time.monotonic()
+        self._began = time.monotonic()  # a budget is of search: what numba takes is the same for every search
         try:
             self._offer_seeds(seeds)
             self._lists()
-            self._profiles(0.25)
+            self._profiles(0.25)  # before single ops are moved, which an engine that waits punishes
             if not self._over():
                 self._improve()
         except KeyboardInterrupt:
@@ -149,6 +147,7 @@ class Search:
         return value
 
     def _take(self, schedule: Schedule, rows: Rows | None, method: str) -> None:
+        # Compiled rules find, core's simulation decides: an error in a rule can cost time, never give a wrong answer.
         value = self.problem.measured(schedule)
         with self._lock:
             if value < self.best.value:
@@ -164,9 +163,9 @@ class Search:
         """Named schedules as they are, and as rows, with each full backward as an I with its W behind it."""
         for name, schedule in seeds:
             self.best.evaluations += 1
-            self._take(schedule, self.problem.rows(schedule), name)
             rows = self.problem.rows(schedule)
-            if rows is not None:
+            self._take(schedule, rows, name)
+            if rows is not None:  # split into I and W a fused order may be better, or worse under an engine that waits
                 self.offer(rows, name)
 
     def _lists(self) -> None:

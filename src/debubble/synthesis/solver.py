@@ -51,6 +51,7 @@ class Solver:
         self.model = cp_model.CpModel()
         spent, hop = self.instance.spent, self.instance.hop
         sizes = np.concatenate([spent.ravel(), hop.ravel()])
+        # In the greatest common divisor of all times: CP-SAT's domains shrink by it, and nothing is rounded.
         self.unit = int(np.gcd.reduce(sizes[sizes > 0])) if sizes.any() else 1
         self.spent, self.hop = spent // self.unit, hop // self.unit
         self.bound = -(-problem.windows.bound // self.unit)
@@ -64,6 +65,8 @@ class Solver:
     def _add_variables(self) -> None:
         head = -(-self.problem.windows.head // self.unit)
         tail = -(-self.problem.windows.tail // self.unit)
+        # A start later than target - tail cannot lead to anything better; an empty window stays one moment wide, so
+        # that the model says `infeasible` by its constraints and not by an error.
         latest = np.maximum(self.target - tail - self.spent, head)
         self.start: NDArray[Any] = np.empty(head.shape, object)
         self.busy: NDArray[Any] = np.empty(head.shape, object)
@@ -112,6 +115,7 @@ class Solver:
     def _add_memory(self) -> None:
         """Each rank holds no more than fits: precedences that follow from the cap, and the cap itself."""
         instance = self.instance
+        # Halves freed at I and at W need the intervals, for one precedence cannot say both.
         at_two_ops = instance.frees[1:].max() == instance.frees[1:].min() != -2
         for rank in range(instance.ranks):
             mine = np.flatnonzero(instance.placement == rank)
@@ -134,6 +138,7 @@ class Solver:
             begin, end = self.start[0, stage, i], self._end((kind, stage, i))
             held.append(self.model.new_interval_var(begin, length, end, f"kept_{kind}_{stage}_{i}"))
             demands.append(int(-self.instance.frees[kind]))
+        # Not a reservoir: in 15 seconds that found no solution where intervals take seconds.
         self.model.add_cumulative(held, demands, int(self.instance.room[rank]))
 
     def _add_objective(self) -> None:
@@ -146,6 +151,7 @@ class Solver:
     def _add_hint(self, rows: Rows) -> None:
         columns, scratch = self.problem.tables.columns(), self.problem.tables.scratch()
         evaluate(rows, columns, scratch)
+        # Every variable gets its hint, so that it is a solution, with which the solver begins.
         begins = (scratch[0] // self.unit).reshape(self.start.shape) - self.spent
         for start, begin in zip(self.start.ravel(), begins.ravel(), strict=True):
             self.model.add_hint(start, int(begin))
@@ -168,6 +174,7 @@ class Solver:
         self._stop = solver.stop_search
         status = solver.solve(self.model, _told(self._cp, self, found))
         proved = status == self._cp.OPTIMAL
+        # The bound comes as a float; it stands for a whole number of units.
         return int(np.ceil(solver.best_objective_bound - 1e-6)) * self.unit, proved
 
     def stop(self) -> None:

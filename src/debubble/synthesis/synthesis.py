@@ -21,8 +21,8 @@ from ..core.timeline import Timeline
 from .problem import WRONG, Problem
 from .robust import Jitter, Robustness, most_robust
 from .search import BOUND, INTERRUPTED, PROVED, Best, Budget, Search
-from .seeds import best_seed, seeds
 from .solver import has_solver
+from .starts import best_seed, seeds
 
 MILLISECOND = 1e6
 OPTIMAL, BEST_FOUND, INFEASIBLE = "optimal", "best_found", "infeasible"
@@ -140,7 +140,7 @@ def synthesised(
     least = 1.0  # one micro-batch after the other holds v chunks on each rank, and no order holds less
     if (instance.room < 2 * instance.chunks).any():
         return _infeasible(problem, least)
-    named = list(seeds(problem))
+    named = list(seeds(problem))  # listed once: they are the yardstick, the start, and a source of the engine's bound
     known, known_value = best_seed(problem, iter(named))
     outer = _bound_of_engine(problem, named)
     search = Search(problem, _shared(problem, budget, fused=False), bound=outer, progress=progress)
@@ -153,6 +153,7 @@ def synthesised(
         seconds, evaluations, stopped = seconds + fused.seconds, evaluations + other.evaluations, fused.stopped
         elite += fused.elite
         if other.value < best.value:
+            # The bound of split backwards holds for full ones too, not the other way round.
             other.bound, other.proved = best.bound, False
             best = other
     robust = None
