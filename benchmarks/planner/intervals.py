@@ -11,10 +11,9 @@ from pathlib import Path
 
 import numpy as np
 
-from debubble.planning.interval import FILE, intervals, written
+from debubble.planning.certainty import FILE, intervals, written
 from debubble.planning.runs import read_runs
-from debubble.planning.unknown_recompute import as_they_fit
-from debubble.planning.validate import is_to_be_trusted, kind_of, simulated_steps
+from debubble.planning.validate import as_they_fit, is_to_be_trusted, kind_of, simulated_steps
 
 
 def main() -> None:

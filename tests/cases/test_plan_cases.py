@@ -5,7 +5,7 @@ import json
 import pytest
 
 from debubble.cli.main import main
-from debubble.planning.arithmetic import placed
+from debubble.planning.batch import placed
 
 AXES = {"dp": "data", "pp": "pipeline", "tp": "tensor"}
 

@@ -8,9 +8,9 @@ import pytest
 import pour
 from debubble.config.config import Config
 from debubble.config.layout import Layout
-from debubble.estimate.constants import GENERIC, Factor
 from debubble.estimate.hardware import cluster_of, read_hardware
 from debubble.estimate.read_model import read_model
+from debubble.estimate.setting import GENERIC, Factor
 from debubble.frameworks.megatron import MEGATRON
 from debubble.planning.judge import judge, simulated
 

@@ -14,9 +14,9 @@ from debubble.estimate.hardware import cluster_of, read_hardware
 from debubble.estimate.kernels import products_time
 from debubble.estimate.layer import layer_time
 from debubble.estimate.memory import StageLayers, device_parameters, rank_bytes, stage_parameters
-from debubble.estimate.network import exchange_time, gather_time
 from debubble.estimate.read_model import read_model
 from debubble.estimate.setting import Group, Setting
+from debubble.estimate.traffic import exchange_time, gather_time
 from debubble.planning.judge import judge
 
 H100 = read_hardware("H100")

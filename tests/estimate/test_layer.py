@@ -9,13 +9,12 @@ from hypothesis import strategies as st
 
 from debubble.config.layout import Layout
 from debubble.config.plan import columns
-from debubble.estimate.constants import CONSTANTS, GENERIC, Factor
 from debubble.estimate.hardware import cluster_of, read_hardware
 from debubble.estimate.kernels import product_time
 from debubble.estimate.layer import layer_time
 from debubble.estimate.model import transformer
 from debubble.estimate.read_model import read_model
-from debubble.estimate.setting import Setting
+from debubble.estimate.setting import CONSTANTS, GENERIC, Factor, Setting
 
 A100 = cluster_of(read_hardware("A100-80GB"), 64)
 

@@ -7,10 +7,10 @@ import pytest
 
 from debubble.config.layout import Layout
 from debubble.core.errors import InputError
-from debubble.estimate.constants import GENERIC, Factor
 from debubble.estimate.hardware import cluster_of, read_hardware
 from debubble.estimate.read_model import read_model
-from debubble.planning.calibrate import PRIOR, calibrate, predict
+from debubble.estimate.setting import GENERIC, PRIOR, Factor
+from debubble.planning.calibrate import calibrate, predict
 from debubble.planning.runs import Run
 
 LAYOUTS = [

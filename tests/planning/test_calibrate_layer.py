@@ -8,10 +8,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from debubble.config.layout import Layout
-from debubble.estimate.constants import GENERIC, Factor
 from debubble.estimate.hardware import cluster_of, read_hardware
 from debubble.estimate.read_model import known_models, read_model
-from debubble.planning.calibrate import PRIOR, silent_factors
+from debubble.estimate.setting import GENERIC, PRIOR, Factor
 from debubble.planning.calibrate_layer import TINY, LayerRun, calibrate_layer, ends_pass, layer_pass, tiny
 
 ALONE = cluster_of(read_hardware("h100"), 1)
@@ -50,7 +49,7 @@ def test_noise_of_the_clock_is_an_error_of_the_factor():
 
 def test_what_one_layer_does_not_tell_keeps_its_prior():
     found = calibrate_layer(timed(read_model("llama3-8b"), kernels=1.5), "one layer")
-    assert silent_factors(found) == ("tensor", "data", "transfer", "stall", "memory")
+    assert found.silent() == ("tensor", "data", "transfer", "stall", "memory")
     assert found.tensor.error == PRIOR["tensor"]
     assert (found.source, found.band) == ("one layer", GENERIC.band)
 
@@ -58,7 +57,7 @@ def test_what_one_layer_does_not_tell_keeps_its_prior():
 def test_a_factor_far_from_1_was_told_however_uncertain():
     found = calibrate_layer(timed(read_model("llama3-8b"), spread=0.3, kernels=5.0))
     assert found.kernels.error / found.kernels.value > PRIOR["kernels"]
-    assert "kernels" not in silent_factors(found)
+    assert "kernels" not in found.silent()
 
 
 @pytest.mark.parametrize("name", known_models())

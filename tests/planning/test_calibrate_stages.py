@@ -12,11 +12,11 @@ from debubble.config.layout import Layout
 from debubble.core.costs import Costs
 from debubble.core.errors import InputError
 from debubble.core.op import Kind
-from debubble.estimate.constants import GENERIC, Factor
 from debubble.estimate.hardware import cluster_of, read_hardware
 from debubble.estimate.model import transformer
 from debubble.estimate.read_model import read_model
-from debubble.planning.calibrate import PRIOR, predict, silent_factors
+from debubble.estimate.setting import GENERIC, PRIOR, Factor
+from debubble.planning.calibrate import predict
 from debubble.planning.calibrate_stages import StageRun, calibrate_stages
 from debubble.planning.judge import judge, simulated
 from debubble.planning.runs import Run
@@ -75,8 +75,8 @@ def test_what_a_run_does_not_tell_keeps_its_prior_and_is_named():
     run = run_of(Layout(pipeline=4, microbatches=8))
     silent = replace(run, costs=Costs(run.costs.durations, 0 * run.costs.transfers), outside=0.0)
     found = calibrate_stages([silent])
-    assert {"tensor", "data", "transfer", "memory"} < set(silent_factors(found))
-    assert "kernels" not in silent_factors(found)
+    assert {"tensor", "data", "transfer", "memory"} < set(found.silent())
+    assert "kernels" not in found.silent()
     assert found.data.error == pytest.approx(PRIOR["data"])
 
 
@@ -112,8 +112,8 @@ def test_steps_of_other_layouts_add_what_stages_do_not_tell():
     both = calibrate_stages([alone], rows)
     assert both.rows == 3
     assert both.tensor.value == pytest.approx(2.0, rel=0.15)
-    assert "tensor" in silent_factors(calibrate_stages([alone]))
-    assert "tensor" not in silent_factors(both)
+    assert "tensor" in calibrate_stages([alone]).silent()
+    assert "tensor" not in both.silent()
 
 
 @pytest.mark.parametrize(

@@ -7,8 +7,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from debubble.core.errors import InputError
-from debubble.estimate.constants import GENERIC, Factor
-from debubble.planning.calibration_file import read_calibration, written
+from debubble.estimate.setting import GENERIC, Factor
+from debubble.planning.calibrate import read_calibration, written
 
 
 def read(path):

@@ -11,8 +11,7 @@ from debubble.estimate.model import Attention, Recurrent
 from debubble.estimate.read_model import read_model
 from debubble.planning.runs import read_runs
 from debubble.planning.splits import candidate_splits, head_in_layers
-from debubble.planning.unknown_recompute import as_they_fit
-from debubble.planning.validate import is_to_be_trusted, simulated_steps
+from debubble.planning.validate import as_they_fit, is_to_be_trusted, simulated_steps
 
 NANO = "nemotron-3-nano-30b-a3b"
 

@@ -13,9 +13,9 @@ from debubble.core.op import KINDS, Kind
 from debubble.core.schedule import Shape
 from debubble.core.simulate import simulate
 from debubble.estimate.hardware import cluster_of, read_hardware
-from debubble.estimate.network import hop_time
 from debubble.estimate.read_model import read_model
 from debubble.estimate.setting import Setting
+from debubble.estimate.traffic import hop_time
 from debubble.planning.judge import judge
 from debubble.planning.screen import screen
 from debubble.schedules.catalog import build

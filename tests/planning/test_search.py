@@ -11,15 +11,14 @@ from debubble.config.config import Config
 from debubble.config.layout import Layout
 from debubble.config.plan import Question
 from debubble.core.errors import InputError
-from debubble.estimate.constants import GENERIC, Factor
 from debubble.estimate.hardware import cluster_of, read_hardware
 from debubble.estimate.read_model import read_model
-from debubble.planning.calibrate import calibrate
-from debubble.planning.calibration_file import read_calibration, written
+from debubble.estimate.setting import GENERIC, Factor
+from debubble.planning.calibrate import calibrate, read_calibration, written
+from debubble.planning.certainty import CHANCE, by_rank, chance_of_stalling, expected, if_stalled
 from debubble.planning.idle import enough, idle_share
 from debubble.planning.judge import judge
 from debubble.planning.launch import LEGAL
-from debubble.planning.robust import CHANCE, by_rank, chance_of_stalling, expected, if_stalled
 from debubble.planning.runs import Planned, read_runs
 from debubble.planning.search import search
 from debubble.planning.space import space

@@ -8,8 +8,8 @@ from debubble.estimate.hardware import cluster_of, read_hardware
 from debubble.estimate.read_model import read_model
 from debubble.planning.calibrate import predict
 from debubble.planning.runs import Run, read_runs
-from debubble.planning.unknown_recompute import as_they_fit
 from debubble.planning.validate import (
+    as_they_fit,
     calibrated_errors,
     constant_mfu,
     errors,

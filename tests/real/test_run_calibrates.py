@@ -6,10 +6,10 @@ import pytest
 from debubble.config.layout import Layout
 from debubble.diagnosis.causes import stage_costs
 from debubble.diagnosis.windows import summarise
-from debubble.estimate.constants import GENERIC
 from debubble.estimate.hardware import cluster_of, read_hardware
 from debubble.estimate.read_model import read_model
-from debubble.planning.calibration_file import read_calibration
+from debubble.estimate.setting import GENERIC
+from debubble.planning.calibrate import read_calibration
 from debubble.planning.judge import simulated
 from debubble.readers.recording import read_recording
 

@@ -6,8 +6,7 @@ import debubble
 from debubble.config.config import RECIPE
 from debubble.estimate.read_model import read_model
 from debubble.planning.runs import read_runs
-from debubble.planning.unknown_recompute import as_they_fit
-from debubble.planning.validate import is_to_be_trusted, simulated_steps
+from debubble.planning.validate import as_they_fit, is_to_be_trusted, simulated_steps
 
 DEGREES = ("tensor", "pipeline", "data", "context", "chunks", "micro_batch", "schedule", "zero", "sequence")
 FIXED = ("tensor", "pipeline", "context", "expert", "chunks", "micro_batch")

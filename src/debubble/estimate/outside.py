@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 
 from .memory import layer_shares, zero_share
-from .network import gather_time, reduce_time
 from .setting import Column, Setting
+from .traffic import gather_time, reduce_time
 
 TENSORS = 6  # of a layer: two products of attention, two of the feed-forward, two norms
 

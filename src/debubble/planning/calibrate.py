@@ -1,38 +1,139 @@
-"""Calibration: measured rows correct the generic model through few named factors, each with its uncertainty.
+"""Calibration: measured steps correct the generic model through few named factors, each with its uncertainty.
 
-The factors are the most likely ones by what was measured and by how far each is known to lie from 1
-(``posterior.py``), so that three rows cannot bend what they say nothing about: a factor that no row depends on stays
-at 1 with the uncertainty of its prior.
+The logs x of the factors are those that minimise
+
+    sum over measurements   (log predicted(x) - log measured)^2 / noise^2   (as Student's t, 1 degree of freedom)
+  + sum over factors        x^2 / prior^2                                   (as Student's t, where it has tails)
+
+so that one run gone wrong does not bend the rest, and a machine may be far from what is usual where all say so. Found
+by Gauss-Newton on finite differences; errors are those of the curvature at the end. So three rows cannot bend what they
+say nothing about: a factor that no row depends on stays at 1 with the uncertainty of its prior.
 """
 
 from __future__ import annotations
 
+import json
+import tomllib
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Sequence
-from dataclasses import replace
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from ..config.plan import columns
 from ..core.errors import Fault, InputError
-from ..estimate.constants import GENERIC, Calibration, Factor
-from .posterior import NORMAL, Posterior, posterior
+from ..estimate.setting import GENERIC, MEMORY_PRIOR, PRIOR, STALLED, Calibration, Factor
 from .runs import Run
 from .screen import screen
 
 Column = NDArray[np.float64]
 
-# How far each factor is expected from 1 before anything is measured, in e-folds: about as far as it lies in the five
-# published sets that the generic model was made from. The three that it is tested on are not among them.
-PRIOR = {"kernels": 0.08, "tensor": 0.45, "data": 0.7, "transfer": 0.5, "floor": 0.3, "stall": 0.8}
-MEMORY_PRIOR = 0.3
+FREEDOM = 1  # of Student's t for measurements
+NORMAL = 1e9  # as good as infinite
+STEPS = 12
+LONGEST_STEP = 0.5  # of a step, in e-folds
+CLOSE = 1e-3
+NUDGE = 0.02
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Posterior:
+    """What measurements and priors say together.
+
+    Args:
+        at: logs of the factors, float64[factors].
+        covariance: of them, float64[factors, factors].
+        off: log of predicted over measured, float64[measurements].
+        slope: change of the log of each prediction with the log of each factor, float64[measurements, factors].
+        lost: the sum that they minimise.
+    """
+
+    at: Column
+    covariance: Column
+    off: Column
+    slope: Column
+    lost: float
+
+    @property
+    def errors(self) -> Column:
+        """One standard error of each log factor, float64[factors]."""
+        found: Column = np.sqrt(np.diag(self.covariance))
+        return found
+
+
+def posterior(
+    predict: Callable[[Column], Column],
+    measured: tuple[Column, Column],
+    prior: Column,
+    start: Column | None = None,
+    *,
+    robust: bool = True,
+    tails: Column | float = NORMAL,
+) -> Posterior:
+    """Fit log factors.
+
+    Args:
+        predict: logs of the predictions, float64[n, measurements], from logs of the factors, float64[n, factors]: many
+            at once, since each call costs as much as many; see ``one_by_one``.
+        measured: logs of the measurements, and the noise of each, in e-folds; float64[measurements] both.
+        prior: how far each factor is expected from 1, in e-folds, float64[factors].
+        start: logs of the factors where most measurements lie, so that what is off alike is not taken for outliers;
+            None for 0.
+        robust: whether one measurement may have gone wrong; else all are believed, as with infinite freedom.
+        tails: degrees of freedom of each prior, or of all: few where a factor may lie far off, ``NORMAL`` where not.
+    """
+    target, noise = measured
+    at = np.zeros(len(prior)) if start is None else start
+
+    def pull(off: Column) -> Column:
+        student = (FREEDOM + 1) / (FREEDOM + (off / noise) ** 2)
+        weights: Column = (student if robust else np.ones_like(off)) / noise**2
+        return weights
+
+    def hold(at: Column) -> Column:
+        weights: Column = 1 / (1 + (at / prior) ** 2 / tails) / prior**2
+        return weights
+
+    for _ in range(STEPS):
+        here, slope = linear(predict, at)
+        off = here - target
+        weights, held = pull(off), hold(at)
+        step = np.linalg.solve(_curve(slope, weights, held), -(slope.T @ (weights * off) + held * at))
+        at = at + np.clip(step, -LONGEST_STEP, LONGEST_STEP)
+        if np.abs(step).max() < CLOSE:
+            break
+    here, slope = linear(predict, at)
+    off = here - target
+    misfit = (FREEDOM + 1) * np.log1p((off / noise) ** 2 / FREEDOM) if robust else (off / noise) ** 2
+    odd = tails * np.log1p((at / prior) ** 2 / tails)
+    lost = float(misfit.sum() + odd.sum())
+    return Posterior(at, np.linalg.inv(_curve(slope, pull(off), hold(at))).astype(np.float64), off, slope, lost)
+
+
+def one_by_one(predict: Callable[[Column], Column]) -> Callable[[Column], Column]:
+    """A prediction of one set of factors, as one of many."""
+    return lambda several: np.stack([predict(at) for at in several])
+
+
+def linear(predict: Callable[[Column], Column], at: Column) -> tuple[Column, Column]:
+    """Predictions at some log factors, float64[measurements], and their slopes, float64[measurements, factors]."""
+    here, *moved = predict(at + NUDGE * np.eye(len(at) + 1, len(at), -1))  # as it is, then each factor moved
+    return here, (np.stack(moved, axis=1) - here[:, None]) / NUDGE
+
+
+def _curve(slope: Column, weights: Column, held: Column) -> Column:
+    """Curvature of the sum."""
+    found: Column = slope.T @ (weights[:, None] * slope) + np.diag(held)
+    return found
+
+
 # A device may be throttled, or its file wrong, by far more, and few clusters stall, but those much: degrees of freedom
 # of each prior.
 TAILS = np.array([4.0 if name in ("kernels", "stall") else NORMAL for name in PRIOR])
 NOISE = 0.06  # of a step, in e-folds: successive releases of one recipe differ by up to as much
-NOTHING = 0.95  # of a prior's error that is left if a source says next to nothing
-STALLED = 4.0  # times longer that the host takes, where any do: from which the second fit starts
 LEAST_SCATTER = 0.03  # of printed peaks, in e-folds, however few there are
 MEDIAN_ERROR = 1.25  # standard error of a median over that of a mean, if errors are normal
 
@@ -93,19 +194,6 @@ def corrected(at: Column, errors: Column | None = None, names: Iterable[str] = P
     return replace(GENERIC, **factors)  # type: ignore[arg-type]
 
 
-def silent_factors(calibration: Calibration) -> tuple[str, ...]:
-    """Factors of which what was measured says next to nothing: they lie about as before, as uncertain."""
-    factors = calibration.factors()
-    silent = []
-    for name, prior in (PRIOR | {"memory": MEMORY_PRIOR}).items():
-        factor = factors[name]
-        error = float(np.mean(factor.error / factor.value))
-        shift = abs(float(np.mean(np.log(factor.value))))
-        if error > NOTHING * prior and shift < error:
-            silent.append(name)
-    return tuple(silent)
-
-
 def likeliest(
     predicted: Callable[[Column], Column],
     measured: tuple[Column, Column],
@@ -161,3 +249,89 @@ def memory_of(runs: Sequence[Run]) -> Factor:
     error = float(MEDIAN_ERROR * max(ratio.std(), LEAST_SCATTER) / np.sqrt(len(sized)))
     middle = float(np.exp(np.median(ratio)))
     return Factor(middle, middle * error)
+
+
+LARGEST = 4_000_000  # bytes
+LONGEST = 200  # characters of a source that are shown
+MOST = 1e6  # no factor, nor any other number here, is that large; nor any factor one over it
+
+
+@dataclass(frozen=True, slots=True)
+class FactorValue:
+    """A factor on what the cost model estimates.
+
+    Args:
+        value: measured over estimated.
+        error: one standard deviation of it.
+        told: whether what was measured says anything of it.
+    """
+
+    value: float
+    error: float
+    told: bool
+
+
+def factor_values(calibration: Calibration) -> Mapping[str, FactorValue]:
+    """Every factor by name."""
+    silent = calibration.silent()
+    return {
+        name: FactorValue(float(factor.value), float(factor.error), name not in silent)
+        for name, factor in calibration.factors().items()
+    }
+
+
+def read_calibration(path: Path) -> Calibration:
+    """Factors that were saved.
+
+    Raises:
+        InputError: what cannot be read, or is no factor.
+    """
+    with path.open("rb") as stream:
+        raw = stream.read(LARGEST + 1)
+    if len(raw) > LARGEST:
+        raise InputError(Fault(str(path), f"it has less than {LARGEST:,} bytes", "give a file of --save-calibration"))
+    return _saved(raw.decode("utf-8", errors="replace"), path)
+
+
+def _saved(text: str, path: Path) -> Calibration:
+    try:
+        table = tomllib.loads(text)
+    except (tomllib.TOMLDecodeError, RecursionError) as error:
+        raise InputError(Fault(str(path), f"it cannot be read: {error}", "give a file of --save-calibration")) from None
+    found: dict[str, Any] = {name: _factor(table[name]) for name in GENERIC.factors() if name in table}
+    found |= {name: table[name] if _is_size(table[name]) else None for name in ("rows", "band") if name in table}
+    rule = "a factor is a table of a value above 0 and its error, rows and band are numbers from 0 on"
+    faults = [Fault(f"{path}: {name}", rule, "calibrate again") for name, one in found.items() if one is None]
+    if faults:
+        raise InputError(*faults)
+    source = " ".join(str(table.get("source", path))[:LONGEST].split())
+    return replace(GENERIC, **found, source=source)
+
+
+def _factor(entry: object) -> Factor | None:
+    """A factor as ``written`` has it; None where it is none."""
+    if not isinstance(entry, dict):
+        return None
+    value, error = entry.get("value", 1.0), entry.get("error", 0.0)
+    known = _is_size(value) and value > 1 / MOST and _is_size(error)
+    return Factor(float(value), float(error)) if known else None
+
+
+def _is_size(number: object) -> bool:
+    return isinstance(number, int | float) and not isinstance(number, bool) and 0 <= number < MOST
+
+
+def written(calibration: Calibration) -> str:
+    """A calibration as TOML, each factor with its standard error."""
+    lines = [
+        f"{name} = {{ value = {float(factor.value):.12g}, error = {float(factor.error):.6g} }}"
+        for name, factor in calibration.factors().items()
+    ]
+    source = f"source = {_quoted(calibration.source)}"
+    return "\n".join([source, f"rows = {calibration.rows}", f"band = {calibration.band:.6g}", *lines, ""])
+
+
+def _quoted(text: str) -> str:
+    """A TOML string, whatever the bytes of a file's name: JSON escapes all that TOML does but for DEL."""
+    whole = text.encode("utf-8", "replace").decode()
+    return json.dumps(whole, ensure_ascii=False).replace("\x7f", "\\u007f")

@@ -23,12 +23,11 @@ from ..config.layout import Layout
 from ..core.costs import Costs
 from ..core.errors import Fault, InputError
 from ..core.op import Kind
-from ..estimate.constants import GENERIC, Calibration
 from ..estimate.hardware import Cluster
 from ..estimate.model import Model
-from .calibrate import NOISE, PRIOR, band_of, corrected, likeliest, memory_of, predict, steps_of
+from ..estimate.setting import GENERIC, PRIOR, Calibration
+from .calibrate import NOISE, band_of, corrected, likeliest, linear, memory_of, one_by_one, predict, steps_of
 from .judge import SECOND, judge, simulated
-from .posterior import linear, one_by_one
 from .runs import Run
 
 Column = NDArray[np.float64]

@@ -2,17 +2,95 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
+from typing import ClassVar
 
-from ..config.config import Config, Open, Unknown
+from ..config.config import NUMBERS, OF_THE_MODEL, Config, Open, StillOpen, Unknown, ask
 from ..core.errors import InputError
+from ..core.results import SPARSE, Result
+from ..frameworks.engines import implied_engine
 from ..frameworks.framework import SIZES, Breach, Framework, Rule
 from ..frameworks.layout_string import Stages, read_layout
-from .idle import enough, exact
-from .nearest_legal import Alternative, alternatives, idle_of
+from ..schedules.catalog import called
+from .idle import enough, exact, idle_share
 from .splits import MOST, best_splits, judged
+
+FARTHEST = 256  # steps to look on either side
+Mends = Callable[[frozenset[str]], bool]  # of the rules that are still broken
+
+
+@dataclass(frozen=True, slots=True)
+class Alternative:
+    """One number that mends a rule.
+
+    Args:
+        field: of ``Config``.
+        value: what to give instead.
+        idle_share: of the configuration with it, 0 to 1; None where micro-batches are not known.
+    """
+
+    field: str
+    value: int
+    idle_share: float | None
+
+
+def alternatives(framework: Framework, config: Config, breach: Breach) -> tuple[Alternative, ...]:
+    """For each number that the rule is about, the nearest below and above that break no rule which held before.
+
+    Where there is none, those that mend this rule: others could not be asked before it held (how many samples a replica
+    trains, before the devices divide).
+    """
+    before = framework.broken(config).laws - {breach.law}
+    strictly = _offered(framework, config, breach, lambda laws: laws <= before)
+    return strictly or _offered(framework, config, breach, lambda laws: breach.law not in laws)
+
+
+def _offered(framework: Framework, config: Config, breach: Breach, mends: Mends) -> tuple[Alternative, ...]:
+    known = config.known()
+    fields = [f for f in breach.fields if f in NUMBERS and f not in OF_THE_MODEL and f in known]
+    return tuple(
+        Alternative(field, value, idle_of(framework, config.changed(**{field: value})))
+        for field in fields
+        for value in sorted(_nearest(framework, config, field, mends))
+    )
+
+
+def _nearest(framework: Framework, config: Config, field: str, mends: Mends) -> Iterator[int]:
+    """The nearest value that mends it on each side."""
+    value = config.number(field)
+    step = _unit(framework, config) if field == "global_batch" else 1
+    whole = value // step * step
+    for direction, start in ((-1, whole if whole < value else whole - step), (1, whole + step)):
+        for number in range(max(start, 0), 0, -step) if direction < 0 else range(start, start + FARTHEST * step, step):
+            if abs(number - value) > max(FARTHEST, 4 * value) or start - number > FARTHEST * step:
+                break
+            if mends(framework.broken(config.changed(**{field: number})).laws):
+                yield number
+                break
+
+
+def _unit(framework: Framework, config: Config) -> int:
+    """Samples by which a global batch may grow."""
+    try:
+        full = framework.filled(config)
+        return (full.micro_batch or 1) * (full.replicas or 1)
+    except Unknown:
+        return 1
+
+
+def idle_of(framework: Framework, config: Config) -> float | None:
+    """Idle share of what a configuration runs; None where its schedule or its micro-batches cannot be told."""
+    try:
+        full = framework.filled(config)
+        name, many = full.schedule, full.flush
+        if name is None or called(name) is None or many is None or many < 1:
+            return None
+        return idle_share(name, full.ranks, many, full.number("chunks"))
+    except InputError:  # something is not known, or nobody has a schedule of this name
+        return None
+
 
 ENOUGH = 0.10  # idle share that is worth a warning above
 MOST_SIMULATED = 40_000  # ops of a split that is simulated for a remedy
@@ -257,3 +335,226 @@ def _gain(loads: list[int], full: Config) -> str:
     now, best = judged(loads, blocks, many), best_splits(blocks, ranks, many)[0]
     better = ",".join(map(str, best.blocks))
     return f"{better} would be {now.makespan / best.makespan:.2f} times as fast, if embedding and head weighed nothing"
+
+
+@dataclass(frozen=True, slots=True)
+class NearestLegal:
+    """A value that would be legal, and the idle share that it costs; None if that cannot be told."""
+
+    key: str
+    value: str | int
+    idle_share: float | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ConfigurationFault:
+    """A rule that is broken, in the framework's own words.
+
+    Args:
+        key: the framework's own key.
+        value: what it was given.
+        rule: what the framework asks.
+        remedy: the nearest legal values, each with its idle share if that can be told.
+        alternatives: the same as numbers.
+        place: where the key was said; empty if nobody did.
+        source: file and function where the framework checks it.
+    """
+
+    key: str
+    value: str
+    rule: str
+    remedy: str
+    alternatives: tuple[NearestLegal, ...]
+    place: str
+    source: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OpenKey:
+    """A key that is left open, its text, where that is, and how to say it."""
+
+    key: str
+    value: str
+    place: str
+    remedy: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LayoutString:
+    """What a layout string of Megatron-LM means.
+
+    Args:
+        chunks: stages.
+        vpp: chunks of a rank.
+        layers: of the decoder.
+        mtp: layers of multi-token prediction.
+        loss_slots: stages that hold the loss.
+        per_rank_layers: of each rank.
+    """
+
+    chunks: int
+    vpp: int
+    layers: int
+    mtp: int
+    loss_slots: int
+    per_rank_layers: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Judgement:
+    """One configuration, held against every rule of its framework.
+
+    Args:
+        name: of the configuration in its file.
+        legal: whether no rule is broken; None if none is, but something that rules rest on is open.
+        faults: every rule that is broken.
+        open: what is left open and keeps rules from an answer.
+        warnings: what is legal but poor.
+        framework: whose rules, by name.
+        backend: the same, under its former name.
+        title: of the framework.
+        rules_of: the version of the framework whose rules they are.
+        pipeline: ranks; so too the other sizes that follow, if they can be told.
+        engine: how it communicates, by the name that ``show --engine`` takes; None where that is not known.
+        split: layers of each stage.
+        balance: mean layers of a stage over the most.
+        idle_share: of even stages.
+        idle_evidence: ``exact`` or ``simulated``, of the idle share.
+        layout: what a layout string means.
+        evidence: of the verdict.
+    """
+
+    name: str
+    legal: bool | None
+    faults: tuple[ConfigurationFault, ...]
+    open: tuple[OpenKey, ...]
+    warnings: tuple[str, ...]
+    framework: str
+    backend: str
+    title: str
+    rules_of: str
+    pipeline: int | None = field(metadata=SPARSE)
+    chunks: int | None = field(metadata=SPARSE)
+    data: int | None = field(metadata=SPARSE)
+    microbatches: int | None = field(metadata=SPARSE)
+    schedule: str | None = field(metadata=SPARSE)
+    engine: str | None = field(metadata=SPARSE)
+    split: tuple[int, ...] | None = field(metadata=SPARSE)
+    balance: float | None = field(metadata=SPARSE)
+    idle_share: float | None = field(metadata=SPARSE)
+    idle_evidence: str | None = field(metadata=SPARSE)
+    layout: LayoutString | None = field(metadata=SPARSE)
+    evidence: str
+
+    @property
+    def status(self) -> int:
+        """Exit status: 1 if a rule is broken, 2 if something is open."""
+        return {True: 0, False: 1, None: 2}[self.legal]
+
+
+@dataclass(frozen=True, slots=True, eq=False, repr=False, kw_only=True)
+class ConfigurationCheck(Judgement, Result):
+    """One configuration that was checked (see ``Judgement``)."""
+
+    schema: ClassVar[str] = "check/1"
+
+
+@dataclass(frozen=True, slots=True, eq=False, repr=False, kw_only=True)
+class SeveralChecks(Result):
+    """Configurations of one file that were checked.
+
+    Args:
+        legal: whether all of them are; None if none is illegal and one is open.
+        verdicts: of each.
+    """
+
+    schema: ClassVar[str] = "check-several/1"
+
+    legal: bool | None
+    verdicts: tuple[Judgement, ...]
+
+    @property
+    def status(self) -> int:
+        """Exit status: 1 if one is illegal, else 2 if one is open."""
+        return {True: 0, False: 1, None: 2}[self.legal]
+
+
+def judgement_of(name: str, checked: Checked, notes: tuple[str, ...]) -> ConfigurationCheck:
+    """What was found of a configuration, under the keys of its JSON.
+
+    Args:
+        name: of the configuration.
+        checked: what was found.
+        notes: sentences beside its warnings.
+    """
+    framework, facts = checked.framework, checked.facts
+    return ConfigurationCheck(
+        name=name,
+        legal=checked.legal,
+        faults=tuple(_fault(framework, fault) for fault in checked.faults),
+        open=tuple(_open(framework, one) for one in checked.open),
+        warnings=(*checked.warnings, *notes),
+        framework=framework.name,
+        backend=framework.name,
+        title=framework.title,
+        rules_of=framework.version,
+        pipeline=facts.pipeline,
+        chunks=facts.chunks,
+        data=facts.data,
+        microbatches=facts.microbatches,
+        schedule=facts.schedule,
+        engine=_engine(checked.config),
+        split=facts.split,
+        balance=facts.balance,
+        idle_share=facts.idle_share,
+        idle_evidence=facts.evidence,
+        layout=None if facts.layout is None else _layout(facts.layout),
+        evidence="exact",
+    )
+
+
+def _engine(config: Config) -> str | None:
+    """The engine that it implies; None where no pipeline is known, or a switch that decides it is open."""
+    try:
+        if (config.pipeline or 1) == 1:
+            return None
+        engine = implied_engine(config)
+    except StillOpen:  # what is open is asked for where it decides the verdict; this is beside it
+        return None
+    return None if engine is None else engine.name
+
+
+def checks_of(verdicts: tuple[ConfigurationCheck, ...]) -> ConfigurationCheck | SeveralChecks:
+    """One verdict as it is, several together."""
+    if len(verdicts) == 1:
+        return verdicts[0]
+    legal = [verdict.legal for verdict in verdicts]
+    return SeveralChecks(legal=False if False in legal else None if None in legal else True, verdicts=verdicts)
+
+
+def _fault(framework: Framework, fault: Broken) -> ConfigurationFault:
+    nearest = tuple(NearestLegal(framework.key(one.field), one.value, one.idle_share) for one in fault.alternatives)
+    return ConfigurationFault(
+        key=fault.key,
+        value=fault.value,
+        rule=fault.rule,
+        remedy=fault.remedy,
+        alternatives=nearest,
+        place=fault.place,
+        source=fault.source,
+    )
+
+
+def _open(framework: Framework, one: Open) -> OpenKey:
+    return OpenKey(key=framework.key(one.field), value=one.text, place=one.place, remedy=ask(one.field))
+
+
+def _layout(laid: Stages) -> LayoutString:
+    return LayoutString(
+        chunks=len(laid.stages),
+        vpp=laid.chunks,
+        layers=laid.count("t"),
+        mtp=laid.count("m"),
+        loss_slots=laid.count("L"),
+        per_rank_layers=tuple(laid.per_rank),
+    )

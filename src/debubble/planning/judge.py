@@ -20,22 +20,14 @@ from ..core.program import Program
 from ..core.schedule import Shape
 from ..core.simulate import simulate, simulate_many
 from ..core.timeline import Timeline
-from ..estimate.constants import GENERIC, Calibration
 from ..estimate.count import flops_per_token
 from ..estimate.hardware import Cluster
-from ..estimate.memory import (
-    StageLayers,
-    activation_bytes,
-    logits_bytes,
-    passing_bytes,
-    rank_bytes,
-    stage_parameters,
-)
+from ..estimate.layer import StageTime, model_time, stage_time
+from ..estimate.memory import StageLayers, activation_bytes, logits_bytes, passing_bytes, rank_bytes, stage_parameters
 from ..estimate.model import Model
-from ..estimate.network import stage_hop_time
 from ..estimate.outside import data_time, optimizer_time, tied_time
-from ..estimate.setting import Setting
-from ..estimate.stages import StageTime, model_time, stage_time
+from ..estimate.setting import GENERIC, Calibration, Setting
+from ..estimate.traffic import stage_hop_time
 from ..schedules.catalog import CATALOG, build
 
 Column = NDArray[np.float64]

@@ -15,20 +15,18 @@ from ..core.memory import peak_activations
 from ..core.results import HIDDEN, SPARSE, Result
 from ..core.timeline import Timeline
 from ..core.units import MILLISECOND, duration, percent
-from ..estimate.constants import Calibration
 from ..estimate.count import active_parameters, parameters
 from ..estimate.hardware import Cluster
 from ..estimate.model import Model
+from ..estimate.setting import Calibration
 from ..frameworks.catalog import OFFERED
 from ..frameworks.framework import Framework
-from .arithmetic import Growth
-from .calibration_file import FactorValue, factor_values
+from .batch import Growth
+from .calibrate import FactorValue, factor_values
 from .idle import exact, idle_share
 from .judge import simulated
-from .launch import sizes_of
-from .layout_row import LayoutRow, RejectedRow, sizes_of_layout
-from .search import Found
-from .verdict import Scaled, about, more_devices, scaled
+from .launch import LayoutRow, RejectedRow, sizes_of, sizes_of_layout
+from .verdict import Found, Scaled, about, more_devices, scaled
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -8,21 +8,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..config.plan import SCHEDULES, Layouts
-from ..estimate.constants import CONSTANTS, GENERIC, Calibration, Constants
 from ..estimate.hardware import Cluster
-from ..estimate.memory import (
-    StageLayers,
-    activation_bytes,
-    logits_bytes,
-    passing_bytes,
-    rank_bytes,
-    stage_parameters,
-)
+from ..estimate.layer import StageTime, model_time, stage_time
+from ..estimate.memory import StageLayers, activation_bytes, logits_bytes, passing_bytes, rank_bytes, stage_parameters
 from ..estimate.model import Model
-from ..estimate.network import stage_hop_time
 from ..estimate.outside import data_time, optimizer_time, tied_time
-from ..estimate.setting import Setting
-from ..estimate.stages import StageTime, model_time, stage_time
+from ..estimate.setting import CONSTANTS, GENERIC, Calibration, Constants, Setting
+from ..estimate.traffic import stage_hop_time
 from ..schedules.catalog import CATALOG
 from .idle import bubbles, in_flight
 

@@ -3,57 +3,28 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 import numpy as np
 from numpy.typing import NDArray
 
 from ..config.layout import Layout
 from ..config.plan import Layouts, Plan, Question
-from ..estimate.constants import Calibration
 from ..estimate.hardware import Cluster
 from ..estimate.model import Model
+from ..estimate.setting import Calibration
 from ..frameworks.catalog import framework_of
 from ..frameworks.framework import Framework
-from .interval import OWN, Interval, nearest, published, traits
+from .certainty import OWN, Interval, by_rank, nearest, published, traits, weighed
 from .judge import judge_all
 from .launch import Rejected
-from .robust import by_rank, weighed
 from .screen import Screened, screen
 from .space import Space, space
+from .verdict import SAME, Found
 
 SIMULATED = 200
 NEAR = 1.1  # the screen's bytes over the device's, up to which a layout is judged exactly before it is ruled out
-SAME = 0.002  # of a step: less than any difference that could be measured
 AT_ONCE = 20_000  # layouts a screen takes in one go: some 100 columns of them stay in a few hundred megabytes
-
-
-@dataclass(frozen=True, slots=True)
-class Found:
-    """What a search found.
-
-    Args:
-        plans: that fit, best first: see ``by_rank``.
-        legal: layouts that the screen looked at.
-        simulated: of them, how many were simulated.
-        rejected: why others were ruled out, and how many; those of legal layouts and ``plans`` sum to ``legal``.
-        interval: the error of the first plan: that of published runs of the nearest kind, or what calibration leaves.
-        memory: bytes of a device.
-        closest: bytes that the fullest rank of the smallest layout needs; what to say where nothing fits.
-    """
-
-    plans: tuple[Plan, ...]
-    legal: int
-    simulated: int
-    rejected: tuple[Rejected, ...]
-    interval: Interval
-    memory: float
-    closest: float
-
-    @property
-    def band(self) -> float:
-        """Relative error of a prediction, one standard deviation, 0 to 1."""
-        return self.interval.band
 
 
 def search(

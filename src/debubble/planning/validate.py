@@ -11,15 +11,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..core.results import SPARSE, Result
-from ..estimate.constants import Calibration
 from ..estimate.count import flops_per_token
+from ..estimate.setting import Calibration
 from .calibrate import calibrate, predict
-from .interval import Traits, intervals, nearest, published, traits
+from .certainty import Traits, expected, if_stalled, intervals, nearest, published, traits
 from .judge import judge_all
 from .launch import unsuited
-from .robust import expected, if_stalled
 from .runs import Run, RunTable
-from .unknown_recompute import as_they_fit
 
 Column = NDArray[np.float64]
 
@@ -30,6 +28,15 @@ FOLDS = 5  # parts of a table, each held against intervals from the others
 SMALLEST_GROUP = 5  # runs that a group needs to be ranked
 CONSTANT_MFU = 0.45  # of the line that a planner must beat
 SURE = 0.98  # precision at which the recall of failures is printed too
+
+# From what costs nothing to what leaves least: parts of a layer that are cheap to run again, those with products, all.
+CHEAP = ("layernorm", "moe_act", "mla_up_proj")
+LADDER: tuple[tuple[str, tuple[str, ...]], ...] = (
+    ("none", ()),
+    ("selective", CHEAP),
+    ("selective", (*CHEAP, "mlp", "shared_experts")),
+    ("full", ()),
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -205,6 +212,27 @@ def simulated_steps(runs: Sequence[Run]) -> tuple[Column, Column]:
         seconds[places] = [plan.step / 1e9 for plan in plans]
         peaks[places] = [max(plan.peak_bytes) for plan in plans]
     return seconds, peaks
+
+
+def as_they_fit(runs: Sequence[Run]) -> tuple[Run, ...]:
+    """The runs, those that finished and do not say how they recompute with the least that fits.
+
+    If nothing fits, everything is recomputed. A run that failed says nothing: it stays as it is.
+    """
+    settled = list(runs)
+    left = [place for place, run in enumerate(runs) if run.status == "ok" and "recompute" in run.unknown]
+    for mode, modules in LADDER:
+        tried = [_with(settled[place], mode, modules) for place in left]
+        peaks = predict(tried)[1].tolist() if tried else []
+        for place, run in zip(left, tried, strict=True):
+            settled[place] = run
+        fits = [peak <= run.cluster.device.usable for peak, run in zip(peaks, tried, strict=True)]
+        left = [place for place, enough in zip(left, fits, strict=True) if not enough]
+    return tuple(settled)
+
+
+def _with(run: Run, mode: str, modules: tuple[str, ...]) -> Run:
+    return replace(run, layout=replace(run.layout, recompute=mode, recompute_modules=modules))
 
 
 def _scored(table: RunTable, seconds: Column, peaks: Column) -> SetScore:

@@ -11,16 +11,45 @@ from ..config.layout import Layout
 from ..config.plan import Plan, columns
 from ..estimate.hardware import Cluster
 from ..estimate.model import Model
+from .certainty import CHANCE, SPARE, Interval, is_tight
 from .idle import enough
-from .robust import CHANCE, SPARE, is_tight
+from .launch import Rejected
 from .screen import screen
-from .search import SAME, Found
 from .splits import head_in_layers
 
+SAME = 0.002  # of a step: less than any difference that could be measured
 CLOSE = 0.05  # error that no sentence is lost on: software releases differ by as much
 ENOUGH = 0.10  # idle share that a batch should stay under
 SECOND = 1e9  # nanoseconds
 BILLION = 1e9
+
+
+@dataclass(frozen=True, slots=True)
+class Found:
+    """What a search found.
+
+    Args:
+        plans: that fit, best first: see ``by_rank``.
+        legal: layouts that the screen looked at.
+        simulated: of them, how many were simulated.
+        rejected: why others were ruled out, and how many; those of legal layouts and ``plans`` sum to ``legal``.
+        interval: the error of the first plan: that of published runs of the nearest kind, or what calibration leaves.
+        memory: bytes of a device.
+        closest: bytes that the fullest rank of the smallest layout needs; what to say where nothing fits.
+    """
+
+    plans: tuple[Plan, ...]
+    legal: int
+    simulated: int
+    rejected: tuple[Rejected, ...]
+    interval: Interval
+    memory: float
+    closest: float
+
+    @property
+    def band(self) -> float:
+        """Relative error of a prediction, one standard deviation, 0 to 1."""
+        return self.interval.band
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,7 +10,7 @@ from .sections import Report, Section, Sentences
 
 if TYPE_CHECKING:
     from ..core.order_check import OrderCheck
-    from ..planning.check_result import Judgement, SeveralChecks
+    from ..planning.check import Judgement, SeveralChecks
 
 LONGEST = 200  # characters of a value that a line shows
 # Ways of sending, as options and results name them, in words.

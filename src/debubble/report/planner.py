@@ -10,9 +10,9 @@ from .figures import Cell, Unit, shown
 from .sections import Column, Paste, Report, Section, Sentences, Table
 
 if TYPE_CHECKING:
-    from ..planning.batch_plan import BatchPlan, GrowthPlan, PlacementOrder
-    from ..planning.layer_profile import LayerProfile
-    from ..planning.split_result import Splits
+    from ..planning.batch import BatchPlan, GrowthPlan, PlacementOrder
+    from ..planning.calibrate_layer import LayerProfile
+    from ..planning.splits import Splits
     from ..planning.validate import SetScore, Validation
 
 

@@ -20,15 +20,14 @@ from ..core.schedule import Schedule
 from ..diagnosis.causes import stage_costs
 from ..diagnosis.order import recognise
 from ..diagnosis.windows import Summary, summarise
-from ..estimate.constants import Calibration
 from ..estimate.hardware import Cluster
 from ..estimate.model import Model
+from ..estimate.setting import Calibration
 from ..frameworks.catalog import FRAMEWORKS, configurations_of
 from ..frameworks.framework import Framework
 from ..frameworks.megatron import MEGATRON
-from ..planning.calibrate import calibrate
+from ..planning.calibrate import calibrate, read_calibration
 from ..planning.calibrate_stages import StageRun, calibrate_stages
-from ..planning.calibration_file import read_calibration
 from ..planning.runs import Planned, Run, read_runs
 from ..readers.source import Ask, is_log, read, recognised
 from ..readers.steplog import is_log as is_step_log

@@ -21,9 +21,8 @@ from ..frameworks.files import SUFFIXES, Block, pairs_of
 from ..frameworks.framework import Framework
 from ..frameworks.keys import COMMAND_LINE, Said, fields_known, read_config
 from ..frameworks.layout_string import looks_like_layout
-from ..planning.check import Checked
+from ..planning.check import Checked, ConfigurationCheck, SeveralChecks, checks_of, judgement_of
 from ..planning.check import check as judge
-from ..planning.check_result import ConfigurationCheck, SeveralChecks, checks_of, judgement_of
 from ..planning.verdict import room_without_recompute
 from .arguments import Duration, Factors, Hop, duration, together
 from .arguments import placement as placement_of

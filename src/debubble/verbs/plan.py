@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from os import PathLike
 
-from ..planning.batch_plan import BatchPlan, GrowthPlan
+from ..planning.batch import BatchPlan, GrowthPlan
 from ..planning.layout_plan import LayoutPlan
 from .arguments import Counts, Size
 from .plan_options import read_options

@@ -11,20 +11,31 @@ from ..config.layout import Layout
 from ..config.plan import Plan, Question
 from ..core.errors import Fault, InputError, Refusal
 from ..core.safe_output import replacing
-from ..estimate.constants import Calibration
 from ..estimate.hardware import Cluster, Hardware, cluster_of, read_hardware
 from ..estimate.model import Model
 from ..estimate.read_model import read_model
+from ..estimate.setting import Calibration
 from ..frameworks.catalog import framework_of
 from ..frameworks.framework import Framework, habits_of
-from ..planning.arithmetic import Bubbled, Growth, Placed, batch_table, growth_table, orders
-from ..planning.batch_plan import BatchPlan, GrowthPlan, batch_plan, growth_plan
-from ..planning.calibration_file import written
+from ..planning.batch import (
+    BatchPlan,
+    Bubbled,
+    Growth,
+    GrowthPlan,
+    Placed,
+    batch_plan,
+    batch_table,
+    growth_plan,
+    growth_table,
+    orders,
+)
+from ..planning.calibrate import written
 from ..planning.judge import judge_all
 from ..planning.launch import Rejected, unsuited
 from ..planning.layout_plan import LayoutPlan, Search, layout_plan
-from ..planning.search import Found, search
+from ..planning.search import search
 from ..planning.space import USUAL
+from ..planning.verdict import Found
 from ..schedules.catalog import CATALOG, called, unknown
 from .arguments import together
 from .calibration import calibration_of

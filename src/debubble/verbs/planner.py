@@ -16,15 +16,14 @@ from typing import TYPE_CHECKING
 from ..config.layout import Layout
 from ..core.errors import Fault, InputError
 from ..core.safe_output import replacing
-from ..estimate.constants import Calibration
 from ..estimate.hardware import Hardware, cluster_of, known_hardware, read_hardware
 from ..estimate.model import Model
 from ..estimate.read_model import read_model
-from ..planning.calibrate_layer import TINY, LayerRun, calibrate_layer, tiny
-from ..planning.calibration_file import written
-from ..planning.layer_profile import LayerProfile, Timed, layer_profile
+from ..estimate.setting import Calibration
+from ..planning.calibrate import written
+from ..planning.calibrate_layer import TINY, LayerProfile, LayerRun, Timed, calibrate_layer, layer_profile, tiny
 from ..planning.runs import GIB, RunTable, read_runs
-from ..planning.split_result import Splits, splits_of
+from ..planning.splits import Splits, splits_of
 from ..planning.validate import ScoredRun, Validation
 from ..planning.validate import validate as score_tables
 from ..schedules.catalog import entry_of

@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from debubble.planning.posterior import FREEDOM, one_by_one, posterior
+from debubble.planning.calibrate import FREEDOM, one_by_one, posterior
 
 PRIOR = np.array([0.2, 0.5])
 

@@ -7,11 +7,10 @@ import pytest
 
 from debubble.config.layout import Layout
 from debubble.config.plan import columns
-from debubble.estimate.constants import CONSTANTS
 from debubble.estimate.hardware import cluster_of, read_hardware
-from debubble.estimate.network import TREE, exchange_time, gather_time, hop_time, reduce_time
 from debubble.estimate.read_model import read_model
-from debubble.estimate.setting import Group, Setting
+from debubble.estimate.setting import CONSTANTS, Group, Setting
+from debubble.estimate.traffic import TREE, exchange_time, gather_time, hop_time, reduce_time
 
 BARE = replace(CONSTANTS, link=1.0, nic=1.0, hop_latency=0.0, far_latency=0.0, call=0.0)
 ONE = np.ones(1)

@@ -6,10 +6,9 @@ import pytest
 from debubble.config.layout import Layout
 from debubble.estimate.hardware import cluster_of, read_hardware
 from debubble.estimate.read_model import read_model
-from debubble.planning.interval import LEAST, NOTHING_LIKE_IT, intervals, nearest, published, traits, written
+from debubble.planning.certainty import LEAST, NOTHING_LIKE_IT, intervals, nearest, published, traits, written
 from debubble.planning.runs import read_runs
-from debubble.planning.unknown_recompute import as_they_fit
-from debubble.planning.validate import coverage, is_to_be_trusted, simulated_steps
+from debubble.planning.validate import as_they_fit, coverage, is_to_be_trusted, simulated_steps
 
 
 def kind(gpu="H100", framework="nemo", model="llama3-8b", **layout):
