@@ -27,6 +27,7 @@ MOST_OF_A_LAYER = 1 << 24  # heads, experts or numbers that one layer takes or m
 MOST_WORDS = 1 << 31  # of a vocabulary
 MOST_COUNTED = 10**15 - 1  # of anything: above the tokens of a batch and the ranks of any cluster
 MOST_KEYS = 100_000  # of a configuration, counted as often as they are named: nine lines of YAML can name 10^9
+_LONGEST = 600  # characters of words that are not ours: a library may put a whole program into its message
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,6 +122,17 @@ class Deadlock(Refusal):
         super().__init__(f"{name} deadlocks: " + " waits for ".join([*cycle, cycle[0]]))
         self.cycle = tuple(cycle)
         self.violations = tuple(violations)
+
+
+def in_one_line(error: BaseException) -> str:
+    """An error that somebody else raised: its type, and its words as far as a line holds them."""
+    words = cut_to_a_line(f"{error}")
+    return f"{type(error).__name__}: {words}" if words else type(error).__name__
+
+
+def cut_to_a_line(words: str) -> str:
+    """Words of somebody else's error, without their line breaks, as far as a line holds them."""
+    return " ".join(words.split())[:_LONGEST]
 
 
 def nearest(word: str, words: Iterable[str], kind: str) -> InputError:

@@ -74,7 +74,9 @@ class _Hooks:
         variety = type(pipe_schedule).__name__, pipe_schedule.micro_batches
         self._buffers.clear()
         self._forwards = 0
-        return (engine, pipe_schedule) if self._session.begin(engine.module, variety) else None
+        if not self._session.begin(engine.module, variety):
+            return None
+        return engine, pipe_schedule
 
     def step_done(self, token: tuple[Any, Any], _: Any) -> None:
         self._session.end(lambda: _seat(*token, self._session.engines[ENGINE]))
@@ -105,7 +107,7 @@ class _Hooks:
         return around(function, before, after, self._session.failed)
 
     def _begin(self, *_: Any, **__: Any) -> int | None:
-        return self._tape.now() if self._session.open else None
+        return self._session.now_if_open()
 
     def _forward(self, engine: Any, buffer_id: int, phase: int | None = None, **_: Any) -> int | None:
         if not self._session.open:
@@ -116,7 +118,9 @@ class _Hooks:
         return self._tape.open(_F, *self._cell(engine, buffer_id, phase))
 
     def _backward(self, engine: Any, buffer_id: int, phase: int | None = None, **_: Any) -> int | None:
-        return self._tape.open(_B, *self._cell(engine, buffer_id, phase)) if self._session.open else None
+        if not self._session.open:
+            return None
+        return self._tape.open(_B, *self._cell(engine, buffer_id, phase))
 
     def _op_done(self, row: int, _: Any) -> None:
         self._tape.close(row)
@@ -125,7 +129,9 @@ class _Hooks:
         """Stage and micro-batch. DualPipeV numbers its buffers by phase and micro-batch, and mirrors its stages."""
         if phase is None:
             return int(engine.stage_id), self._buffers.get(buffer_id, 0)
-        stage = int(engine.stage_id) if phase == 0 else 2 * int(engine.num_stages) - 1 - int(engine.stage_id)
+        stage = int(engine.stage_id)
+        if phase == 1:  # the way back of the V: the first rank holds the last stage too
+            stage = 2 * int(engine.num_stages) - 1 - stage
         return stage, buffer_id % int(engine.micro_batches)
 
     def _message(self, name: str, engine: Any, buffer_id: int = 0, phase: int | None = None, **_: Any) -> int | None:
@@ -145,9 +151,10 @@ class _Hooks:
 
 
 def _seat(engine: Any, pipe_schedule: Any, version: str) -> Seat:
-    ranks, dual = int(pipe_schedule.stages), type(pipe_schedule).__name__.startswith("DualPipeV")
+    ranks, schedule = int(pipe_schedule.stages), "1F1B"
     grid, placement = engine.grid, list(range(ranks))
-    if dual:
+    if type(pipe_schedule).__name__.startswith("DualPipeV"):
+        schedule = "DualPipeV"
         placement += placement[::-1]
     axes: Axes = {}
     for axis, word in _AXES.items():
@@ -156,7 +163,7 @@ def _seat(engine: Any, pipe_schedule: Any, version: str) -> Seat:
     return Seat(
         engine=ENGINE,
         version=version,
-        schedule="DualPipeV" if dual else "1F1B",
+        schedule=schedule,
         microbatches=int(pipe_schedule.micro_batches),
         pipeline=[int(grid.stage_to_global(stage)) for stage in range(ranks)],
         placement=placement,

@@ -18,6 +18,7 @@ from typing import ClassVar
 
 import numpy as np
 
+from ..core.errors import in_one_line
 from ..core.results import SPARSE, Json, Result
 from ..readers.recording import track_files
 from ..readers.recording_file import MAGIC, TRAIN, Frame, Part, Process, Step, frames, unpacked
@@ -159,10 +160,9 @@ class Follower:
         if not len(times.start):
             return
         shift = process.wall_ns - process.clock_ns
-        joined = np.frombuffer(part.joined, np.uint8) if part.joined else None
         busy = times.end - times.start
-        if joined is not None:
-            busy = busy[joined == 0]  # a slot of two ops is busy once
+        if part.joined:
+            busy = busy[np.frombuffer(part.joined, np.uint8) == 0]  # a slot of two ops is busy once
         ran = _Ran(
             process.rank,
             int(times.start.min()) + shift,
@@ -210,6 +210,7 @@ class Follower:
         if part.phase == TRAIN:
             self._recent.append(idle)
         losses = [ran.loss for ran in everyone if ran.loss is not None]
+        loss = sum(losses) / len(losses) if losses else None
         return WatchedStep(
             step=number,
             phase=part.phase,
@@ -225,7 +226,7 @@ class Follower:
             drift_share=window / median(first) - 1,
             recent_idle_share=sum(self._recent) / max(len(self._recent), 1),
             recent_steps=len(self._recent),
-            loss=sum(losses) / len(losses) if losses else None,
+            loss=loss,
         )
 
 
@@ -249,7 +250,7 @@ def follow(folder: Path, on_step: Callable[[dict[str, Json]], None], warn: Calla
             for step in steps:
                 on_step(step.document())
         except Exception as error:  # the user's function, in the user's job: the job goes on
-            warn(f"on_step raised {type(error).__name__}: {error}; it is called no more")
+            warn(f"on_step raised {in_one_line(error)}; it is called no more")
             return False
         return True
 

@@ -11,13 +11,14 @@ import importlib.abc
 import importlib.util
 import inspect
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from importlib import metadata
 from importlib.machinery import ModuleSpec
 from types import ModuleType
 from typing import Any
 
 Function = Callable[..., Any]
+Wrapped = tuple[Any, str, Function]  # owner, name, and what takes the place of it
 
 
 class Mismatch(Exception):
@@ -30,6 +31,11 @@ class Patches:
     def __init__(self) -> None:
         self._originals: list[tuple[Any, str, Any]] = []
         self.removers: list[Callable[[], None]] = []  # of hooks that an engine takes by itself
+
+    def put_all(self, wrapped: Iterable[Wrapped]) -> None:
+        """Replace many, once all of them are known to be there: an engine is hooked as a whole or not at all."""
+        for owner, name, function in list(wrapped):
+            self.put(owner, name, function)
 
     def put(self, owner: Any, name: str, value: Any) -> None:
         """Replace an attribute of a module or class, or an entry of a dict."""
@@ -59,8 +65,8 @@ def demand(owner: Any, name: str, *parameters: str) -> Function:
     Raises:
         Mismatch: it does not.
     """
-    function: Any = owner.get(name) if isinstance(owner, dict) else getattr(owner, name, None)
-    where = getattr(owner, "__name__", type(owner).__name__).rpartition(".")[2]
+    function: Any = getattr(owner, name, None)
+    where = getattr(owner, "__name__", type(owner).__name__).rpartition(".")[2]  # of a module the last word says enough
     if not callable(function):
         raise Mismatch(f"{where} has no {name}")
     taken = inspect.signature(function).parameters

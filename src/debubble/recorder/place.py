@@ -128,7 +128,9 @@ def _run(restart_of: str | None) -> str:
     c10d: Any = sys.modules.get("torch.distributed.distributed_c10d")
     try:
         told = c10d._get_default_store().compare_set(f"{_RUN_KEY}/{restarts()}", "", mine)
-        return bytes(told).decode() if isinstance(told, bytes | bytearray) else str(told)
+        if isinstance(told, bytes | bytearray):
+            return bytes(told).decode()
+        return str(told)
     except Exception:  # no store, or one of another kind: what the launcher says must do
         names = ("TORCHELASTIC_RUN_ID", "SLURM_JOB_ID", "MASTER_ADDR", "MASTER_PORT", "WORLD_SIZE")
         told = "-".join(os.environ[name] for name in names if name in os.environ)

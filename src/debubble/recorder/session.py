@@ -17,7 +17,7 @@ from dataclasses import dataclass, field
 from typing import Any, ClassVar
 from weakref import WeakKeyDictionary
 
-from ..core.errors import InputError
+from ..core.errors import InputError, in_one_line
 from ..core.results import Result
 from ..readers.recording import track_files, track_path
 from ..readers.recording_file import EVALUATION, TRAIN, Part, Process, Whole, pack, packed
@@ -153,7 +153,12 @@ class Session:
         number = self._numbers.get(self._owner, 0)
         self._numbers[self._owner] = number + 1
         self.seen += 1
-        began, self._ended = self._ended, self.tape.now() if finished is None else finished
+        if finished is None:
+            finished = self.tape.now()
+        began, self._ended = self._ended, finished
+        if began is None:  # the first step: what was before it is not known to be of it
+            began = self.tape.begun
+        # What an engine never shows is not known, and not nought.
         outside = {name: self._outside[name] if name in self._shown else None for name in self._outside}
         self._outside = dict.fromkeys(self._outside, 0)
         self._ops += self.tape.count
@@ -161,7 +166,7 @@ class Session:
             return
         own = time.monotonic_ns()
         seat = seat_of()
-        measured = self.tape.read(self.tape.begun if began is None else began, self._ended)
+        measured = self.tape.read(began, finished)
         self.take(seat, measured, number, outside)
         self._own_ns += time.monotonic_ns() - own
 
@@ -174,6 +179,10 @@ class Session:
         self._outside[what] += ns
         self._shown.add(what)
 
+    def now_if_open(self) -> int | None:
+        """The tape's clock; None outside a step."""
+        return self.tape.now() if self.open else None
+
     def updated(self) -> None:
         """The optimizer took a step."""
         self._updates = (self._updates or 0) + 1
@@ -182,7 +191,7 @@ class Session:
         """A hook went wrong: nothing more is recorded, in one line, and the job goes on."""
         self.on = self.open = False
         engines = ", ".join(f"{name} {version}" for name, version in self.engines.items()) or "no engine"
-        self.warn(f"recording ends here ({engines}): {type(error).__name__}: {' '.join(str(error).split())[:300]}")
+        self.warn(f"recording ends here ({engines}): {in_one_line(error)}")
 
     def warn(self, line: str) -> None:
         """Say a line once, in the first process of a host."""
@@ -200,7 +209,9 @@ class Session:
             return
         mine = [stage for stage, rank in enumerate(seat.placement) if seat.pipeline[rank] == self._who(seat).rank]
         if why := measured.missing(mine, seat.microbatches):
-            reason = f"{seat.package}: {why}" + (f" ({seat.unseen})" if seat.unseen else "")
+            reason = f"{seat.package}: {why}"
+            if seat.unseen:
+                reason += f" ({seat.unseen})"
             self._lost[reason] = self._lost.get(reason, 0) + 1
             return
         if self.wish.replicas is not None and seat.axes.get("data", (0, 1))[0] not in self.wish.replicas:
@@ -228,16 +239,20 @@ class Session:
         """Nothing more will come; says in one line what was recorded, or why nothing was."""
         if os.getpid() != self._pid:
             return
-        for last in self.at_close if self.on else ():
-            try:
-                last()
-            except Exception as error:  # as in a hook
-                self.failed(error)
+        if self.on:
+            self._end_open_steps()
         self.on = False
         if self._writer is not None:
             self._writer.close()
         if line := self.summary():
             self.warn(line)
+
+    def _end_open_steps(self) -> None:
+        for end in self.at_close:
+            try:
+                end()
+            except Exception as error:  # as in a hook
+                self.failed(error)
 
     def summary(self) -> str:
         """What was recorded, a line; empty in a process that had nothing to do with a pipeline."""
@@ -246,8 +261,8 @@ class Session:
         lost = "; ".join(f"{count} not written, {why}" for why, count in self._lost.items())
         if self.written and self.first_seat is not None:
             engine, steps = self.first_seat.package, _count(self.written, "step")
-            more = f"; {lost}" if lost else ""
-            return f"recorded {steps} of {engine} in {self.wish.out}{more}; debubble diagnose {self.wish.out}"
+            said = [f"recorded {steps} of {engine} in {self.wish.out}", lost, f"debubble diagnose {self.wish.out}"]
+            return "; ".join(filter(None, said))
         if lost:
             return f"no step was recorded: {lost}"
         if self.seen:
@@ -284,7 +299,9 @@ class Session:
 
     def _who(self, seat: Seat) -> Process:
         if self.process is None:
-            sample = None if self.wish.replicas is None or "data" not in seat.axes else list(self.wish.replicas)
+            sample = None
+            if self.wish.replicas is not None and "data" in seat.axes:  # else this one's replica is not known
+                sample = list(self.wish.replicas)
             self.process = process_of(self._earlier(), sample)
         return self.process
 
@@ -339,7 +356,9 @@ class Session:
         if now - since < _EVIDENCE_NS:
             return {}
         self._evidence = (_, used_now, queued_now) = self._asked()
-        waited = None if queued is None or queued_now is None else max(queued_now - queued, 0)
+        waited = None
+        if queued is not None and queued_now is not None:
+            waited = max(queued_now - queued, 0)  # a thread that has ended takes its share along
         return {"cpu": used_now - used, "queued": waited, "since": now - since}
 
 

@@ -20,7 +20,7 @@ from pathlib import Path
 from types import ModuleType, TracebackType
 from typing import TYPE_CHECKING, Any
 
-from ..core.errors import Fault, InputError
+from ..core.errors import Fault, InputError, in_one_line
 from .hooks import Arrivals, Mismatch, Patches, version_of
 
 if TYPE_CHECKING:  # numpy comes with it, and a process that records nothing should not import that
@@ -119,7 +119,9 @@ class Recording:
 
     def result(self) -> Recorded | None:
         """What was recorded; None in all processes but the first, and where nothing was."""
-        return None if self.session is None else self.session.result()
+        if self.session is None:
+            return None
+        return self.session.result()
 
     def _adapter(self, name: str, function: str, package: str) -> Callable[[ModuleType], None]:
         def arrived(module: ModuleType) -> None:
@@ -137,7 +139,7 @@ class Recording:
             except Mismatch as error:
                 self.session.warn(f"{package} {version_of(package)} is not recorded: {error}")
             except Exception as error:  # an engine that is put together otherwise is not a reason to end a job
-                self.session.warn(f"{package} {version_of(package)} is not recorded: {type(error).__name__}: {error}")
+                self.session.warn(f"{package} {version_of(package)} is not recorded: {in_one_line(error)}")
 
         return arrived
 
@@ -151,7 +153,9 @@ class Recording:
 
 def running() -> Recording | None:
     """The recording that is under way in this process."""
-    return _running[-1] if _running else None
+    if not _running:
+        return None
+    return _running[-1]
 
 
 def from_environment(environment: Mapping[str, str] = os.environ) -> Recording | None:

@@ -14,7 +14,7 @@ from typing import Any
 
 from ..core.op import Kind
 from ..readers.recording_file import Whole
-from .hooks import Function, Patches, around, demand, version_of
+from .hooks import Function, Patches, Wrapped, around, demand, version_of
 from .place import mesh_axes
 from .session import OPTIMIZER, REDUCTION, Seat, Session
 from .tape import BOTH, RECEIVE, SEND
@@ -33,7 +33,7 @@ def install(session: Session, module: ModuleType, patches: Patches) -> None:
     stages = sys.modules[module.__name__.replace("schedules", "stage")]
     hooks = _Hooks(session)
     base, schedule = stages._PipelineStageBase, module._PipelineSchedule
-    wrapped: list[tuple[Any, str, Function]] = []
+    wrapped: list[Wrapped] = []
 
     def hook(owner: Any, name: str, parameters: tuple[str, ...], before: Function, after: Function) -> None:
         original = demand(owner, name, *parameters)
@@ -51,8 +51,7 @@ def install(session: Session, module: ModuleType, patches: Patches) -> None:
         hook(base, "perform_reduce_grad", (), hooks.reduce, hooks.reduced)
     for owner in (module.PipelineScheduleSingle, module.PipelineScheduleMulti):
         hook(owner, "step", (), hooks.step, hooks.step_done)
-    for owner, name, function in wrapped:  # all there: only now is anything changed
-        patches.put(owner, name, function)
+    patches.put_all(wrapped)
     _hook_optimizers(session, patches)
     session.engines[ENGINE] = version_of(PACKAGE)
 
@@ -99,7 +98,9 @@ class _Hooks:
         self._kinds.clear()
         # Shapes are exchanged anew for a schedule of another kind or size, and for the first evaluation.
         variety = type(schedule).__name__, schedule._n_microbatches, getattr(schedule, "_has_backward", True)
-        return schedule if session.begin(_stage_of(schedule).submod, variety) else None
+        if not session.begin(_stage_of(schedule).submod, variety):
+            return None
+        return schedule
 
     def step_done(self, schedule: Any, _: Any) -> None:
         self._session.end(lambda: self._seat(schedule))
@@ -135,7 +136,8 @@ class _Hooks:
         del loss
         if not stage.has_backward or not self._session.open:
             return None
-        return self._tape.open(_B if full_backward else _I, stage.stage_index, bwd_chunk_id)
+        kind = _B if full_backward else _I
+        return self._tape.open(kind, stage.stage_index, bwd_chunk_id)
 
     def weight(self, stage: Any, bwd_chunk_id: int, *_: Any, **__: Any) -> int | None:
         if not stage.has_backward or not self._session.open:
@@ -147,7 +149,9 @@ class _Hooks:
 
     def loss(self, schedule: Any, stage: Any, output: Any, target_mbs: Any, mb_index: int, *_: Any, **__: Any) -> Any:
         del schedule, output, target_mbs
-        return (stage.stage_index, mb_index) if self._session.open and stage.is_last else None
+        if not self._session.open or not stage.is_last:
+            return None
+        return stage.stage_index, mb_index
 
     def loss_done(self, cell: tuple[int, int], _: Any) -> None:
         self._tape.extend(_F, *cell)
@@ -155,10 +159,14 @@ class _Hooks:
     # Messages.
 
     def sending_forward(self, stage: Any, fwd_chunk_id: int) -> Any:
-        return (_F, stage.stage_index, fwd_chunk_id) if self._session.open else None
+        if not self._session.open:
+            return None
+        return _F, stage.stage_index, fwd_chunk_id
 
     def sending_backward(self, stage: Any, bwd_chunk_id: int) -> Any:
-        return (_B, stage.stage_index, bwd_chunk_id) if self._session.open else None
+        if not self._session.open:
+            return None
+        return _B, stage.stage_index, bwd_chunk_id
 
     def will_send(self, op: tuple[int, int, int], messages: Any) -> None:
         if messages:
@@ -176,19 +184,23 @@ class _Hooks:
             self._to_send.clear()
         if sends == len(p2p_ops):
             return (SEND,)
-        return (BOTH,) if sends else (RECEIVE,)
+        if sends:
+            return (BOTH,)
+        return (RECEIVE,)
 
     def batched(self, which: tuple[int], works: Any) -> None:
         self._kinds[id(works)] = which[0]
 
     def wait(self, work: Any) -> Any:
-        return (self._kinds.get(id(work), BOTH), self._tape.now()) if work and self._session.open else None
+        if not work or not self._session.open:
+            return None
+        return self._kinds.get(id(work), BOTH), self._tape.now()
 
     def waited(self, began: tuple[int, int], _: Any) -> None:
         self._tape.wait(*began)
 
     def reduce(self, *_: Any, **__: Any) -> int | None:
-        return self._tape.now() if self._session.open else None
+        return self._session.now_if_open()
 
     def reduced(self, began: int, _: Any) -> None:
         self._session.add_outside(REDUCTION, self._tape.now() - began)
@@ -198,7 +210,10 @@ class _Hooks:
     def _seat(self, schedule: Any) -> Seat:
         stage = _stage_of(schedule)
         custom = getattr(schedule, "_comp_type_to_function_map", None) or {}
-        names = ", ".join(str(getattr(kind, "name", kind)) for kind in custom)
+        unseen = ""
+        if custom:
+            names = ", ".join(str(getattr(kind, "name", kind)) for kind in custom)
+            unseen = f"functions of its own are registered for {names}"
         placement = getattr(schedule, "stage_index_to_group_rank", None) or stage.stage_index_to_group_rank
         return self._made(
             stage,
@@ -206,7 +221,7 @@ class _Hooks:
             engine="torch-1f1b" if type(schedule).__name__ == "Schedule1F1B" else ENGINE,
             schedule=type(schedule).__name__.removeprefix("Schedule"),
             microbatches=int(schedule._n_microbatches),
-            unseen=f"functions of its own are registered for {names}" if custom else "",
+            unseen=unseen,
         )
 
     def _seat_of_stage(self, stage: Any) -> Seat:
@@ -235,8 +250,11 @@ class _Hooks:
 
 
 def _stage_of(schedule: Any) -> Any:
+    """A stage of this rank: schedules of several keep a list, those of one the stage."""
     stages = getattr(schedule, "_stages", None)
-    return stages[0] if stages else schedule._stage
+    if stages:
+        return stages[0]
+    return schedule._stage
 
 
 def _switches(stage: Any) -> dict[str, Whole]:

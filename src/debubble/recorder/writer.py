@@ -93,14 +93,16 @@ class Writer:
 
     def _name(self) -> Path:
         """The file of the next segment; beside that of another run it has the run's name."""
-        names = []
+        names: list[str] = []
         if _foreign(plain := track_path(self.folder, self.process.rank), self.process):
             names.append(self.process.run[:8])
         if self.process.restart:
             names.append(f"{self.process.restart}")
         if self._segment:
             names.append(f"s{self._segment:06}")
-        return track_path(self.folder, self.process.rank, ".".join(names)) if names else plain
+        if not names:
+            return plain
+        return track_path(self.folder, self.process.rank, ".".join(names))
 
     def _append(self, data: bytes) -> None:
         if self._file is None:
@@ -193,7 +195,9 @@ def holder_of(folder: Path) -> dict[str, Any] | None:
         found = json.loads((folder / LOCK).read_text())
     except (OSError, ValueError):
         return None
-    return found if isinstance(found, dict) else None
+    if not isinstance(found, dict):
+        return None
+    return found
 
 
 def is_alive(holder: dict[str, Any], path: Path) -> bool:
@@ -212,7 +216,9 @@ def is_alive(holder: dict[str, Any], path: Path) -> bool:
 
 def _taken(folder: Path, holder: dict[str, Any]) -> Fault:
     since = holder.get("time")
-    when = time.strftime("%H:%M:%S", time.localtime(since)) if isinstance(since, int | float) else "some time"
+    when = "some time"
+    if isinstance(since, int | float):
+        when = time.strftime("%H:%M:%S", time.localtime(since))
     rule = f"process {holder.get('pid')} of {holder.get('host')} writes a recording there since {when}"
     return Fault(str(folder), rule, "give another folder, or end it")
 
@@ -251,7 +257,9 @@ def head_of(file: Path) -> Process | None:
         found, _ = next(frames(data, len(MAGIC)))
     except (OSError, ValueError, StopIteration):
         return None
-    return found if isinstance(found, Process) and data.startswith(MAGIC) else None
+    if not isinstance(found, Process) or not data.startswith(MAGIC):
+        return None
+    return found
 
 
 def _foreign(path: Path, process: Process) -> bool:

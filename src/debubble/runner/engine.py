@@ -47,14 +47,14 @@ _NAMES = {Act.COMPUTE: _COMPUTE, Act.SEND: _SEND, Act.RECEIVE: _RECEIVE}
 
 def actions(program: Program) -> dict[int, list[_Action]]:
     """What each rank does in one step, in order; pairs that run together as OVERLAP_F_B."""
-    schedule, order = program.schedule, exchange(program)
-    return {
-        rank: [
-            *_row(program, order.act[first:last].tolist(), order.op[first:last].tolist()),
-            *([] if schedule.forward_only else _reductions(program, rank)),
-        ]
-        for rank, (first, last) in enumerate(zip(order.offsets[:-1], order.offsets[1:], strict=True))
-    }
+    order = exchange(program)
+    rows: dict[int, list[_Action]] = {}
+    for rank, (first, last) in enumerate(zip(order.offsets[:-1], order.offsets[1:], strict=True)):
+        rows[rank] = _row(program, order.act[first:last].tolist(), order.op[first:last].tolist())
+        if not program.schedule.forward_only:
+            # Ours to add as well: without it the engine leaves gradients m times too large.
+            rows[rank] += _reductions(program, rank)
+    return rows
 
 
 def _row(program: Program, acts: list[int], ops: list[int]) -> list[_Action]:
@@ -78,7 +78,12 @@ FORWARD, GRADIENT = 0, 1
 
 
 class Stamps:
-    """Moments of all ranks, int64[replicas, 2, stages, micro-batches], nanoseconds.
+    """When each output was made, int64[replicas, 2, stages, micro-batches], in memory that all processes here share.
+
+    A hop of D delays an arrival: an input is there at (end of the op that made it) + D, however early the receiver
+    asks and however late. Messages carry tensors only; so the sender notes the moment here just before it posts the
+    send, and the receiver, who finds the note in place once the message has come, sleeps until that moment + D. All
+    processes of a host share one monotonic clock; between hosts there is none, and a hop is refused there.
 
     Args:
         path: a file that all processes of the run open; whoever made it may delete it once all have.
@@ -120,7 +125,9 @@ class _Stage(PipelineStage):
     def forward_maybe_with_nosync(self, *args: Any, **kwargs: Any) -> Any:
         """The module's forward; a split backward detaches its output in place, which torch refuses for a view."""
         output = super().forward_maybe_with_nosync(*args, **kwargs)  # type: ignore[no-untyped-call]
-        return output.clone() if self.splits and isinstance(output, Tensor) and output._is_view() else output
+        if self.splits and isinstance(output, Tensor) and output._is_view():
+            return output.clone()
+        return output
 
     def scale_grads(self, grad_scale_factor: int) -> None:
         """Mean over micro-batches; a parameter that two stages of this rank share is divided once."""
@@ -173,9 +180,10 @@ class _Arrivals(dict[tuple[int, int], Any]):
 
     def pop(self, key: tuple[int, int]) -> list[_Arrival]:  # type: ignore[override]
         stage, microbatch = key
-        maker = stage - 1 if self._line == FORWARD else stage + 1
-        stamps = self._stamps
-        sent = partial(stamps.read, self._line, maker, microbatch) if stamps else int
+        sent: Callable[[], int] = int  # nought: when it was made is not known
+        if self._stamps is not None:
+            maker = stage - 1 if self._line == FORWARD else stage + 1
+            sent = partial(self._stamps.read, self._line, maker, microbatch)
         return [_Arrival(super().pop(key), self._watch, sent)]
 
 
@@ -186,7 +194,8 @@ class _Runtime(_PipelineScheduleRuntime):
         self, program: Program, stages: list[_Stage], loss: Loss, watch: Watch, stamps: Stamps | None = None
     ) -> None:
         schedule = program.schedule
-        super().__init__(stages, schedule.microbatches, loss_fn=None if schedule.forward_only else loss)  # type: ignore[no-untyped-call]
+        trained_on = None if schedule.forward_only else loss  # the engine takes a loss for the wish to train
+        super().__init__(stages, schedule.microbatches, loss_fn=trained_on)  # type: ignore[no-untyped-call]
         self._loss, self._watch = loss, watch
         self._graphs: dict[int, Tensor] = {}  # losses whose backward is to come
         self._values: dict[int, Tensor] = {}
@@ -264,7 +273,9 @@ class Engine:
             Mean loss where this rank holds the last stage, else None.
         """
         losses: list[Tensor] = []
-        feed = (inputs,) if self._first else ()
+        feed = [inputs] if self._first else []
         with torch.set_grad_enabled(self._grad):
             self.runtime.step(*feed, target=targets, losses=losses, return_outputs=False)
-        return float(torch.stack(losses).double().mean()) if self._last else None
+        if not self._last:
+            return None
+        return float(torch.stack(losses).double().mean())

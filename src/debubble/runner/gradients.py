@@ -28,7 +28,7 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from ..core.errors import InputError
-from .model import Parts
+from .model import Parts, parameters_of, same_weights
 from .task import Task
 
 RATE = {"sgd": 0.1, "adamw": 1e-3}  # the second is torch's own default; both sides of a check use the same
@@ -39,7 +39,9 @@ def optimizer_of(task: Task, parameters: Iterable[nn.Parameter]) -> torch.optim.
     trained = list({id(p): p for p in parameters if p.requires_grad}.values())
     if not trained:
         return None
-    rate = RATE[task.optimizer] if task.learning_rate is None else task.learning_rate
+    rate = task.learning_rate
+    if rate is None:
+        rate = RATE[task.optimizer]
     if task.optimizer == "adamw":
         return torch.optim.AdamW(trained, rate, weight_decay=task.weight_decay)
     return torch.optim.SGD(trained, rate, weight_decay=task.weight_decay)
@@ -109,13 +111,13 @@ class Reference:
     """
 
     def __init__(self, task: Task, parts: Parts, build: Callable[[int], Parts]) -> None:
-        whole = _in_one_piece(parts, build)
-        self.one_piece = whole is not None
-        mine = build(len(parts.stages)) if whole is None else whole
+        mine = _in_one_piece(parts, build)
+        if mine is None:
+            mine = build(len(parts.stages))
         self._pieces = task.schedule.microbatches * task.replicas
         self._model, self._loss = nn.Sequential(*mine.stages), parts.loss
         self._optimizer = optimizer_of(task, self._model.parameters())
-        own = dict(zip(map(id, _unique(parts)), _unique(mine), strict=True))
+        own = dict(zip(map(id, parameters_of(parts)), parameters_of(mine), strict=True))
         self._homes = {at: [own[id(p)] for p in stage.parameters()] for at, stage in enumerate(parts.stages)}
 
     @torch.no_grad()
@@ -142,22 +144,13 @@ class Reference:
         return total / self._pieces, found
 
 
-def _unique(parts: Parts) -> list[nn.Parameter]:
-    """Every parameter once, in the order of the stages."""
-    return list({id(p): p for stage in parts.stages for p in stage.parameters()}.values())
-
-
 def _in_one_piece(parts: Parts, build: Callable[[int], Parts]) -> Parts | None:
     """The model as one stage, if it then has the parameters of the stages, in their order; else None."""
     try:
         whole = build(1)
     except InputError:  # some functions make two stages or more
         return None
-    mine, theirs = _unique(parts), _unique(whole)
-    if len(mine) != len(theirs):
-        return None
-    equal = all(torch.equal(first.cpu(), second.cpu()) for first, second in zip(mine, theirs, strict=True))
-    return whole if equal else None
+    return whole if same_weights(parts, whole) else None
 
 
 def gradients(stage: nn.Module) -> list[Gradient | None]:
@@ -167,7 +160,14 @@ def gradients(stage: nn.Module) -> list[Gradient | None]:
 
 def _arrays(parameters: Sequence[nn.Parameter]) -> list[Gradient | None]:
     """Gradients as plain arrays, which travel between processes far faster than tensors."""
-    return [None if p.grad is None else p.grad.detach().double().cpu().numpy().copy() for p in parameters]
+    found: list[Gradient | None] = []
+    for parameter in parameters:
+        if parameter.grad is None:
+            found.append(None)
+        else:
+            # A copy: the optimizer's zero_grad would otherwise clear what is to be compared.
+            found.append(parameter.grad.detach().double().cpu().numpy().copy())
+    return found
 
 
 def gradient_error(found: Gradients, expected: Gradients) -> float:
@@ -182,9 +182,13 @@ def gradient_error(found: Gradients, expected: Gradients) -> float:
 
 
 def _error(found: Gradient | None, expected: Gradient | None) -> float:
+    if found is None and expected is None:
+        return 0.0
     if found is None or expected is None:
-        return 0.0 if found is expected else math.inf
-    largest, off = float(np.abs(expected).max()), float(np.abs(found - expected).max())
-    if not math.isfinite(off):
         return math.inf
-    return off / largest if largest else off and math.inf
+    largest, off = float(np.abs(expected).max()), float(np.abs(found - expected).max())
+    if off == 0:
+        return 0.0
+    if largest == 0 or not math.isfinite(off):  # comparing with nan is false, so that nan comes here too
+        return math.inf
+    return off / largest

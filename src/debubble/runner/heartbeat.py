@@ -90,7 +90,9 @@ def path_of(run: str) -> Path:
 def name_of_run() -> str:
     """What the launcher of this process calls the run; the same in all of them."""
     run = os.environ.get("TORCHELASTIC_RUN_ID", "none")
-    return run if run != "none" else f"port-{os.environ.get('MASTER_PORT', 0)}"
+    if run == "none":  # what torchrun says where nobody gave the run a name: every such run would share one
+        return f"port-{os.environ.get('MASTER_PORT', 0)}"
+    return run
 
 
 def table(path: Path, processes: int) -> NDArray[np.int64]:
@@ -113,7 +115,9 @@ class Pulse:
     """
 
     def __init__(self, notes: NDArray[np.int64] | None = None) -> None:
-        self._notes = np.zeros(_COLUMNS, np.int64) if notes is None else notes
+        if notes is None:
+            notes = np.zeros(_COLUMNS, np.int64)
+        self._notes = notes
         self._step = 0
         self._notes[0] = os.getpid()
         self.enter(State.START)
@@ -155,12 +159,7 @@ def held_up(
         name: what to call a process.
         stopped: how the process of a pid is known to stand still (``stopped by a signal``), or empty text.
     """
-    up = [beat.since for beat in beats if beat.state != State.ABSENT]
-    if not up:
-        return None
-    # One that never came up is counted from when the first did.
-    since = [beat.since if beat.state != State.ABSENT else min(up) for beat in beats]
-    ages = [(now - moment) / _SECOND for moment in since]
+    ages = _ages(beats, now)
     if not any(age > limit_s for age, beat in zip(ages, beats, strict=True) if beat.state != State.DONE):
         return None
     needs = needs_of(schedule)[0]
@@ -168,9 +167,26 @@ def held_up(
     process, how = _culprit(beats, ages, waits, stopped)
     where = place_in(beats[process], schedule, process % schedule.ranks)
     waiting = [name(other) for other in waits if other != process and _leads_to(other, process, waits)]
-    detail = f" ({how})" if how else ""
-    tail = f"; {_listed(waiting)} wait{'s' if len(waiting) == 1 else ''} for it" if waiting else ""
-    return Held(process, f"{name(process)} has been {where} for {ages[process]:.0f} s{detail}{tail}")
+    sentence = f"{name(process)} has been {where} for {ages[process]:.0f} s"
+    if how:
+        sentence += f" ({how})"
+    if waiting:
+        verb = "waits" if len(waiting) == 1 else "wait"
+        sentence += f"; {_listed(waiting)} {verb} for it"
+    return Held(process, sentence)
+
+
+def _ages(beats: Sequence[Beat], now: int) -> list[float]:
+    """For how long each process has been in what it is in, seconds; nought for all before the first has come up."""
+    up = [beat.since for beat in beats if beat.state != State.ABSENT]
+    if not up:
+        return [0.0] * len(beats)
+    ages: list[float] = []
+    for beat in beats:
+        # One that never came up is counted from when the first did.
+        since = min(up) if beat.state == State.ABSENT else beat.since
+        ages.append((now - since) / _SECOND)
+    return ages
 
 
 def place_in(beat: Beat, schedule: Schedule, rank: int) -> str:
@@ -178,7 +194,9 @@ def place_in(beat: Beat, schedule: Schedule, rank: int) -> str:
     if beat.state in (State.OP, State.RECEIVE):
         row = min(int(schedule.offsets[rank]) + beat.row, int(schedule.offsets[rank + 1]) - 1)
         op = Op(Kind(schedule.kind[row]), int(schedule.stage[row]), int(schedule.unit[row]))
-        return f"in {op}" if beat.state == State.OP else f"in the receive before {op}"
+        if beat.state == State.OP:
+            return f"in {op}"
+        return f"in the receive before {op}"
     if beat.state == State.TOGETHER:
         return f"at the exchange of all ranks in step {beat.step}"
     if beat.state == State.BETWEEN and beat.row == BEFORE:
@@ -197,12 +215,12 @@ def _culprit(
 ) -> tuple[int, str]:
     """The process that holds the others up, and how it is known to; the oldest of several."""
     oldest = sorted(range(len(beats)), key=lambda process: -ages[process])
-    for process in oldest:  # what the system says of a process is better evidence than any note
-        how = stopped(beats[process].pid) if beats[process].pid else ""
-        if how and beats[process].state != State.DONE:
+    running = [process for process in oldest if beats[process].state != State.DONE]
+    for process in running:  # what the system says of a process is better evidence than any note
+        if beats[process].pid and (how := stopped(beats[process].pid)):
             return process, how
-    for process in oldest:
-        if not waits[process] and beats[process].state != State.DONE:
+    for process in running:
+        if not waits[process]:
             return process, ""
     return oldest[0], ""  # all wait in a circle: the first that began to
 
@@ -217,8 +235,9 @@ def _waits_for(process: int, beats: Sequence[Beat], schedule: Schedule, needs: N
             return []
         maker = int(np.searchsorted(schedule.offsets, needed, side="right")) - 1
         other = replica * schedule.ranks + maker
-        made = _at(beats[other]) > (beat.step, needed - schedule.offsets[maker]) or beats[other].state == State.DONE
-        return [] if made else [other]
+        if beats[other].state == State.DONE or _at(beats[other]) > (beat.step, needed - schedule.offsets[maker]):
+            return []  # it was made already, and is on its way
+        return [other]
     if beat.state == State.TOGETHER:
         return [other for other, its in enumerate(beats) if its.state != State.DONE and _at(its) < _at(beat)]
     if beat.state == State.START:
@@ -313,13 +332,17 @@ def _end(processes: list[int]) -> None:
 
 def how_it_stands_still(pid: int) -> str:
     """How the system says that a process stands still: it is stopped, or gone; empty text if it may run."""
+    if not Path("/proc/self/stat").exists():
+        return ""  # macOS: nothing is told
     try:
         status = Path(f"/proc/{pid}/stat").read_text()
     except FileNotFoundError:
-        return "its process is gone" if Path("/proc/self/stat").exists() else ""
+        return "its process is gone"
     except OSError:
         return ""
-    state = status.rpartition(")")[2].split()[0]
-    if state in "Tt":
+    state = status.rpartition(")")[2].split()[0]  # behind the name, which may hold anything, brackets too
+    if state in "Tt":  # stopped, or traced by a debugger
         return "its process is stopped by a signal"
-    return "its process is gone" if state in "ZX" else ""
+    if state in "ZX":  # a zombie, or dead
+        return "its process is gone"
+    return ""

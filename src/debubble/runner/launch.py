@@ -23,7 +23,7 @@ from types import ModuleType
 from typing import Any
 from uuid import uuid4
 
-from ..core.errors import InputError, Interrupted, Refusal
+from ..core.errors import InputError, Interrupted, Refusal, cut_to_a_line
 from ..readers.recording import read_recording, read_tracks
 from ..recorder.writer import in_use
 from .heartbeat import Monitor
@@ -33,7 +33,6 @@ _SHUTDOWN_S = 5
 _POLL_S = 0.1
 _LONGEST_FOLDER = 60  # bytes of the temporary folder's name that leave room for a socket's in it
 _ADVICE = "To enable traceback"  # what the agent says of a process that left no error
-_MOST_TEXT = 600  # of an error that a model raised
 _SILENT = (
     "torch.distributed.elastic.agent.server.api",
     "torch.distributed.elastic.multiprocessing.api",
@@ -60,14 +59,18 @@ def start(task: Task, tell: Callable[..., None]) -> Any:
 
     def name(process: int) -> str:
         replica, rank = divmod(process, task.schedule.ranks)
-        return f"rank {rank}" if task.replicas == 1 else f"rank {rank} of replica {replica}"
+        if task.replicas == 1:
+            return f"rank {rank}"
+        return f"rank {rank} of replica {replica}"
 
     run = uuid4().hex
     with Monitor(run, task.processes, task.schedule, task.timeout_s, name) as monitor:
         try:
             return launch(work, task.processes, task, tell, name=name, run=run, place=monitor.place)
         except Refusal as error:
-            said = f"{error}" if monitor.held is None else monitor.held.sentence
+            said = f"{error}"
+            if monitor.held is not None:  # the monitor ended it: whom it killed first is not whom to blame
+                said = monitor.held.sentence
             raise Refusal(f"{said}; {_kept(folder, before)}") from None
         except Interrupted as error:
             raise Interrupted(error.signal, _kept(folder, before)) from None
@@ -120,7 +123,7 @@ def launch(
             return elastic_launch(config, entry)(*args)[0]
     except ChildFailedError as error:
         process, failure = error.get_first_failure()
-        where = place(process) if place is not None else ""
+        where = "" if place is None else place(process)
         raise Refusal(f"{name(process)} {_how(failure.exitcode, failure.message, where)}") from None
     except SignalException as error:
         raise Interrupted(int(error.sigval), "the others were stopped") from None
@@ -174,14 +177,15 @@ def _run_in(folder: Path) -> str | None:
 
 def _kept(folder: Path, before: str | None) -> str:
     """What the other ranks had measured when one was lost; an earlier recording that is still there is none of it."""
+    nothing = "the others were stopped, and no step had been measured by all of them"
+    if _run_in(folder) == before:
+        return nothing
     try:
-        steps = {window.step for window in read_recording(folder).windows} if _run_in(folder) != before else set()
+        count = len({window.step for window in read_recording(folder).windows})
     except InputError:
-        steps = set()
-    if not steps:
-        return "the others were stopped, and no step had been measured by all of them"
-    count = "1 step" if len(steps) == 1 else f"{len(steps)} steps"
-    return f"the others were stopped; what all had measured, {count}, is kept in {folder}"
+        return nothing
+    steps = "1 step" if count == 1 else f"{count} steps"
+    return f"the others were stopped; what all had measured, {steps}, is kept in {folder}"
 
 
 def _how(exit_code: int, message: Any, where: str = "") -> str:
@@ -190,17 +194,24 @@ def _how(exit_code: int, message: Any, where: str = "") -> str:
     if exit_code < 0:
         return f"was killed by {signal.Signals(-exit_code).name}{place}"
     if isinstance(message, dict):
-        message = _root(message.get("extraInfo", {}).get("py_callstack", "")) or message.get("message", "")
+        message = _root_of_callstack(message.get("extraInfo", {}).get("py_callstack", "")) or message.get("message", "")
     elif str(message).startswith(_ADVICE):  # it left without an exception
-        return f"left with status {exit_code}, without an error,{place}" if place else f"left with status {exit_code}"
-    return f"failed{place}: {' '.join(str(message).split())[:_MOST_TEXT]}"
+        detail = f", without an error,{place}" if place else ""
+        return f"left with status {exit_code}{detail}"
+    return f"failed{place}: {cut_to_a_line(str(message))}"
 
 
-def _root(callstack: str) -> str:
-    """The first exception of a chain, and where it was raised; the engine wraps what a model raises."""
+def _root_of_callstack(callstack: str) -> str:
+    """What ``model.root_of`` says of an exception, of one in another process, of which only the printed trace is here.
+
+    The first of a chain is the cause; the engine wraps what a model raises.
+    """
     first = callstack.partition("\n\nThe above exception")[0].strip()
-    name, _, words = first.splitlines()[-1].partition(": ") if first else ("", "", "")
+    if not first:
+        return ""
+    last_line = first.splitlines()[-1]
+    name, _, words = last_line.partition(": ")
     if name.endswith(".Refusal"):
         return words  # ours, and whole as it is
     places = re.findall(r'File "(.*?)", line (\d+)', first)
-    return f"{first.splitlines()[-1]} ({places[-1][0]}, line {places[-1][1]})" if places else ""
+    return f"{last_line} ({places[-1][0]}, line {places[-1][1]})" if places else ""

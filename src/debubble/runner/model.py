@@ -39,14 +39,13 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from ..core.errors import Fault, InputError
+from ..core.errors import Fault, InputError, in_one_line
 from ..core.op import Kind
 from .task import Task
 
 WIDTH, HEADS, SEQUENCE, BYTES = 32, 2, 32, 256
 BLOCKS = 8  # at least; more where there are more stages
 SEED = 20
-MOST_TEXT = 600  # of an error that a model raised
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -73,7 +72,9 @@ def build(stages: int, *, model: str = "", text: str = "") -> Parts:
         InputError: the function is not there or makes something else; the text cannot be read or is too short.
     """
     torch.manual_seed(SEED)
-    return _of_user(model, stages) if model else transformer(stages, read_text(text))
+    if model:
+        return _of_user(model, stages)
+    return transformer(stages, read_text(text))
 
 
 def transformer(stages: int, text: bytes) -> Parts:
@@ -104,8 +105,7 @@ def read_text(path: str) -> bytes:
     Raises:
         InputError: there is no such file, or it is shorter than one sample.
     """
-    spec = importlib.util.find_spec("pydoc_data.topics")
-    file = Path(path or (spec.origin if spec and spec.origin else __file__))
+    file = Path(path or _text_of_python())
     try:
         text = file.read_bytes()
     except OSError as error:
@@ -113,6 +113,14 @@ def read_text(path: str) -> bytes:
     if len(text) <= SEQUENCE:
         raise InputError(Fault(f"text = {file}", f"a sample has {SEQUENCE + 1} bytes", "give a longer text"))
     return text
+
+
+def _text_of_python() -> str:
+    """A text of some 700 kB that is on every host: the pages of ``help()``; a Python without them has this file."""
+    spec = importlib.util.find_spec("pydoc_data.topics")
+    if spec is None or spec.origin is None:
+        return __file__
+    return spec.origin
 
 
 class _Embedding(nn.Module):
@@ -156,10 +164,9 @@ def root_of(error: BaseException) -> str:
     """The first exception of a chain in one line, with the place that raised it: libraries wrap what a model raises."""
     while (before := error.__cause__ or error.__context__) is not None:
         error = before
-    words = " ".join(f"{error}".split())[:MOST_TEXT]
-    said = f"{type(error).__name__}: {words}" if words else type(error).__name__
     frames = traceback.extract_tb(error.__traceback__)
-    return f"{said} ({frames[-1].filename}, line {frames[-1].lineno})" if frames else said
+    place = f" ({frames[-1].filename}, line {frames[-1].lineno})" if frames else ""
+    return in_one_line(error) + place
 
 
 def _of_user(path: str, stages: int) -> Parts:
@@ -170,7 +177,9 @@ def _of_user(path: str, stages: int) -> Parts:
         rule = f"it fails for {stages} stages: {root_of(error)}"
         raise InputError(Fault(f"model = {path}", rule, "call it alone first")) from error
     try:
-        parts = made if isinstance(made, Parts) else Parts(*made)
+        if not isinstance(made, Parts):
+            made = Parts(*made)
+        parts: Parts = made
         count = len(parts.stages)
     except TypeError:
         rule = f"it returned {type(made).__name__}, not stages, loss and batch"
@@ -241,16 +250,23 @@ def _of_weights(parts: Parts, task: Task, name: str) -> list[Fault]:
         rule = "stage 0 has no parameter to train, and torch then loses the gradients of a split backward"
         remedy = "use a schedule with whole backwards (1f1b, interleaved), or train something in stage 0"
         faults.append(Fault(name, rule, remedy))
-    again = build(task.schedule.stages, model=task.model)
-    pairs = zip(_parameters(parts), _parameters(again), strict=False)
-    if not all(torch.equal(first, second) for first, second in pairs):
+    if not same_weights(parts, build(task.schedule.stages, model=task.model)):
         rule = "called again it makes other weights, and each process calls it"
         faults.append(Fault(name, rule, "seed it: torch.manual_seed(..) as its first line"))
     return faults
 
 
-def _parameters(parts: Parts) -> list[nn.Parameter]:
-    return [parameter for stage in parts.stages for parameter in stage.parameters()]
+def parameters_of(parts: Parts) -> list[nn.Parameter]:
+    """Every parameter once, in the order of the stages; several stages may share one."""
+    return list({id(p): p for stage in parts.stages for p in stage.parameters()}.values())
+
+
+def same_weights(parts: Parts, others: Parts) -> bool:
+    """Whether two models have the same parameters in the same order, however they are cut into stages."""
+    mine, theirs = parameters_of(parts), parameters_of(others)
+    if len(mine) != len(theirs):
+        return False
+    return all(torch.equal(first.cpu(), second.cpu()) for first, second in zip(mine, theirs, strict=True))
 
 
 def _try(parts: Parts, inputs: Tensor, targets: Tensor, task: Task, name: str) -> None:
@@ -261,7 +277,9 @@ def _try(parts: Parts, inputs: Tensor, targets: Tensor, task: Task, name: str) -
     except Exception as error:
         raise InputError(Fault(name, f"its loss fails: {root_of(error)}", "call it on one micro-batch")) from error
     if not isinstance(loss, Tensor) or loss.numel() != 1:
-        made = f"a tensor of shape {list(loss.shape)}" if isinstance(loss, Tensor) else type(loss).__name__
+        made = type(loss).__name__
+        if isinstance(loss, Tensor):
+            made = f"a tensor of shape {list(loss.shape)}"
         raise InputError(Fault(name, f"its loss is {made}", "return one number: the mean over the micro-batch"))
     value = float(loss.detach())
     if not math.isfinite(value):
@@ -284,7 +302,8 @@ def _through(parts: Parts, inputs: Tensor, task: Task, name: str) -> Tensor:
     for number, stage in enumerate(parts.stages):
         if task.double:
             stage.double()
-            value = value.double() if value.is_floating_point() else value
+            if value.is_floating_point():  # bytes of a text stay what they are: they are looked up, not multiplied
+                value = value.double()
         try:
             value = stage(value)
         except Exception as error:
@@ -310,12 +329,14 @@ def _draws_no_numbers(parts: Parts, inputs: Tensor, output: Tensor, task: Task, 
     again = _through(parts, inputs, task, name)
     if torch.equal(again, output):
         return
-    drops = [
-        f"{type(module).__name__}({module.p:g}) in stage {number}"
-        for number, stage in enumerate(parts.stages)
-        for module in stage.modules()
-        if isinstance(module, nn.modules.dropout._DropoutNd) and module.training and module.p > 0
-    ]
-    cause = f" ({drops[0]})" if drops else ""
-    rule = f"it draws random numbers in its forward{cause}, others in one process than in several"
+    rule = f"it draws random numbers in its forward{_first_dropout(parts)}, others in one process than in several"
     raise InputError(Fault(f"{name} with --check", rule, "set it to 0, call eval() on it, or leave out --check"))
+
+
+def _first_dropout(parts: Parts) -> str:
+    """The first dropout that is switched on, in brackets; empty if something else must draw the numbers."""
+    for number, stage in enumerate(parts.stages):
+        for module in stage.modules():
+            if isinstance(module, nn.modules.dropout._DropoutNd) and module.training and module.p > 0:
+                return f" ({type(module).__name__}({module.p:g}) in stage {number})"
+    return ""

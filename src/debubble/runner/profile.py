@@ -79,8 +79,12 @@ class Layer(nn.Module):
 
     def __init__(self, sizes: LayerSizes) -> None:
         super().__init__()
-        self.mix: nn.Module = _Latent(sizes, sizes.latent) if sizes.latent else _Grouped(sizes)
-        self.feed: nn.Module = _Mixture(sizes, sizes.experts) if sizes.experts else _FeedForward(sizes, sizes.ffn)
+        self.mix: nn.Module = _Grouped(sizes)
+        if sizes.latent:
+            self.mix = _Latent(sizes, sizes.latent)
+        self.feed: nn.Module = _FeedForward(sizes, sizes.ffn)
+        if sizes.experts:
+            self.feed = _Mixture(sizes, sizes.experts)
         self.norms = nn.ModuleList([norm(sizes), norm(sizes)])
 
     def forward(self, x: Tensor) -> Tensor:
@@ -92,7 +96,9 @@ class Layer(nn.Module):
 
 def norm(sizes: LayerSizes) -> nn.Module:
     """A norm over the residual."""
-    return nn.LayerNorm(sizes.hidden) if sizes.biases else nn.RMSNorm(sizes.hidden)
+    if sizes.biases:
+        return nn.LayerNorm(sizes.hidden)
+    return nn.RMSNorm(sizes.hidden)
 
 
 @lru_cache(maxsize=8)  # as every framework keeps them
@@ -123,7 +129,8 @@ class _Grouped(nn.Module):
         sizes, (samples, tokens, _) = self.sizes, x.shape
         heads = self.into(x).view(samples, tokens, -1, sizes.head).transpose(1, 2)
         q, k, v = heads.split((sizes.heads, sizes.kv_heads, sizes.kv_heads), dim=1)
-        q, k = (_turned(q), _turned(k)) if sizes.rotary else (q, k)
+        if sizes.rotary:
+            q, k = _turned(q), _turned(k)
         grouped = sizes.kv_heads < sizes.heads
         seen = functional.scaled_dot_product_attention(q, k, v, is_causal=True, enable_gqa=grouped)
         out: Tensor = self.out(seen.transpose(1, 2).reshape(samples, tokens, -1))
@@ -161,12 +168,17 @@ class _FeedForward(nn.Module):
     def __init__(self, sizes: LayerSizes, width: int) -> None:
         super().__init__()
         self.gated = sizes.gated
-        self.up = nn.Linear(sizes.hidden, width * (2 if sizes.gated else 1), bias=sizes.biases)
+        self.up = nn.Linear(sizes.hidden, width * _halves(sizes), bias=sizes.biases)
         self.down = nn.Linear(width, sizes.hidden, bias=sizes.biases)
 
     def forward(self, x: Tensor) -> Tensor:
         out: Tensor = self.down(activated(self.up(x), self.gated))
         return out
+
+
+def _halves(sizes: LayerSizes) -> int:
+    """Matrices of the way up: a gated feed-forward has the gate's beside it, in one product."""
+    return 2 if sizes.gated else 1
 
 
 def activated(x: Tensor, gated: bool) -> Tensor:
@@ -187,8 +199,7 @@ class _Mixture(nn.Module):
         super().__init__()
         self.experts, self.gated = experts, sizes.gated
         self.router = nn.Linear(sizes.hidden, experts.count, bias=False)
-        wide = experts.width * (2 if sizes.gated else 1)
-        self.up = nn.Parameter(torch.randn(experts.held, sizes.hidden, wide) * 0.02)
+        self.up = nn.Parameter(torch.randn(experts.held, sizes.hidden, experts.width * _halves(sizes)) * 0.02)
         self.down = nn.Parameter(torch.randn(experts.held, experts.width, sizes.hidden) * 0.02)
         self.shared = _FeedForward(sizes, experts.shared) if experts.shared else None
 
@@ -201,7 +212,9 @@ class _Mixture(nn.Module):
         inner = activated(torch.bmm(flat[token].view(e.held, rows, -1), self.up), self.gated)
         back = torch.bmm(inner, self.down).view(len(sent), -1) * weight[sent]
         out = torch.zeros_like(flat).index_add(0, token, back).view_as(x)
-        return out if self.shared is None else out + self.shared(x)
+        if self.shared is not None:
+            out = out + self.shared(x)
+        return out
 
 
 WARM_UP = 3
@@ -233,7 +246,9 @@ class Timed:
 
 def name_of(device: str) -> str:
     """What the device calls itself; ``CPU`` where it is one."""
-    return torch.cuda.get_device_name() if device == "cuda" else "CPU"
+    if device == "cuda":
+        return torch.cuda.get_device_name()
+    return "CPU"
 
 
 def time_layer(sizes: LayerSizes, shape: Shape, device: str) -> Timed:
@@ -284,20 +299,24 @@ class _Head(nn.Module):
 
 
 def _built(module: nn.Module, device: str) -> nn.Module:
-    return module.to(device, torch.bfloat16 if device == "cuda" else torch.float32)
+    return module.to(device, _precision(device))
+
+
+def _precision(device: str) -> torch.dtype:
+    """GPUs are timed in what models are trained in; few CPUs have units for it, and would show their emulation."""
+    return torch.bfloat16 if device == "cuda" else torch.float32
 
 
 def _residual(sizes: LayerSizes, shape: Shape, device: str) -> Tensor:
     torch.manual_seed(SEED)
-    kind = torch.bfloat16 if device == "cuda" else torch.float32
-    made = torch.randn(shape.samples, shape.tokens, sizes.hidden, device=device, dtype=kind)
+    made = torch.randn(shape.samples, shape.tokens, sizes.hidden, device=device, dtype=_precision(device))
     return made.requires_grad_()
 
 
 def _timed(module: nn.Module, given: Tensor, repeats: int) -> Timed:
     """One after the other without a pause, as a pipeline's rank runs them, so that a slow host shows."""
     gradient = torch.ones_like(module(given))
-    clock = _Events() if given.is_cuda else _Clock()
+    clock: _Events | _Clock = _Events() if given.is_cuda else _Clock()
     for _ in range(WARM_UP + repeats):
         clock.mark()
         out = module(given)
@@ -347,8 +366,9 @@ class _Events:
 def _free(device: str) -> float:
     if device == "cuda":
         return float(torch.cuda.mem_get_info()[0])
-    # macOS does not say what is free, only what there is.
-    pages = "SC_AVPHYS_PAGES" if "SC_AVPHYS_PAGES" in os.sysconf_names else "SC_PHYS_PAGES"
+    pages = "SC_AVPHYS_PAGES"
+    if pages not in os.sysconf_names:
+        pages = "SC_PHYS_PAGES"  # macOS does not say what is free, only what there is
     return float(os.sysconf(pages) * os.sysconf("SC_PAGE_SIZE"))
 
 

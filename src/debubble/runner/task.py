@@ -96,8 +96,8 @@ class Task:
         if not faults and self.batch % parts:
             below, above = self.batch // parts * parts, (self.batch // parts + 1) * parts
             rule = f"{self.replicas} x {self.schedule.microbatches} micro-batches of one size make up a batch"
-            near = f"{below} or {above}" if below else f"{above}"
-            faults.append(Fault(f"batch = {self.batch}", rule, f"give a multiple of {parts}; nearest: {near}"))
+            nearest = " or ".join(str(size) for size in (below, above) if size)
+            faults.append(Fault(f"batch = {self.batch}", rule, f"give a multiple of {parts}; nearest: {nearest}"))
         return faults
 
 

@@ -23,7 +23,7 @@ from torch.distributed.pipelining.schedules import (
     get_schedule_class,
 )
 
-from ..core.errors import Fault, InputError, nearest
+from ..core.errors import Fault, InputError, cut_to_a_line, in_one_line, nearest
 from ..core.op import Kind, Op
 from ..core.schedule import Schedule, Shape, from_rows
 
@@ -51,21 +51,27 @@ def read_class(spec: str, shape: Shape) -> Schedule:
         InputError: there is no such class, it refuses the shape (in its own words), or it keeps no order.
     """
     found = _class_of(spec)
-    single = issubclass(found, PipelineScheduleSingle)
-    chunks = 1 if single else max(shape.chunks, 2)
-    if single and shape.chunks > 1:
-        raise InputError(Fault(f"chunks = {shape.chunks}", f"{spec} has one stage a rank", "leave --chunks out"))
-    stages = _stand_ins(shape.ranks, chunks)
+    chunks, taken = _stages_for(found, spec, shape)
     try:
-        built = found(stages[0] if single else stages, shape.microbatches)  # type: ignore[arg-type]
+        built = found(taken, shape.microbatches)  # type: ignore[arg-type]
     except (Exception, SystemExit) as error:  # whatever a class raises is its answer
-        words = " ".join(f"{error}".split())[:300] or type(error).__name__
+        words = cut_to_a_line(f"{error}") or type(error).__name__
         sizes = f"{spec} with p={shape.ranks}, m={shape.microbatches}, v={chunks}"
         raise InputError(Fault(sizes, f"the class refuses: {words}", "give the sizes that it asks for")) from error
     order = built.pipeline_order  # type: ignore[attr-defined]
     if not order or any(rank not in order for rank in range(shape.ranks)):
         raise InputError(Fault(spec, "the class keeps no pipeline_order for all ranks", "fill it in its constructor"))
     return _schedule(spec, [order[rank] for rank in range(shape.ranks)], shape, chunks * shape.ranks)
+
+
+def _stages_for(found: type[_PipelineSchedule], spec: str, shape: Shape) -> tuple[int, Any]:
+    """Stages on a rank, and what the constructor takes: one stage, or a list of several."""
+    if not issubclass(found, PipelineScheduleSingle):
+        chunks = max(shape.chunks, 2)
+        return chunks, _stand_ins(shape.ranks, chunks)
+    if shape.chunks > 1:
+        raise InputError(Fault(f"chunks = {shape.chunks}", f"{spec} has one stage a rank", "leave --chunks out"))
+    return 1, _stand_ins(shape.ranks, 1)[0]
 
 
 def _class_of(spec: str) -> type[_PipelineSchedule]:
@@ -91,7 +97,7 @@ def _module(name: str, spec: str) -> Any:
     try:
         return import_module(name)
     except (Exception, SystemExit) as error:  # a user's module may raise anything while it is imported, and leave
-        rule = f"module {name!r} cannot be imported: {type(error).__name__}: {error}"
+        rule = f"module {name!r} cannot be imported: {in_one_line(error)}"
         raise InputError(Fault(spec, rule, "write module:Class, with a module that Python finds from here")) from error
     finally:
         sys.path.remove(here)
@@ -110,25 +116,37 @@ def _stand_ins(ranks: int, chunks: int) -> list[Any]:
 
 
 def _schedule(spec: str, order: list[list[_Action | None]], shape: Shape, stages: int) -> Schedule:
-    slots = [[slot for action in row if action is not None for slot in _ops(action)] for row in order]
+    rows: list[list[Op]] = []
+    joined: list[list[bool]] = []  # of each op, whether it shares the slot of the one before
     home: dict[int, int] = {}
-    for rank, row in enumerate(slots):
-        for op, _ in row:
-            home.setdefault(op.stage, rank)
+    for rank, actions in enumerate(order):
+        row: list[Op] = []
+        joins: list[bool] = []
+        for action in actions:
+            for op, second in _ops(action):
+                row.append(op)
+                joins.append(second)
+                home.setdefault(op.stage, rank)
+        rows.append(row)
+        joined.append(joins)
     return from_rows(
         name=spec.rpartition(":")[2],
-        rows=[[op for op, _ in row] for row in slots],
+        rows=rows,
         placement=[home.get(stage, stage % shape.ranks) for stage in range(stages)],
         microbatches=shape.microbatches,
         source=spec,
-        joined=[[second for _, second in row] for row in slots] if any(s for row in slots for _, s in row) else None,
+        joined=joined if any(map(any, joined)) else None,
     )
 
 
-def _ops(action: _Action) -> Iterator[tuple[Op, bool]]:
+def _ops(action: _Action | None) -> Iterator[tuple[Op, bool]]:
     """The ops of an action, and whether each joins the one before; none for sharding, reductions and transfers."""
-    parts = action.sub_actions or (action,)
-    for position, part in enumerate(parts):
-        if part.computation_type in _KINDS:
-            microbatch = -1 if part.microbatch_index is None else part.microbatch_index
-            yield Op(_KINDS[part.computation_type], part.stage_index, microbatch), position > 0
+    if action is None:  # torch pads its rows with these, to stand for time that passes
+        return
+    for position, part in enumerate(action.sub_actions or (action,)):
+        if part.computation_type not in _KINDS:
+            continue
+        microbatch = part.microbatch_index
+        if microbatch is None:
+            microbatch = -1  # no op has this number, so that the laws refuse it by name
+        yield Op(_KINDS[part.computation_type], part.stage_index, microbatch), position > 0

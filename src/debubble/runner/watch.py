@@ -128,7 +128,9 @@ class CpuWatch:
             _sleep_until(made + hop)
         now = time.monotonic_ns()
         self._stood = now - began
-        self._arrived = made + hop if made else now
+        self._arrived = now
+        if made:
+            self._arrived = made + hop
 
     def begin(self) -> None:
         """The next op starts: now, or, paced, as soon as its device is free and its input there."""
@@ -138,7 +140,9 @@ class CpuWatch:
             self._start[self._row] = now
         else:
             tenth = self._pace[self._row] // _MADE_UP
-            nominal = max(self._due, self._arrived, now - tenth) if self._row else now
+            nominal = now  # of the first op: the step begins when Python comes to it
+            if self._row:
+                nominal = max(self._due, self._arrived, now - tenth)
             self._start[self._row] = max(nominal, self._ended)
             self._due = nominal + self._pace[self._row]
         self._waited[self._row], self._stood, self._arrived = self._stood, 0, 0
@@ -204,12 +208,13 @@ class CudaWatch:
     def times(self) -> NDArray[np.int64]:
         """Start, end and time waited, int64[3, ops], on the host's clock."""
         torch.cuda.synchronize()
-        waited = [
-            self._since(arrival) - self._since(wait) if received else 0
-            for wait, arrival, received in zip(self._waits, self._arrivals, self._received, strict=True)
-        ]
-        start, end = ([self._origin_ns + self._since(event) for event in of] for of in (self._starts, self._ends))
-        return np.array([start, end, waited], np.int64)
+        measured = np.zeros((3, len(self._starts)), np.int64)
+        for row, received in enumerate(self._received):
+            measured[0, row] = self._origin_ns + self._since(self._starts[row])
+            measured[1, row] = self._origin_ns + self._since(self._ends[row])
+            if received:  # the events of a receive that never was were not recorded in this step
+                measured[2, row] = self._since(self._arrivals[row]) - self._since(self._waits[row])
+        return measured
 
     def _since(self, event: torch.cuda.Event) -> int:
         return round(float(self._origin.elapsed_time(event)) * 1e6)

@@ -10,7 +10,7 @@ import signal
 import threading
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 
@@ -82,7 +82,9 @@ def work(task: Task, tell: Tell) -> Outcome | None:
     path = path_of(name_of_run())
     pulse = Pulse(table(path, task.processes)[int(os.environ["RANK"])])
     # Our own launcher names who holds the others up, if it is the first to lose patience.
-    limit = task.timeout_s + (_PATIENCE_S if multiprocessing.parent_process() is not None else 0)
+    limit = task.timeout_s
+    if multiprocessing.parent_process() is not None:
+        limit += _PATIENCE_S
     try:
         with connect(task.processes, device=task.device, timeout_s=limit) as device:
             world = seat(task.schedule.ranks, task.replicas, device, timeout_s=limit)
@@ -127,11 +129,23 @@ def train(task: Task, world: World, tell: Tell, pulse: Pulse | None = None) -> O
 
 def _worst(outcome: Outcome | None, step: Step, errors: Errors | None) -> Outcome:
     """The latest loss with the largest errors so far."""
-    before = (outcome.gradient_error, outcome.loss_error) if outcome else (None, None)
-    worst = [
-        max((e for e in pair if e is not None), default=None) for pair in zip(before, errors or before, strict=True)
-    ]
-    return Outcome(step.loss, *worst)
+    if outcome is None:
+        outcome = Outcome(step.loss)
+    if errors is None:
+        return replace(outcome, loss=step.loss)
+    of_gradients, of_loss = errors
+    return Outcome(
+        loss=step.loss,
+        gradient_error=_larger(outcome.gradient_error, of_gradients),
+        loss_error=_larger(outcome.loss_error, of_loss),
+    )
+
+
+def _larger(first: float | None, second: float | None) -> float | None:
+    """The larger of two errors, of which either may not have been asked for."""
+    if first is None or second is None:
+        return second if first is None else first
+    return max(first, second)
 
 
 class Trainer:
@@ -206,7 +220,9 @@ class Trainer:
         self._recorder.close()
 
     def _cast(self, part: Tensor) -> Tensor:
-        return part.double() if self._task.double and part.is_floating_point() else part
+        if self._task.double and part.is_floating_point():
+            return part.double()
+        return part
 
     def _reduce(self) -> None:
         """Sum of the gradients of shared parameters, and mean over replicas in one message."""
@@ -241,12 +257,15 @@ class Trainer:
         if self._world.replica:
             return None
         if self._task.schedule.forward_only:
-            return (None, _relative(loss, self._reference.infer(inputs, targets))) if self._reference else None
+            if self._reference is None:
+                return None
+            return None, _relative(loss, self._reference.infer(inputs, targets))
         mine = {at: gradients(module) for at, module in self._modules.items()}
-        gathered: list[dict[int, list[Gradient | None]]] = [{}] * self._task.schedule.ranks
-        dist.gather_object(mine, gathered if self._world.first else None, group_dst=0, group=self._world.pipeline)
         if self._reference is None:
+            dist.gather_object(mine, None, group_dst=0, group=self._world.pipeline)
             return None
+        gathered: list[dict[int, list[Gradient | None]]] = [{}] * self._task.schedule.ranks
+        dist.gather_object(mine, gathered, group_dst=0, group=self._world.pipeline)
         expected_loss, expected = self._reference.train(inputs, targets)
         found = {at: grads for part in gathered for at, grads in part.items()}
         return gradient_error(found, expected), _relative(loss, expected_loss)
@@ -258,9 +277,12 @@ def _relative(found: float, expected: float) -> float:
 
 def _parts(task: Task, stages: int | None = None) -> Parts:
     """The model of a task, cut into its stages or into as many as are asked for."""
-    parts = build(task.schedule.stages if stages is None else stages, model=task.model, text=task.text)
-    for stage in parts.stages if task.double else ():
-        stage.double()
+    if stages is None:
+        stages = task.schedule.stages
+    parts = build(stages, model=task.model, text=task.text)
+    if task.double:
+        for stage in parts.stages:
+            stage.double()
     return parts
 
 

@@ -103,7 +103,9 @@ def device_for(wanted: str, processes: int, *, stretched: bool) -> str:
     Raises:
         InputError: GPUs are asked for, or there, and cannot be used.
     """
-    gpus = torch.cuda.device_count() if torch.cuda.is_available() else 0
+    gpus = 0
+    if torch.cuda.is_available():
+        gpus = torch.cuda.device_count()
     here = int(os.environ.get("LOCAL_WORLD_SIZE", processes))
     if wanted == "cpu" or (wanted == "auto" and (stretched or not gpus)):
         return "cpu"
