@@ -139,7 +139,7 @@ class Follower:
             if not at and not data.startswith(MAGIC):
                 tail.at[0] = len(data)  # of another version, which nobody writes any more
                 return
-            begin = 0 if at else len(MAGIC)
+            begin = 0 if at else len(MAGIC)  # half a frame at the end is read again when it has grown
             with suppress(ValueError):
                 for found, end in frames(data, begin):
                     self._take(tail, found)
@@ -159,6 +159,7 @@ class Follower:
         (times,) = unpacked([step], len(part.kind))
         if not len(times.start):
             return
+        # Hosts share no monotonic clock; walls agree within what ntp leaves, enough to follow and not to diagnose.
         shift = process.wall_ns - process.clock_ns
         busy = times.end - times.start
         if part.joined:

@@ -125,7 +125,7 @@ class Arrivals(importlib.abc.MetaPathFinder):
             module = sys.modules.get(name)
             if module is not None and not getattr(module.__spec__, "_initializing", False):
                 self._wanted.pop(name)(module)
-        sys.meta_path.insert(0, self)
+        sys.meta_path.insert(0, self)  # first: the finder that knows the module would end the search
 
     def find_spec(
         self,
@@ -160,6 +160,7 @@ class _Telling(importlib.abc.Loader):
 
     def exec_module(self, module: ModuleType) -> None:
         self._loader.exec_module(module)
+        # Some ask a module's loader for its source or its data: they get the real one.
         if module.__spec__ is not None:
             module.__spec__.loader = self._loader
         self._tell(module)

@@ -154,6 +154,7 @@ class _Hooks:
 
     def backward(self, input_tensor: Any, output_tensor: Any, *_: Any, **__: Any) -> Any:
         del input_tensor
+        # backward_step is not told which micro-batch it is of; the tensor that forward_step made is.
         made = self._outputs.pop(_number(output_tensor), None)
         if made is None or not self._session.open:
             return None

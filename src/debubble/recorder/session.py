@@ -120,7 +120,7 @@ class Session:
         self._shown: set[str] = set()  # what of these an engine shows
         self._updates: int | None = None
         self._evidence: tuple[int, int, int | None] | None = None  # since the first step that is written
-        self._said: set[str] = set()
+        self._said: set[str] = set()  # a line of a hook would else come with every op
         self._lost: dict[str, int] = {}  # steps that were not written, by the reason
         self._ops, self._own_ns, self._began = 0, 0, time.monotonic_ns()
 

@@ -25,6 +25,7 @@ from ..readers.recording_file import NOT_SENT, Ints, Times
 RECEIVE, SEND, BOTH = range(3)  # what a wait was for, the rows of ``Times.waits``
 _ROW, _WAIT = 4, 3  # integers of an op, of a wait
 _OPS = 4096  # for which there is room from the beginning; it doubles
+# One integer for kind, stage and micro-batch: a tuple would be an object an op.
 _KINDS, _STAGES = 8, 1 << 20  # a code is (unit * _STAGES + stage) * _KINDS + 2 * kind + joined
 
 
@@ -100,7 +101,7 @@ class Tape:
         row = self.count
         at_row = row * _ROW
         if at_row + _ROW > len(self._ops):
-            self._ops.extend(self._ops)
+            self._ops.extend(self._ops)  # only the first steps of a job ever come here
         code = (unit * _STAGES + stage) * _KINDS + 2 * kind + joined
         ops = self._ops
         ops[at_row] = code

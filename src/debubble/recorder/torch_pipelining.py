@@ -95,7 +95,7 @@ class _Hooks:
             return None  # a class that calls its parent's step
         self._finish_unseen()
         self._to_send.clear()
-        self._kinds.clear()
+        self._kinds.clear()  # numbers of lists that are gone are given out again
         # Shapes are exchanged anew for a schedule of another kind or size, and for the first evaluation.
         variety = type(schedule).__name__, schedule._n_microbatches, getattr(schedule, "_has_backward", True)
         if not session.begin(_stage_of(schedule).submod, variety):
@@ -179,7 +179,7 @@ class _Hooks:
         if sends:
             for kind, stage, unit in self._to_send:
                 self._tape.post(kind, stage, unit)
-                if kind == _B:
+                if kind == _B:  # the engine has one call for both; of B and I only one is on the tape
                     self._tape.post(_I, stage, unit)
             self._to_send.clear()
         if sends == len(p2p_ops):

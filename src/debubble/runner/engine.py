@@ -74,7 +74,7 @@ def _reductions(program: Program, rank: int) -> list[_Action]:
     return [_Action(int(stage), _ComputationType.REDUCE_GRAD, None) for stage in stages]
 
 
-FORWARD, GRADIENT = 0, 1
+FORWARD, GRADIENT = 0, 1  # the two ways on which tensors travel: activations, and gradients back
 
 
 class Stamps:
@@ -160,6 +160,10 @@ class _Stage(PipelineStage):
         return super().get_bwd_send_ops(bwd_chunk_id)
 
 
+# In the engine the line ``fwd_recv_ops.pop(key)`` is the one place at which an input is asked for. So the dictionary is
+# ours, and what it hands out has the one method that the engine calls.
+
+
 class _Arrival:
     """Pending receives of one input, in the place of the engine's list of works."""
 
@@ -205,7 +209,11 @@ class _Runtime(_PipelineScheduleRuntime):
         self.pipeline_order_with_comms = actions(program)
         self.stage_index_to_group_rank = dict(enumerate(schedule.placement[0].tolist()))
         for stage in stages:
+            # Each stage has made its own guess, a loop; under a V the peer of a send would be the wrong rank.
             stage.stage_index_to_group_rank = self.stage_index_to_group_rank
+
+    # The next three take the place of methods that keep losses in a list. There the n-th is the n-th that was computed,
+    # and the engine asks for it as that of the n-th micro-batch.
 
     def _maybe_compute_loss(
         self, stage: _Stage, output: Any, target_mbs: Any, mb_index: int, loss_kwargs: Any = None

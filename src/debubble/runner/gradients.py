@@ -91,7 +91,7 @@ class SharedParameters:
     def sum_gradients(self) -> None:
         """Give each copy the gradient of all uses; a copy that was not used counts as zero."""
         for parameter, group in self._shared:
-            if parameter.grad is None:
+            if parameter.grad is None:  # this copy was not used, and the others wait for its part in the sum
                 parameter.grad = torch.zeros_like(parameter)
             dist.all_reduce(parameter.grad, group=group)
 
@@ -131,6 +131,7 @@ class Reference:
         if self._optimizer is not None:
             self._optimizer.zero_grad()
         total = 0.0
+        # In the pieces of the pipeline: a loss that is a mean over tokens is no mean over other pieces.
         for piece, wanted in zip(inputs.chunk(self._pieces), targets.chunk(self._pieces), strict=True):
             loss = self._loss(self._model(piece), wanted)
             torch.autograd.backward(loss)

@@ -273,7 +273,7 @@ def _listed(names: Sequence[str]) -> str:
     return " and ".join(filter(None, (", ".join(names[:-1]), names[-1])))
 
 
-_LOOK_S = 0.25
+_LOOK_S = 0.25  # a look reads some hundred integers; a run that stands still is told this much late at most
 
 
 class Monitor:
@@ -318,7 +318,7 @@ class Monitor:
             now = time.monotonic_ns()
             held = held_up(beats, self._schedule, self._limit, now, name=self._name, stopped=how_it_stands_still)
             if held is not None:
-                self.held = held
+                self.held = held  # before the end, which the launcher sees at once and asks who it was
                 _end([beat.pid for beat in beats if beat.pid])
                 return
 

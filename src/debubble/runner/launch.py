@@ -29,8 +29,8 @@ from ..recorder.writer import in_use
 from .heartbeat import Monitor
 from .task import Task
 
-_SHUTDOWN_S = 5
-_POLL_S = 0.1
+_SHUTDOWN_S = 5  # between SIGTERM and SIGKILL: ours die of the first, a user's threads may hold a process longer
+_POLL_S = 0.1  # how late the agent sees at most that a process is gone
 _LONGEST_FOLDER = 60  # bytes of the temporary folder's name that leave room for a socket's in it
 _ADVICE = "To enable traceback"  # what the agent says of a process that left no error
 _SILENT = (
@@ -105,6 +105,7 @@ def launch(
 
     for logger in _SILENT:
         logging.getLogger(logger).setLevel(logging.CRITICAL)  # what they say we say in one line
+    # One host and no restart: port 0 lets the store take any free port, so that two runs never meet on one.
     config = LaunchConfig(
         min_nodes=1,
         max_nodes=1,

@@ -315,7 +315,7 @@ def _residual(sizes: LayerSizes, shape: Shape, device: str) -> Tensor:
 
 def _timed(module: nn.Module, given: Tensor, repeats: int) -> Timed:
     """One after the other without a pause, as a pipeline's rank runs them, so that a slow host shows."""
-    gradient = torch.ones_like(module(given))
+    gradient = torch.ones_like(module(given))  # and the first call, in which kernels are chosen, is not timed
     clock: _Events | _Clock = _Events() if given.is_cuda else _Clock()
     for _ in range(WARM_UP + repeats):
         clock.mark()

@@ -25,7 +25,9 @@ from numpy.typing import NDArray
 
 from .heartbeat import Pulse, State
 
-_MADE_UP = 10  # a tenth of an op
+# A tenth of an op is made up for. With less, the overshoot of each sleep would add up along the pipeline; with more, a
+# machine that cannot keep up would look like one that can.
+_MADE_UP = 10
 
 
 class Watch(Protocol):
@@ -144,6 +146,7 @@ class CpuWatch:
             if self._row:
                 nominal = max(self._due, self._arrived, now - tenth)
             self._start[self._row] = max(nominal, self._ended)
+            # From when it was due, not from when Python came to it: else each op would pass its lateness on.
             self._due = nominal + self._pace[self._row]
         self._waited[self._row], self._stood, self._arrived = self._stood, 0, 0
 
@@ -180,7 +183,7 @@ class CudaWatch:
     def begin_step(self) -> None:
         """Tie the stream's clock to the host's."""
         self._row, self._received = 0, [False] * len(self._starts)
-        torch.cuda.synchronize()
+        torch.cuda.synchronize()  # this job is ours; in anybody else's nothing ever waits for a device
         self._origin.record()
         self._origin_ns = time.monotonic_ns()
 

@@ -30,8 +30,8 @@ from .task import Task
 from .watch import CpuWatch, CudaWatch, Noted, Watch
 from .world import Recorder, World, connect, seat
 
-_GRACE_S = 3.0
-_PATIENCE_S = 60.0
+_GRACE_S = 3.0  # in which the launcher sees a dead peer before this one's broken connection
+_PATIENCE_S = 60.0  # beyond the limit, in which the monitor has named who holds the others up
 
 
 @dataclass(frozen=True, slots=True)
@@ -192,6 +192,7 @@ class Trainer:
         first = self._world.replica * self._task.share
         mine = [part[first : first + self._task.share].to(self._world.device) for part in (inputs, targets)]
         self._pulse.enter(State.TOGETHER, BEFORE)
+        # Without it the ranks' steps would drift into each other, and the window would hold what is outside of it.
         dist.barrier(self._world.pipeline)
         begun = time.monotonic_ns()
         self._watch.begin_step()
@@ -230,6 +231,7 @@ class Trainer:
         if self._task.replicas == 1:
             return
         grads = [p.grad for p in self._parameters if p.grad is not None]
+        # One message: each costs a round of all replicas, however small it is.
         whole = torch.cat([grad.flatten() for grad in grads])
         dist.all_reduce(whole, group=self._world.peers)
         whole /= self._task.replicas
@@ -239,6 +241,7 @@ class Trainer:
     def _together(self, number: int, times: NDArray[np.int64], loss: float | None) -> Step:
         """What all processes measured, by one exchange outside the window."""
         start, end, _ = times
+        # The loss's bits travel as an integer, so that one exchange of one type is enough.
         mine = [start[0], end[-1], (end - start).sum(), np.float64(loss or 0).view(np.int64)]
         everyone = torch.empty(self._task.processes * len(mine), dtype=torch.int64, device=self._world.device)
         dist.all_gather_single(everyone, torch.tensor([int(x) for x in mine], device=self._world.device))

@@ -67,6 +67,7 @@ def connect(processes: int, *, device: str = "cpu", timeout_s: float = 300) -> I
         raise InputError(Fault(f"processes = {started}", rule, "start as many, or change --ranks or --data"))
     mine = _device(device)
     backend = "nccl" if mine.type == "cuda" else "gloo"
+    # The group's own limit: a rank whose peer is gone gives up then, if nobody has ended it before.
     dist.init_process_group(backend, timeout=timedelta(seconds=timeout_s))
     yield mine
     dist.destroy_process_group()  # not after an error: it would wait for peers that may be gone
@@ -77,6 +78,7 @@ def seat(ranks: int, replicas: int, device: torch.device, *, timeout_s: float = 
     me = dist.get_rank()
     replica, rank = divmod(me, ranks)
     limit = timedelta(seconds=timeout_s)  # a new group does not take over that of the world
+    # Every process makes every group, its own or not: torch asks for that, and hangs where one is left out.
     pipelines = [dist.new_group([r * ranks + k for k in range(ranks)], timeout=limit) for r in range(replicas)]
     peers = [dist.new_group([r * ranks + k for r in range(replicas)], timeout=limit) for k in range(ranks)]
     everyone: list[tuple[str, str]] = [("", "")] * (ranks * replicas)
@@ -142,6 +144,7 @@ class Recorder:
     def __init__(self, task: Task, world: World, tokens: int | None, folder: Path) -> None:
         asked = time.monotonic_ns()
         dist.barrier()
+        # All leave the barrier at one moment, give or take what it took: so clocks of several hosts are tied together.
         anchor = time.monotonic_ns()
         self._part = _part(task, world)
         self._writer = Writer(folder, _process(task, world, tokens, (anchor, anchor - asked)), replace=True)
