@@ -7,7 +7,7 @@ import pytest
 from debubble.core.op import Kind
 from debubble.recorder import deepspeed, megatron
 from debubble.recorder.hooks import Mismatch, Patches, around, demand
-from debubble.recorder.session import Seat, Session
+from debubble.recorder.session import Session
 from debubble.recorder.wishes import wish_of
 
 
@@ -147,19 +147,6 @@ def test_instructions_that_are_not_there_are_named(session):
     engine._exec_schedule = lambda self, pipe_schedule: None
     with pytest.raises(Mismatch, match="PipelineEngine has no instruction BackwardPass"):
         deepspeed.install(session, SimpleNamespace(__package__="played", PipelineEngine=engine), Patches())
-
-
-def test_a_job_on_gpus_is_refused_by_name_and_goes_on(session, monkeypatch):
-    monkeypatch.setattr("debubble.recorder.place._device", lambda: "cuda:NVIDIA H100")
-    model = Model()
-    for _ in range(3):
-        if session.begin(model):
-            session.tape.close(session.tape.open(Kind.F, 0, 0))
-            session.end(lambda: Seat("megatron", "0.16.1", "1F1B", 1, [0], [0], {}))
-    assert session.said == [
-        "debubble: megatron 0.16.1 on cuda:NVIDIA H100 is not recorded: ops are timed on CPUs only so far\n"
-    ]
-    assert not session.wish.out.exists()
 
 
 def test_an_error_of_ours_never_reaches_the_job_and_ends_the_recording_in_one_line(session):

@@ -16,8 +16,8 @@ from typing import Any
 from ..core.op import Kind
 from .hooks import Function, Mismatch, Patches, around, demand, version_of
 from .place import Axes
-from .session import LOAD, OPTIMIZER, REDUCTION, Seat, Session
-from .tape import BOTH, RECEIVE, SEND
+from .session import Seat, Session
+from .tape import BOTH, LOAD, OPTIMIZER, RECEIVE, REDUCTION, SEND
 
 ENGINE, PACKAGE = "deepspeed", "deepspeed"
 MODULE = "deepspeed.runtime.pipe.engine"
@@ -145,7 +145,7 @@ class _Hooks:
         self._tape.wait(_WAITS[name], began)
 
     def _outside_done(self, what: str, began: int, _: Any) -> None:
-        self._session.add_outside(what, self._tape.now() - began)
+        self._session.add_outside(what, began)
         if what == OPTIMIZER:
             self._session.updated()
 

@@ -112,6 +112,14 @@ def mesh_axes() -> Axes:
     return axes
 
 
+def is_on_gpu(owner: object) -> bool:
+    """Whether a pipeline computes on a GPU: its parameters are there or, if it has none, this process uses one."""
+    with suppress(Exception):
+        for parameter in owner.parameters():  # type: ignore[attr-defined]  # whatever an engine calls its model
+            return bool(parameter.device.type == "cuda")
+    return _device() != "cpu"
+
+
 def _rank() -> tuple[int, int]:
     dist = sys.modules.get("torch.distributed")
     if dist is not None and dist.is_available() and dist.is_initialized():

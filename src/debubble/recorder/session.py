@@ -17,17 +17,20 @@ from dataclasses import dataclass, field
 from typing import Any, ClassVar
 from weakref import WeakKeyDictionary
 
+import msgspec
+
 from ..core.errors import InputError, in_one_line
 from ..core.results import Result
 from ..readers.recording import track_files, track_path
-from ..readers.recording_file import EVALUATION, TRAIN, Part, Process, Whole, pack, packed
-from .place import Axes, launch_of, process_of, queue_ns, restarts
-from .tape import Measured, Tape
+from ..readers.recording_file import EVALUATION, TRAIN, Ints, Part, Process, Whole, pack, packed
+from .cuda import EventClock, event_clock, is_capturing
+from .place import Axes, is_on_gpu, launch_of, process_of, queue_ns, restarts
+from .tape import Measured, Rows, Tape
 from .wishes import Wish
 from .writer import Writer, head_of
 
-LOAD, REDUCTION, OPTIMIZER = "load", "reduction", "optimizer"
 _EVIDENCE_NS = 10**9  # how often the processor's time is asked for
+_LAST_S = 2.0  # for which the end of a job waits for its device
 _TRIED = 2000  # empty ops from which the cost of one is told
 
 
@@ -63,6 +66,16 @@ class Seat:
         return f"{self.engine.partition('-')[0]} {self.version}"
 
 
+@dataclass(frozen=True, slots=True, eq=False)
+class _Ended:
+    """A step that ended: what it was, its number, its rows, and the optimizer's steps so far, if they are seen."""
+
+    seat: Seat
+    number: int
+    rows: Rows
+    updates: int | None
+
+
 @dataclass(frozen=True, slots=True, eq=False, repr=False, kw_only=True)
 class Recorded(Result):
     """What was recorded, as the first process knows it.
@@ -94,11 +107,16 @@ class Session:
     Args:
         wish: what is to be recorded.
         say: takes a line for people.
-        tape: of ops; another one for devices whose clock is read later.
+        events: makes a clock of events for a pipeline on a GPU.
     """
 
-    def __init__(self, wish: Wish, say: Callable[[str], None] | None = None, tape: Tape | None = None) -> None:
-        self.wish, self.tape = wish, tape or Tape()
+    def __init__(
+        self,
+        wish: Wish,
+        say: Callable[[str], None] | None = None,
+        events: Callable[[], EventClock[Any]] = event_clock,
+    ) -> None:
+        self.wish, self.tape = wish, Tape()
         self.on = True  # whether hooks do anything
         self.open = False  # whether a step is under way
         self.engines: dict[str, str] = {}  # versions of those that are hooked, by name
@@ -116,8 +134,9 @@ class Session:
         self._owner, self._fresh = 0, False
         self._met: set[tuple[int, Hashable]] = set()
         self._ended: int | None = None  # when the step before did
-        self._outside = {LOAD: 0, REDUCTION: 0, OPTIMIZER: 0}
-        self._shown: set[str] = set()  # what of these an engine shows
+        self._make_clock = events
+        self._events: EventClock[_Ended | None] | None = None
+        self._on_gpu: bool | None = None  # whether the pipelines compute on one; the first decides
         self._updates: int | None = None
         self._evidence: tuple[int, int, int | None] | None = None  # since the first step that is written
         self._said: set[str] = set()  # a line of a hook would else come with every op
@@ -134,6 +153,11 @@ class Session:
             variety: what tells steps apart of which the engine prepares the first, by connections or shapes.
         """
         if not self.on or os.getpid() != self._pid:
+            return False
+        if not self._times(owner):
+            return False
+        if self._events is not None and is_capturing():
+            self._lose("a CUDA graph was captured in it, where events tell no time")
             return False
         self._owner = self._instance(owner)
         self._fresh = (self._owner, variety) not in self._met
@@ -158,26 +182,27 @@ class Session:
         began, self._ended = self._ended, finished
         if began is None:  # the first step: what was before it is not known to be of it
             began = self.tape.begun
-        # What an engine never shows is not known, and not nought.
-        outside = {name: self._outside[name] if name in self._shown else None for name in self._outside}
-        self._outside = dict.fromkeys(self._outside, 0)
         self._ops += self.tape.count
-        if not self.wish.takes(number, self._fresh):
-            return
         own = time.monotonic_ns()
-        seat = seat_of()
-        measured = self.tape.read(began, finished)
-        self.take(seat, measured, number, outside)
+        rows = self.tape.take(began, finished)
+        step = None
+        if self.wish.takes(number, self._fresh):
+            step = _Ended(seat_of(), number, rows, self._updates)
+        if self._events is not None:
+            self._events.cut(finished, step)
+            self._ended = 0  # the same event, as the next step counts
+            self._write_late(self._events)
+        elif step is not None:
+            self._write(step)
         self._own_ns += time.monotonic_ns() - own
 
     def drop(self) -> None:
         """The step that is under way is not one to record."""
         self.open = False
 
-    def add_outside(self, what: str, ns: int) -> None:
-        """Time that lies outside the pipeline: ``LOAD``, ``REDUCTION`` or ``OPTIMIZER``."""
-        self._outside[what] += ns
-        self._shown.add(what)
+    def add_outside(self, what: str, began: int) -> None:
+        """Since a reading of the clock the process was outside the pipeline: in LOAD, REDUCTION or OPTIMIZER."""
+        self.tape.outside(what, began)
 
     def now_if_open(self) -> int | None:
         """The tape's clock; None outside a step."""
@@ -202,22 +227,17 @@ class Session:
     def take(self, seat: Seat, measured: Measured, number: int, outside: dict[str, int | None]) -> None:
         """Write a step that has been measured."""
         self.first_seat = self.first_seat or seat
-        if self._who(seat).device != "cpu":
-            # The host only launches kernels: its times of ops would be taken for those of the device.
-            self.on = False
-            self.warn(f"{seat.package} on {self._who(seat).device} is not recorded: ops are timed on CPUs only so far")
-            return
         mine = [stage for stage, rank in enumerate(seat.placement) if seat.pipeline[rank] == self._who(seat).rank]
         if why := measured.missing(mine, seat.microbatches):
             reason = f"{seat.package}: {why}"
             if seat.unseen:
                 reason += f" ({seat.unseen})"
-            self._lost[reason] = self._lost.get(reason, 0) + 1
+            self._lose(reason)
             return
         if self.wish.replicas is not None and seat.axes.get("data", (0, 1))[0] not in self.wish.replicas:
             self._lost["its replica is not among --replicas"] = 1
             return
-        beside = {**outside, **self._pressure(), "update": self._updates}
+        beside = {**outside, **self._pressure()}
         step = packed(number, 0, measured.begun, measured.finished, measured.times, **beside)
         try:
             if self._writer is None:
@@ -241,6 +261,8 @@ class Session:
             return
         if self.on:
             self._end_open_steps()
+        if self._events is not None:
+            self._write_late(self._events, _LAST_S)
         self.on = False
         if self._writer is not None:
             self._writer.close()
@@ -295,6 +317,43 @@ class Session:
         an_op = (time.perf_counter_ns() - began) / _TRIED
         return (self._ops * an_op + self._own_ns) / max(time.monotonic_ns() - self._began, 1)
 
+    # Pipelines on GPUs: the host only launches kernels, and its times of ops are not those of the device.
+
+    def _times(self, owner: object) -> bool:
+        """Whether a pipeline can be timed: all of a process are on CPUs, or all are on GPUs."""
+        if owner in self._instances:
+            return True
+        on_gpu = is_on_gpu(owner)
+        if self._on_gpu is None:
+            self._on_gpu = on_gpu
+            if on_gpu:
+                self._events = self._make_clock()
+                self.tape.use(self._events.now)
+        if on_gpu != self._on_gpu:
+            self.warn("pipelines on CPUs and on GPUs run in one process: only the first of them is recorded")
+        return on_gpu == self._on_gpu
+
+    def _write_late(self, clock: EventClock[_Ended | None], within_s: float = 0.0) -> None:
+        """Write the steps whose events are over; at the end of a job, those that will be within a while."""
+        for step, moments in clock.over(within_s):
+            if step is None or not self.on:
+                continue
+            if moments is None:
+                self._lose(f"{step.seat.package}: its events cannot be read")
+            else:
+                self._write(step, moments.take)
+        if within_s and clock.pending:
+            self._lose("the device was not done with the last ones when the job ended")
+
+    def _lose(self, reason: str) -> None:
+        """A step is not written."""
+        self._lost[reason] = self._lost.get(reason, 0) + 1
+
+    def _write(self, step: _Ended, resolve: Callable[[Ints], Ints] | None = None) -> None:
+        """Write a step, once readings of its clock are nanoseconds or can be turned into them."""
+        outside = {**step.rows.outside(resolve), "update": step.updates}
+        self.take(step.seat, step.rows.measured(resolve), step.number, outside)
+
     # What a step is written with.
 
     def _who(self, seat: Seat) -> Process:
@@ -303,6 +362,8 @@ class Session:
             if self.wish.replicas is not None and "data" in seat.axes:  # else this one's replica is not known
                 sample = list(self.wish.replicas)
             self.process = process_of(self._earlier(), sample)
+            if not self._on_gpu:  # the job may use one for something else
+                self.process = msgspec.structs.replace(self.process, device="cpu")
         return self.process
 
     def _earlier(self) -> str | None:

@@ -22,6 +22,7 @@ from numpy.typing import NDArray
 from ..core.op import Kind
 from ..readers.recording_file import NOT_SENT, Ints, Times
 
+LOAD, REDUCTION, OPTIMIZER = OUTSIDE = "load", "reduction", "optimizer"  # what a process does beside its pipeline
 RECEIVE, SEND, BOTH = range(3)  # what a wait was for, the rows of ``Times.waits``
 _ROW, _WAIT = 4, 3  # integers of an op, of a wait
 _OPS = 4096  # for which there is room from the beginning; it doubles
@@ -76,6 +77,37 @@ class Measured:
         return ""
 
 
+@dataclass(frozen=True, slots=True, eq=False)
+class Rows:
+    """What a tape holds of a step, as it was written: readings of its clock, which may not be nanoseconds.
+
+    Args:
+        ops: code, start, end and post of each op, int64[ops, 4].
+        waits: code, beginning and end of each wait, int64[waits, 3].
+        bounds: beginning and end of the step, int64[2].
+        spans: beginning and end of each time outside the pipeline, int64[.., 2], by what it was for; what the engine
+            never shows is not in it.
+    """
+
+    ops: Ints
+    waits: Ints
+    bounds: Ints
+    spans: dict[str, Ints]
+
+    def measured(self, resolve: Callable[[Ints], Ints] | None = None) -> Measured:
+        """The ops as columns; ``resolve`` turns readings into nanoseconds."""
+        return columns(self.ops, self.waits, self.bounds, resolve)
+
+    def outside(self, resolve: Callable[[Ints], Ints] | None = None) -> dict[str, int | None]:
+        """Time outside the pipeline by what it was for, nanoseconds; None where it is not known."""
+        spent: dict[str, int | None] = dict.fromkeys(OUTSIDE)
+        for what, spans in self.spans.items():
+            if resolve is not None:
+                spans = resolve(spans)
+            spent[what] = int((spans[:, 1] - spans[:, 0]).sum())
+        return spent
+
+
 class Tape:
     """Room for the ops and waits of a step.
 
@@ -87,6 +119,7 @@ class Tape:
         self.now = now
         self._ops, self._waits = array("q", bytes(8 * _ROW * _OPS)), array("q", bytes(8 * _WAIT * _OPS))
         self._rows: dict[int, int] = {}  # of each code, for posts
+        self._spans: dict[str, list[int]] = {}  # outside the pipeline, since the step before; of all that was ever seen
         self.count = self._waited = 0
         self.begun = 0
 
@@ -138,6 +171,27 @@ class Tape:
         waits[at + 2] = self.now() if ended is None else ended
         self._waited += 1
 
+    def use(self, now: Callable[[], int]) -> None:
+        """Read another clock from now on: what the one before told is of no use beside it."""
+        self.now = now
+        self._spans.clear()
+
+    def outside(self, what: str, began: int) -> None:
+        """The process was outside the pipeline since ``began``, in one of ``OUTSIDE``."""
+        self._spans.setdefault(what, []).extend((began, self.now()))
+
+    def take(self, begun: int, finished: int) -> Rows:
+        """The step as it is; times outside the pipeline are counted anew from here.
+
+        Args:
+            begun: when it began, on the tape's clock; ``finished`` when it ended.
+            finished: likewise.
+        """
+        spans = {what: np.array(ends, np.int64).reshape(-1, 2) for what, ends in self._spans.items()}
+        for ends in self._spans.values():
+            ends.clear()
+        return Rows(*self.rows(), np.array([begun, finished], np.int64), spans)
+
     def repeats(self, kind: int, stage: int, unit: int) -> bool:
         """Whether an op is on the tape already: then another step has begun without a word."""
         return ((unit * _STAGES + stage) * _KINDS + 2 * kind) >> 1 in self._rows
@@ -158,9 +212,13 @@ class Tape:
             finished: likewise.
             resolve: turns readings of the clock into nanoseconds; None where they are such.
         """
+        return columns(*self.rows(), np.array([begun, finished], np.int64), resolve)
+
+    def rows(self) -> tuple[Ints, Ints]:
+        """The rows of the ops and of the waits so far, as they are: int64[ops, 4] and int64[waits, 3]."""
         ops = np.array(self._ops[: self.count * _ROW], np.int64).reshape(-1, _ROW)
         waits = np.array(self._waits[: self._waited * _WAIT], np.int64).reshape(-1, _WAIT)
-        return columns(ops, waits, np.array([begun, finished], np.int64), resolve)
+        return ops, waits
 
 
 def columns(ops: Ints, waits: Ints, bounds: Ints, resolve: Callable[[Ints], Ints] | None = None) -> Measured:

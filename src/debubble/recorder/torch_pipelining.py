@@ -16,8 +16,8 @@ from ..core.op import Kind
 from ..readers.recording_file import Whole
 from .hooks import Function, Patches, Wrapped, around, demand, version_of
 from .place import mesh_axes
-from .session import OPTIMIZER, REDUCTION, Seat, Session
-from .tape import BOTH, RECEIVE, SEND
+from .session import Seat, Session
+from .tape import BOTH, OPTIMIZER, RECEIVE, REDUCTION, SEND
 
 ENGINE, PACKAGE = "torch", "torch"
 MODULE = "torch.distributed.pipelining.schedules"
@@ -64,11 +64,11 @@ def _hook_optimizers(session: Session, patches: Patches) -> None:
     began: list[int] = []
 
     def before(*_: Any) -> None:
-        began[:] = [session.tape.now()]
+        began[:] = [session.tape.now()] if session.on else []
 
     def after(*_: Any) -> None:
-        if began and session.on:
-            session.add_outside(OPTIMIZER, session.tape.now() - began.pop())
+        if began:
+            session.add_outside(OPTIMIZER, began.pop())
             session.updated()
 
     patches.removers.append(module.register_optimizer_step_pre_hook(before).remove)
@@ -203,7 +203,7 @@ class _Hooks:
         return self._session.now_if_open()
 
     def reduced(self, began: int, _: Any) -> None:
-        self._session.add_outside(REDUCTION, self._tape.now() - began)
+        self._session.add_outside(REDUCTION, began)
 
     # What a step was.
 
