@@ -14,6 +14,7 @@ from ..core.units import percent
 from ..recorder.start import Program
 from ..recorder.wishes import wish_of
 from ..verbs.arguments import together
+from ..verbs.record import self_test as tested
 from .console import put, say, warn
 from .options import (
     COUNT,
@@ -118,13 +119,14 @@ class _Record(Verb):
 @option("--every", default="1", metavar="N", help="Record one step in so many.")
 @option("--keep", default="", metavar="N|SIZE", help="Keep the newest N steps, or SIZE of each rank's files.")
 @option("--replicas", default="", metavar="LIST", help="Record a sample of the replicas, as in 0,7.")
+@option("--self-test", is_flag=True, help="Record a small pipeline on the GPUs here, and say what agrees.")
 @option("--json", "as_json", is_flag=True, help="At the end, print one JSON object from the first process.")
 @click.option("-m", "--module", is_flag=True, help="Run a module, as python -m does.")
 @click.argument("program", nargs=-1, metavar="FILE|MODULE [ARGS]...", type=click.UNPROCESSED)
 @click.pass_context
 def record(
-    ctx: click.Context, /, program: tuple[str, ...], module: bool, as_json: bool, **given: Any
-) -> Callable[[], None]:
+    ctx: click.Context, /, program: tuple[str, ...], module: bool, as_json: bool, self_test: bool, **given: Any
+) -> Callable[[], None] | int:
     """Record the pipeline of your own training job: start it as before, with this between launcher and program.
 
     Measures torch.distributed.pipelining, torchtitan, Megatron-Core and DeepSpeed from inside. The program runs as it
@@ -133,8 +135,13 @@ def record(
     \b
     torchrun --nproc-per-node 8 -m debubble record --out runs/now train.py --lr 1e-4
     srun python -m debubble record --out runs/now -m torchtitan.train --job.config_file c.toml
+    debubble record --self-test                      # on a new machine: does what it says agree?
     DEBUBBLE_RECORD=runs/now deepspeed train.py      # for launchers that take no module
     """  # noqa: D301 - click wants the character, not two
+    if self_test:
+        found = tested()
+        put(found.json() if as_json else found.text())
+        return found.status
     if not program:
         raise click.UsageError("Missing FILE or -m MODULE: what is to be run.", ctx)
     first = [f"--local_rank={ctx.obj}"] if ctx.obj is not None else []  # where deepspeed puts it: before the verb

@@ -84,11 +84,17 @@ class Recording:
     Args:
         wish: makes what is to be recorded, once an engine is there.
         follow: gets the folder and follows it, for ``on_step``; returns what ends that.
+        say: takes a line for people; by default it goes to the standard error.
     """
 
-    def __init__(self, wish: Callable[[], Wish], follow: Callable[[], Callable[[], None]] | None = None) -> None:
+    def __init__(
+        self,
+        wish: Callable[[], Wish],
+        follow: Callable[[], Callable[[], None]] | None = None,
+        say: Callable[[str], None] | None = None,
+    ) -> None:
         self.session: Session | None = None
-        self._wish, self._follow = wish, follow
+        self._wish, self._follow, self._say = wish, follow, say
         self._unfollow: Callable[[], None] | None = None
         self._patches = Patches()
         self._arrivals = Arrivals({module: self._adapter(*of) for module, of in _ENGINES.items()})
@@ -130,7 +136,7 @@ class Recording:
             from .session import Session
 
             if self.session is None:
-                self.session = Session(self._wish())
+                self.session = Session(self._wish(), self._say)
                 if self._follow is not None and os.environ.get("RANK", "0") == "0":
                     self._unfollow = self._follow()
             try:

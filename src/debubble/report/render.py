@@ -30,6 +30,7 @@ REPORTS = {
     "OrderCheck": "check:of_order",
     "PartOfRun": "diagnose:of_part",
     "Series": "why:of_series",
+    "SelfTested": "self_test:report",
     "SeveralChecks": "check:of_several",
     "Show": "show:report",
     "Synthesis": "synth:report",
