@@ -16,7 +16,7 @@ from typing import ClassVar
 import numpy as np
 
 from ..core.account import account
-from ..core.needs import transfers
+from ..core.laws import transfers
 from ..core.results import Result
 from ..core.schedule import Schedule
 from ..core.timeline import Timeline
