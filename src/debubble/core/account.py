@@ -45,13 +45,17 @@ class Account(Pictured):
     def idle_share(self) -> float:
         """Idle over ranks x window: (p-1)/(m+p-1) for even GPipe and 1F1B; 1 where nothing is any work."""
         whole = self.window * len(self.compute)
-        return 1 - int(self.compute.sum()) / whole if whole else 1.0
+        if not whole:
+            return 1.0
+        return 1 - int(self.compute.sum()) / whole
 
     @property
     def bubble_ratio(self) -> float:
         """Idle over busy: (p-1)/m for even GPipe and 1F1B (Megatron-LM's convention); infinite without any work."""
         busy = int(self.compute.sum())
-        return (self.window * len(self.compute) - busy) / busy if busy else float("inf")
+        if not busy:
+            return float("inf")
+        return (self.window * len(self.compute) - busy) / busy
 
     @property
     def span_idle_share(self) -> float:
@@ -61,7 +65,9 @@ class Account(Pictured):
         """
         span = self.window - self.warm_up - self.cool_down
         longest = int(span.argmax())
-        return 1 - int(self.compute[longest]) / int(span[longest]) if span[longest] else 1.0
+        if not span[longest]:
+            return 1.0
+        return 1 - int(self.compute[longest]) / int(span[longest])
 
 
 def account(timeline: Timeline) -> Account:
@@ -82,14 +88,15 @@ def account(timeline: Timeline) -> Account:
     begin = np.maximum(start, before)  # measured ops may overlap a little
     busy = end - begin
     gap = begin - before
-    on_its_way = np.minimum(
-        gap, _since_made(timeline)[turns] if _lasts(timeline) else _carried(timeline, before, begin)
-    )
-    own_start, own_end = (np.full(len(full), last) for _ in range(2))  # a rank without ops only warms up
+    if _lasts(timeline):
+        on_its_way = np.minimum(gap, _since_made(timeline)[turns])
+    else:
+        on_its_way = np.minimum(gap, _carried(timeline, before, begin))
+    own_start, own_end = np.full((2, len(full)), last)  # a rank without ops only warms up
     own_start[full], own_end[full] = start[opens], end[offsets[1:][full] - 1]
     arriving = _per_rank(on_its_way, offsets)
     waiting = _per_rank(gap, offsets) - arriving
-    if not isinstance(turns, slice):
+    if not isinstance(turns, slice):  # transfers have turns, too: their time is no work
         sending = turns >= len(timeline.program.schedule)
         arriving += _per_rank(np.where(sending, busy, 0), offsets)
         busy[sending] = 0

@@ -36,8 +36,7 @@ class _Ways:
     """Shortest ways through one copy of the pipeline, int64[stages], nanoseconds."""
 
     there: NDArray[np.int64]  # until the first op of a stage can start
-    onward: NDArray[np.int64]  # from the end of F there to the end of the last F
-    back: NDArray[np.int64]  # from the end of a gradient there to the end of the step
+    back: NDArray[np.int64]  # from the end of a gradient there (of F without any) to the end of the step
     chain: int
 
 
@@ -48,6 +47,17 @@ def lower_bound(schedule: Schedule, costs: Costs, engine: Engine = IDEAL) -> int
         schedule: for its placement, and for what it computes.
         costs: how long that takes.
         engine: who executes it.
+    """
+    return max(counted_bound(schedule, costs, engine), propagated(schedule, costs))
+
+
+def counted_bound(schedule: Schedule, costs: Costs, engine: Engine = IDEAL) -> int:
+    """The largest of the counts alone, without windows: the closed forms of even stages, and fast at every size.
+
+    Args:
+        schedule: as in ``lower_bound``.
+        costs: likewise.
+        engine: likewise.
     """
     spent = _least(schedule, costs)
     rank = schedule.rank_of()
@@ -60,7 +70,7 @@ def lower_bound(schedule: Schedule, costs: Costs, engine: Engine = IDEAL) -> int
         home = schedule.placement[copy]
         ways = _ways(schedule, costs, spent, copy)
         np.minimum.at(there, home, ways.there)
-        np.minimum.at(back, home, ways.onward if schedule.forward_only else ways.back)
+        np.minimum.at(back, home, ways.back)
         chain = max(chain, ways.chain)
     by_rank = there + work
     by_return = there + without_w + back  # of a rank without W all its work
@@ -68,14 +78,13 @@ def lower_bound(schedule: Schedule, costs: Costs, engine: Engine = IDEAL) -> int
     bounds = [chain, by_rank[used].max(initial=0), by_return[used].max(initial=0)]
     if engine.meets:
         bounds += _of_engine(schedule, costs, engine, work)
-    return max(int(max(bounds)), propagated(schedule, costs))
+    return int(max(bounds))
 
 
 def _of_engine(schedule: Schedule, costs: Costs, engine: Engine, work: NDArray[np.int64]) -> list[int]:
     producer, consumer = transfers(schedule)
     hop = costs.hops() + costs.sender_side()
-    unit = schedule.unit[consumer] if hop.shape[2] > 1 else 0
-    lasts = hop[schedule.kind[consumer], schedule.stage[consumer], unit]
+    lasts = _by_op(hop, schedule)[consumer]
     rank, ranks = schedule.rank_of().astype(np.int64), schedule.ranks
     sender, receiver = rank[producer], rank[consumer]
     bounds = []
@@ -97,11 +106,19 @@ def _of_engine(schedule: Schedule, costs: Costs, engine: Engine, work: NDArray[n
 
 def _least(schedule: Schedule, costs: Costs) -> NDArray[np.int64]:
     """The least time that each op can take, int64[ops]: its own, or its share of a pair that runs faster together."""
-    unit = schedule.unit if costs.durations.shape[2] > 1 else 0
-    alone: NDArray[np.int64] = costs.durations[schedule.kind, schedule.stage, unit]
+    alone = _by_op(costs.durations, schedule)
     if schedule.joined is not None and costs.pair_scale < 1:
         alone = np.floor(alone * costs.pair_scale).astype(np.int64)
     return alone
+
+
+def _by_op(table: NDArray[np.int64], schedule: Schedule) -> NDArray[np.int64]:
+    """The cell of each op in a table by kind, stage and, where it has more than one, unit, int64[ops]."""
+    unit: NDArray[np.int32] | int = 0
+    if table.shape[2] > 1:
+        unit = schedule.unit
+    cell: NDArray[np.int64] = table[schedule.kind, schedule.stage, unit]
+    return cell
 
 
 def _ways(schedule: Schedule, costs: Costs, spent: NDArray[np.int64], copy: int) -> _Ways:
@@ -119,9 +136,9 @@ def _ways(schedule: Schedule, costs: Costs, spent: NDArray[np.int64], copy: int)
     last = _last_w(schedule, spent, mine)
     back = np.cumsum(up) + np.cumsum(gradient) - gradient + last
     whole = int(there[-1] + forward[-1])
-    onward = whole - (there + forward)
-    chain = whole if schedule.forward_only else whole + int(gradient[-1] + back[-1])
-    return _Ways(there, onward, back, chain)
+    if schedule.forward_only:  # the end of the step is that of the last F
+        return _Ways(there, whole - (there + forward), whole)
+    return _Ways(there, back, whole + int(gradient[-1] + back[-1]))
 
 
 def _per_stage(schedule: Schedule, spent: NDArray[np.int64], rows: NDArray[np.bool_]) -> NDArray[np.int64]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 import numpy as np
@@ -43,11 +44,15 @@ class Costs:
 
     def hops(self) -> NDArray[np.int64]:
         """From the end of an op until its output is there, on a link that nothing else uses, as ``transfers``."""
-        return self.transfers if self.occupancy is None else self.transfers + self.occupancy
+        if self.occupancy is None:
+            return self.transfers
+        return self.transfers + self.occupancy
 
     def sender_side(self) -> NDArray[np.int64]:
         """``sender``, and zeros of the shape of ``transfers`` where that is nothing."""
-        return np.zeros_like(self.transfers) if self.sender is None else self.sender
+        if self.sender is None:
+            return np.zeros_like(self.transfers)
+        return self.sender
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,14 +88,11 @@ class Rates:
     occupy: float | Hops = 0
 
     def __post_init__(self) -> None:
-        faults = [
-            Fault(
-                f"{name} = {value}", "a duration or factor is a finite number, not below 0", f"give {name} as in 20ms"
-            )
-            for name, values in self._numbers()
-            for value in values
-            if not 0 <= value < 1e18
-        ]
+        rule = "a duration or factor is a finite number, not below 0"
+        faults = []
+        for name, value in self._numbers():
+            if not 0 <= value < 1e18:  # nan is neither; 1e18 ns, 30 years, still fits into int64
+                faults.append(Fault(f"{name} = {value}", rule, f"give {name} as in 20ms"))
         if not self.link > self.payload / 1e18:
             rule = "a link carries its bytes within 30 years"
             faults.append(Fault(f"link = {self.link} GB/s", rule, "give more than 0, as in 25"))
@@ -99,22 +101,25 @@ class Rates:
         if faults:
             raise InputError(*faults)
 
-    def _numbers(self) -> list[tuple[str, tuple[float, ...]]]:
-        single = ("forward", "backward", "input", "weight", "pair", "payload")
-        lists = ("stage_scale", "microbatch_scale", "rank_scale")
-        links = ("transfer", "occupy")
-        return [
-            *((name, () if (value := getattr(self, name)) is None else (value,)) for name in single),
-            *((name, hops(getattr(self, name)).values()) for name in links),
-            *((name, getattr(self, name)) for name in lists),
-        ]
+    def _numbers(self) -> Iterator[tuple[str, float]]:
+        """Every number that was given but the link, which may be infinite, with its name."""
+        for name in ("forward", "backward", "input", "weight", "pair", "payload"):
+            if (value := getattr(self, name)) is not None:
+                yield name, value
+        for name in ("transfer", "occupy"):
+            for value in hops(getattr(self, name)).values():
+                yield name, value
+        for name in ("stage_scale", "microbatch_scale", "rank_scale"):
+            for value in getattr(self, name):
+                yield name, value
 
     @property
     def _whole(self) -> float:
         if self.backward is not None:
             return self.backward
-        both = self.input is not None and self.weight is not None
-        return (self.input or 0) + (self.weight or 0) if both else 2 * MILLISECOND
+        if self.input is not None and self.weight is not None:
+            return self.input + self.weight
+        return 2 * MILLISECOND
 
     def _split_faults(self) -> list[Fault]:
         parts = (self.input or 0) + (self.weight or 0)
@@ -126,8 +131,13 @@ class Rates:
 
     def by_kind(self) -> tuple[float, float, float, float]:
         """F, I, W, B in nanoseconds per micro-batch and rank, with B = I + W."""
-        whole = self._whole
-        first = self.input if self.input is not None else whole - self.weight if self.weight is not None else whole / 2
+        whole = first = self._whole
+        if self.input is not None:
+            first = self.input
+        elif self.weight is not None:
+            first = whole - self.weight
+        else:  # two matrix products of the same size, one for each gradient
+            first = whole / 2
         return self.forward, first, whole - first, whole
 
 
@@ -139,52 +149,55 @@ def costs_of(rates: Rates, schedule: Schedule) -> Costs:
             schedule does not have.
     """
     _check_lengths(rates, schedule)
-    units = schedule.units if rates.microbatch_scale or schedule.placement.shape[0] > 1 else 1
+    by_kind = np.array(rates.by_kind())
+    # Scales first, then the division by chunks, then one rounding: durations of chunks need not add up to the rank's.
+    durations = np.rint(by_kind[:, None, None] * _factors(rates, schedule)).astype(np.int64)
+    transfers = _nanoseconds(link_table(hops(rates.transfer), schedule))
+    sender = occupancy = None
+    if rates.occupy:
+        sender = _nanoseconds(link_table(hops(rates.occupy), schedule, "occupy"))
+        transfers, sender = (np.ascontiguousarray(each) for each in np.broadcast_arrays(transfers, sender))
+    if not math.isinf(rates.link):
+        occupancy = np.full_like(transfers, round(rates.payload / rates.link / schedule.slices))
+    apart = by_kind[Kind.F] + by_kind[Kind.B]
+    pair = 1.0
+    if rates.pair is not None and apart:
+        pair = rates.pair / apart
+    return Costs(durations, transfers, pair_scale=pair, occupancy=occupancy, sender=sender)
+
+
+def _factors(rates: Rates, schedule: Schedule) -> NDArray[np.float64]:
+    """What each stage takes of a duration that is said of a rank and a micro-batch, float64[stages, 1 or units]."""
+    units = 1
+    if rates.microbatch_scale or schedule.placement.shape[0] > 1:  # a stage of two copies lives on two ranks
+        units = schedule.units
     unit = np.arange(units, dtype=np.int32)
     copy = schedule.copy_of(unit)
     rank = schedule.placement[copy].T  # [stages, units]
-    share = 1.0 / (schedule.chunks_of()[copy[None, :], rank] * schedule.slices)
-    factor = (
-        share * _or_ones(rates.stage_scale, schedule.stages)[:, None] * _or_ones(rates.rank_scale, schedule.ranks)[rank]
-    )
+    factor = 1.0 / (schedule.chunks_of()[copy[None, :], rank] * schedule.slices)
+    if rates.stage_scale:
+        factor = factor * np.array(rates.stage_scale)[:, None]
+    if rates.rank_scale:
+        factor = factor * np.array(rates.rank_scale)[rank]
     if rates.microbatch_scale:
         factor = factor * np.array(rates.microbatch_scale)[unit // schedule.slices][None, :]
-    by_kind = np.array(rates.by_kind())
-    transfers = _nanoseconds(link_table(hops(rates.transfer), schedule))
-    sender = _nanoseconds(link_table(hops(rates.occupy), schedule, "occupy")) if rates.occupy else None
-    if sender is not None:
-        transfers, sender = (np.ascontiguousarray(each) for each in np.broadcast_arrays(transfers, sender))
-    occupancy = None if math.isinf(rates.link) else _like(transfers, rates.payload / rates.link / schedule.slices)
-    apart = by_kind[Kind.F] + by_kind[Kind.B]
-    pair = 1.0 if rates.pair is None or not apart else rates.pair / apart
-    durations = np.rint(by_kind[:, None, None] * factor).astype(np.int64)
-    return Costs(durations, transfers, pair_scale=pair, occupancy=occupancy, sender=sender)
+    return factor
 
 
 def _nanoseconds(table: NDArray[np.float64]) -> NDArray[np.int64]:
     return np.rint(table).astype(np.int64)
 
 
-def _like(table: NDArray[np.int64], value: float) -> NDArray[np.int64]:
-    return np.full_like(table, round(value))
-
-
-def _or_ones(scale: tuple[float, ...], size: int) -> NDArray[np.float64]:
-    return np.array(scale) if scale else np.ones(size)
-
-
 def _check_lengths(rates: Rates, schedule: Schedule) -> None:
-    faults = [
-        Fault(
-            f"{option} has {len(scale)} factors", f"it needs one for each of the {size} {noun}", f"give {size} of them"
-        )
-        for option, scale, size, noun in (
-            ("stage-scale", rates.stage_scale, schedule.stages, "stages"),
-            ("microbatch-scale", rates.microbatch_scale, schedule.microbatches, "micro-batches"),
-            ("rank-scale", rates.rank_scale, schedule.ranks, "ranks"),
-        )
-        if scale and len(scale) != size
-    ]
+    faults = []
+    for option, scale, size, noun in (
+        ("stage-scale", rates.stage_scale, schedule.stages, "stages"),
+        ("microbatch-scale", rates.microbatch_scale, schedule.microbatches, "micro-batches"),
+        ("rank-scale", rates.rank_scale, schedule.ranks, "ranks"),
+    ):
+        if scale and len(scale) != size:
+            rule = f"it needs one for each of the {size} {noun}"
+            faults.append(Fault(f"{option} has {len(scale)} factors", rule, f"give {size} of them"))
     if faults:
         raise InputError(*faults)
 
@@ -200,7 +213,7 @@ def link_table(given: Hops, schedule: Schedule, name: str = "transfer") -> NDArr
     _check(given, schedule, name)
     copies = np.stack([_by_boundary(given, home) for home in schedule.placement])
     table = np.zeros((KINDS, schedule.stages, len(copies)))
-    table[Kind.F, 1:] = copies.T
+    table[Kind.F, 1:] = copies.T  # a boundary carries activations up and gradients down; W takes in nothing
     table[[Kind.I, Kind.B], :-1] = copies.T
     if len(copies) > 1:
         table = table[:, :, schedule.copy_of(np.arange(schedule.units, dtype=np.int32))]

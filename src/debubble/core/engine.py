@@ -68,7 +68,10 @@ class EngineItem:
     ahead: int
 
     def __str__(self) -> str:
-        return f"{self.act}{self.kind}" + (f"+{self.ahead}" if self.ahead else "")
+        text = f"{self.act}{self.kind}"
+        if self.ahead:
+            text += f"+{self.ahead}"
+        return text
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,8 +91,15 @@ class EngineBatch:
     turns: bool = False
 
     def __str__(self) -> str:
-        text = ("|" if self.neighbours else "/" if self.turns else " ").join(map(str, self.items))
-        return f"[{text}]" if self.at_once else f"({text})"
+        between = " "
+        if self.neighbours:
+            between = "|"
+        elif self.turns:
+            between = "/"
+        text = between.join(map(str, self.items))
+        if self.at_once:
+            return f"[{text}]"
+        return f"({text})"
 
 
 @dataclass(frozen=True, slots=True)
@@ -157,14 +167,16 @@ class Engine:
     @property
     def stands_still(self) -> bool:
         """Whether a rank waits at once for whatever it sends or receives."""
-        batches = [batch for step in (*self.steps, *self.chunked) for batch in step.batches]
+        batches = self._batches()
         return self.occupies is Occupies.BOTH or (bool(batches) and all(batch.at_once for batch in batches))
 
     @property
     def one_by_one(self) -> bool:
         """Whether it waits for each transfer by itself."""
-        batches = [batch for step in (*self.steps, *self.chunked) for batch in step.batches]
-        return self.stands_still and all(batch.turns or len(batch.items) == 1 for batch in batches)
+        return self.stands_still and all(batch.turns or len(batch.items) == 1 for batch in self._batches())
+
+    def _batches(self) -> list[EngineBatch]:
+        return [batch for step in (*self.steps, *self.chunked) for batch in step.batches]
 
     @property
     def takes_orders(self) -> bool:
@@ -215,8 +227,10 @@ def steps_of(table: str) -> tuple[EngineStep, ...]:
 
 def _step(line: str) -> EngineStep:
     behind, before, *rest = line.split(maxsplit=2)
-    columns = [_batches(column, line) for column in (rest or [""])[0].split(";")]
-    return EngineStep(behind, before, columns[0], columns[1] if len(columns) > 1 else None)
+    usual, apart, leading = "".join(rest).partition(";")
+    if not apart:
+        return EngineStep(behind, before, _batches(usual, line))
+    return EngineStep(behind, before, _batches(usual, line), _batches(leading, line))
 
 
 def _batches(column: str, line: str) -> tuple[EngineBatch, ...]:

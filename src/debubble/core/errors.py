@@ -98,7 +98,9 @@ class Violation:
         """Where, in words; an empty string where no single row is to blame."""
         if self.rank < 0:
             return ""
-        return f"rank {self.rank}" if self.position < 0 else f"rank {self.rank} position {self.position}"
+        if self.position < 0:
+            return f"rank {self.rank}"
+        return f"rank {self.rank} position {self.position}"
 
     def __str__(self) -> str:
         return f"{self.place}: {self.sentence}" if self.place else self.sentence
@@ -108,6 +110,7 @@ class IllegalSchedule(Refusal):
     """A schedule breaks a law; carries every violation."""
 
     def __init__(self, name: str, violations: Sequence[Violation]) -> None:
+        # A file whose stages are shifted breaks a law at every op: twenty lines show that as well as a million.
         shown = [str(violation) for violation in violations[:20]]
         if len(violations) > len(shown):
             shown.append(f".. and {len(violations) - len(shown)} more")
@@ -138,8 +141,9 @@ def cut_to_a_line(words: str) -> str:
 def nearest(word: str, words: Iterable[str], kind: str) -> InputError:
     """The error for a mistyped name: quotes it and offers the nearest names that exist."""
     known = sorted(words)
-    close = get_close_matches(word.lower(), known, n=3, cutoff=0.5)
-    remedy = f"did you mean {' or '.join(close)}?" if close else f"known: {', '.join(known)}"
+    remedy = f"known: {', '.join(known)}"
+    if close := get_close_matches(word.lower(), known, n=3, cutoff=0.5):
+        remedy = f"did you mean {' or '.join(close)}?"
     return InputError(Fault(f"{kind} = {word!r}", f"no {kind} has this name", remedy))
 
 
@@ -154,7 +158,9 @@ def beyond(what: str, value: int, most: int, remedy: str = "") -> list[Fault]:
     """
     if value <= most:
         return []
-    said = str(value) if len(str(value)) < 40 else f"a number of {len(str(value))} digits"
+    said = str(value)
+    if len(said) >= 40:  # a number may be as long as its file
+        said = f"a number of {len(said)} digits"
     return [Fault(f"{what} = {said}", f"up to {most:,} are read", remedy or f"give {most:,} or less")]
 
 

@@ -81,11 +81,14 @@ def mismatches(schedule: Schedule, given: Exchange) -> list[Violation]:
 def _unpaired(schedule: Schedule, given: Exchange, act: Act) -> Iterator[Violation]:
     """Sends (or receives) that are missing, repeated, superfluous, or between the wrong ranks."""
     rank = schedule.rank_of()
-    mine, other = transfers(schedule) if act is Act.SEND else transfers(schedule)[::-1]
+    mine, other = transfers(schedule)
+    verb, to = "sends the output of", "to"
+    if act is Act.RECEIVE:
+        mine, other = other, mine
+        verb, to = "receives the input of", "from"
     partner = np.full(len(schedule), -1, np.int32)
     partner[mine] = other
     rows = np.flatnonzero(given.act == act)
-    verb, to = ("sends the output of", "to") if act is Act.SEND else ("receives the input of", "from")
     seen: set[int] = set()
     for row, op in zip(rows.tolist(), given.op[rows].tolist(), strict=True):
         at, name, mate = _place(given, row), _name(schedule, op), partner[op]

@@ -70,7 +70,9 @@ class Instance:
     @property
     def kinds(self) -> tuple[Kind, ...]:
         """Kinds of ops: F, I, W or F, B."""
-        return SPLIT if self.split else FUSED
+        if self.split:
+            return SPLIT
+        return FUSED
 
     @property
     def ops(self) -> int:

@@ -138,7 +138,7 @@ def users(needs: NDArray[np.int32]) -> NDArray[np.int32]:
         lines.append(line)
         left = line[need] != user
         user, need = user[left], need[left]
-    return np.stack(lines) if lines else np.empty((0, items), np.int32)
+    return np.array(lines, np.int32).reshape(len(lines), items)
 
 
 def _looped(
@@ -151,7 +151,7 @@ def _looped(
     (count, items), lanes = needs.shape, len(offsets) - 1
     used = users(needs)
     lane_of = np.repeat(np.arange(lanes, dtype=np.int32), np.diff(offsets))
-    lanes_used = np.where(used >= 0, lane_of[used] if items else 0, NOTHING)
+    lanes_used = np.append(lane_of, NOTHING)[used]  # NOTHING finds the last
     here, order = column(offsets[:-1].astype(np.int64)), column(np.empty(items, np.int32))
     made = column(np.full(items, items + 1, np.int64))  # the round of each item; later than all until it has run
     first = column(np.zeros(items + 2, np.int64))
@@ -189,10 +189,13 @@ def _step_lanes(structure, sizes, state, answer, scratch):  # type: ignore[no-un
             order[filled] = at
             filled += 1
             here[lane] = at + 1
-            for line in range(-1, wakers):
-                other = lane if line < 0 else wakes[line * items + at]
-                following[coming] = other
-                coming += 1 if other >= 0 and asked[other] != now else 0
+            following[coming] = lane
+            coming += asked[lane] != now
+            asked[lane] = now
+            for line in range(wakers):  # lanes that may have waited for this item
+                other = wakes[line * items + at]
+                following[coming] = other  # overwritten by the next one if it has been asked already
+                coming += other >= 0 and asked[other] != now
                 asked[other] = now  # the last place is that of nobody
         if filled == begun:
             return -1
@@ -262,8 +265,8 @@ def _woken(offsets: NDArray[np.int64], needs: NDArray[np.int32]) -> Rounds:
 
 
 def _gathered(order: list[NDArray[np.int64]], sizes: list[int]) -> Rounds:
-    items = np.concatenate(order).astype(np.int32) if order else np.empty(0, np.int32)
-    return Rounds(items, np.cumsum(sizes, dtype=np.int64))
+    items = np.concatenate([*order, np.empty(0, np.int64)])
+    return Rounds(items.astype(np.int32), np.cumsum(sizes, dtype=np.int64))
 
 
 def sweep(program: Program, key: Keys, lag: Keys | None, table: Times) -> tuple[Times, Times]:
@@ -280,7 +283,8 @@ def sweep(program: Program, key: Keys, lag: Keys | None, table: Times) -> tuple[
         return _small(program.waits, key, lag, table)
     if worth_compiling(rows):
         start, end = np.empty(rows, np.int64), np.empty(rows, np.int64)
-        lag = np.empty((0, rows), np.int32) if lag is None else lag
+        if lag is None:  # numba compiles once for each combination of types, so nothing is an array as well
+            lag = np.empty((0, rows), np.int32)
         compiled(_sweep_rows)(program.waits, key, lag, table, (start, end))
         return start, end
     return _large(program, key, lag, table)
@@ -292,8 +296,8 @@ def _sweep_rows(waits, key, lag, table, times):  # type: ignore[no-untyped-def]
     free = waits.shape[0] - lag.shape[0]
     start[0] = end[0] = 0
     for row in range(1, key.size):
-        begin = end[waits[0, row]] if free > 0 else np.int64(0)
-        for line in range(1, free):
+        begin = np.int64(0)
+        for line in range(free):
             begin = max(begin, end[waits[line, row]])
         for line in range(lag.shape[0]):
             begin = max(begin, end[waits[free + line, row]] + table[lag[line, row]])
@@ -304,7 +308,9 @@ def _sweep_rows(waits, key, lag, table, times):  # type: ignore[no-untyped-def]
 def _small(waits: Keys, key: Keys, lag: Keys | None, table: Times) -> tuple[Times, Times]:
     """The same over lists, several lines at once."""
     columns = waits.tolist()
-    lags = [] if lag is None else table[lag].tolist()
+    lags = []
+    if lag is not None:
+        lags = table[lag].tolist()
     free = columns[: len(columns) - len(lags)]
     lagged = list(zip(columns[len(free) :], lags, strict=True))
     end = [0] * len(key)
@@ -327,9 +333,10 @@ def _small(waits: Keys, key: Keys, lag: Keys | None, table: Times) -> tuple[Time
 def _large(program: Program, key: Keys, lag: Keys | None, table: Times) -> tuple[Times, Times]:
     """The same round by round."""
     waits, duration = program.waits, table.take(key)
-    late = [] if lag is None else [table.take(line) for line in lag]
-    free = len(waits) - len(late)
-    lagged = list(zip(waits[free:], late, strict=True))
+    free, lagged = len(waits), []
+    if lag is not None:
+        free -= len(lag)
+        lagged = [(line, table.take(late)) for line, late in zip(waits[free:], lag, strict=True)]
     start, end = np.zeros(len(key), np.int64), np.zeros(len(key), np.int64)
     for first, last in pairwise(program.rounds.tolist()):
         begin = start[first:last]

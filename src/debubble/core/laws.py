@@ -95,16 +95,22 @@ def _without_strangers(schedule: Schedule, in_order: bool) -> list[Violation]:
         unit=schedule.unit[rows],
         joined=None,
     )
-    return [
-        v if v.position < 0 else _at(schedule, int(rows[rest.offsets[v.rank] + v.position]), v.sentence, v.remedy)
-        for v in violations(rest, in_order=in_order)
-    ]
+    found = []
+    for violation in violations(rest, in_order=in_order):
+        if violation.position < 0:  # of an op that is missing
+            found.append(violation)
+        else:
+            row = int(rows[rest.offsets[violation.rank] + violation.position])
+            found.append(_at(schedule, row, violation.sentence, violation.remedy))
+    return found
 
 
 def _misplaced(schedule: Schedule) -> Iterator[Violation]:
     """Ops on a rank that does not hold their stage."""
-    one_copy = schedule.route is None
-    home = schedule.placement[0 if one_copy else schedule.copy_of(schedule.unit), schedule.stage]
+    if schedule.route is None:
+        home = schedule.placement[0, schedule.stage]
+    else:
+        home = schedule.placement[schedule.copy_of(schedule.unit), schedule.stage]
     for row in np.flatnonzero(home != schedule.rank_of())[:_MOST]:
         yield _at(
             schedule,

@@ -62,7 +62,9 @@ class Op:
         """
         match = _TEXT.fullmatch(text)
         if match is None or (match[4] is not None) != (slices > 1) or (slices > 1 and int(match[4]) >= slices):
-            form = "2F0: stage, one of F I W B, micro-batch" if slices == 1 else f"2F0.1 with a slice below {slices}"
+            form = "2F0: stage, one of F I W B, micro-batch"
+            if slices > 1:
+                form = f"2F0.1 with a slice below {slices}"
             raise InputError(Fault(f"op = {text!r}", "this is not an op", f"write it as {form}"))
-        unit = int(match[3]) if slices == 1 else int(match[3]) * slices + int(match[4])
+        unit = int(match[3]) * slices + int(match[4] or 0)  # no slice is written where a sequence is whole
         return cls(Kind[match[2]], int(match[1]), unit)

@@ -61,7 +61,10 @@ def verify(schedule: Schedule, given: Exchange | None = None, ways: tuple[Engine
     stuck = []
     for engine in ways:
         try:
-            lower(schedule, engine, given if engine.takes_orders else None)
+            if engine.takes_orders:
+                lower(schedule, engine, given)
+            else:
+                lower(schedule, engine)
         except Deadlock as circle:
             stuck.append((engine, circle))
     return Verdict((), tuple(stuck))
@@ -85,7 +88,10 @@ class OrderFault:
 
     def __str__(self) -> str:
         said = [part for part in (self.key, self.value) if part and part not in self.rule]
-        return ": ".join([*said, self.rule]) + (f"; {self.remedy}" if self.remedy else "")
+        text = ": ".join([*said, self.rule])
+        if self.remedy:
+            text += f"; {self.remedy}"
+        return text
 
 
 @dataclass(frozen=True, slots=True)
@@ -140,7 +146,7 @@ class OrderCheck(Result):
     @property
     def status(self) -> int:
         """Exit status: 1 if anything is wrong."""
-        return 0 if self.legal else 1
+        return int(not self.legal)
 
 
 @dataclass(frozen=True, slots=True)
@@ -176,17 +182,23 @@ def check_order(
     faults += _claimed(order, claims)
     if verdict.legal and claims.makespan is not None:
         faults += _too_short(order, rates, claims.makespan)
-    stuck = {way_of(way): _circle(circle) for way, circle in verdict.stuck}
+    warnings: tuple[str, ...] = ()
+    if verdict.legal:
+        warnings = tuple(_warnings(order))
+    deadlocks: dict[str, Circle | None] = {}
+    if not verdict.broken:  # no way of sending was tried with an order that breaks a law
+        deadlocks = {way_of(way): None for way in ways}
+        deadlocks |= {way_of(way): _circle(circle) for way, circle in verdict.stuck}
     return OrderCheck(
         legal=not faults,
         faults=tuple(faults),
-        warnings=tuple(_warnings(order)) if verdict.legal else (),
+        warnings=warnings,
         schedule=order.name,
         ranks=order.ranks,
         stages=order.stages,
         microbatches=order.microbatches,
         placement=_stages_by_rank(order),
-        deadlocks={} if verdict.broken else {way_of(way): stuck.get(way_of(way)) for way in ways},
+        deadlocks=deadlocks,
         states_transfers=placed is not None,
         ways=tuple(way_of(way) for way in ways),
         waits=tuple(str(violation) for _, circle in verdict.stuck[:1] for violation in circle.violations),
@@ -197,9 +209,11 @@ def _broken(order: Schedule, placed: Exchange | None, violation: Violation) -> O
     """A broken law: the cell that breaks it, or nothing if a cell is missing."""
     value = ""
     if violation.position >= 0:
-        offsets = order.offsets if placed is None else placed.offsets
-        row = int(offsets[violation.rank]) + violation.position
-        op = row if placed is None else int(placed.op[row])
+        # Positions count the cells of what was given, and there sends and receives have cells of their own.
+        if placed is None:
+            op = int(order.offsets[violation.rank]) + violation.position
+        else:
+            op = int(placed.op[int(placed.offsets[violation.rank]) + violation.position])
         value = order.op(op).text(order.slices)
     return OrderFault(violation.place, value, violation.sentence, violation.remedy)
 
@@ -220,7 +234,9 @@ def _circle(circle: Deadlock) -> Circle:
 def _claimed(order: Schedule, claims: Claims) -> Iterator[OrderFault]:
     """Claims that need no clock."""
     if claims.placement is not None and not _fits(order, claims.placement):
-        text = claims.placement if isinstance(claims.placement, str) else ",".join(map(str, claims.placement))
+        text = claims.placement
+        if not isinstance(text, str):
+            text = ",".join(map(str, text))
         held = enumerate(_stages_by_rank(order))
         needed = ", ".join(f"rank {rank}: {' and '.join(map(str, stages))}" for rank, stages in held)
         rule = f"{order.name} runs its stages elsewhere, so ranks would wait for each other for ever"
@@ -234,8 +250,8 @@ def _indivisible(batch: int, microbatches: int) -> OrderFault:
     cut = [f"{larger} of {least + 1}", f"{microbatches - larger} of {least}"]
     if microbatches <= MOST_LISTED:
         cut = [str(least + (n < larger)) for n in range(microbatches)]
-    legal = [n for n in range(1, batch + 1) if batch % n == 0]
-    near = sorted(sorted(legal, key=lambda n: abs(n - microbatches))[:MOST_LISTED])
+    divisors = [n for n in range(1, batch + 1) if batch % n == 0]
+    near = sorted(sorted(divisors, key=lambda n: abs(n - microbatches))[:MOST_LISTED])
     rule = f"a batch of {batch} falls into micro-batches of {', '.join(cut)} samples; ranks that expect one size hang"
     remedy = f"give a divisor of {batch}: {', '.join(map(str, near))}"
     return OrderFault("microbatches", str(microbatches), rule, remedy)
@@ -252,10 +268,11 @@ def _fits(order: Schedule, placement: str | tuple[int, ...]) -> bool:
 
 
 def _stages_by_rank(order: Schedule) -> tuple[tuple[int, ...], ...]:
-    return tuple(
-        tuple(sorted({int(stage) for copy in order.placement for stage in (copy == rank).nonzero()[0]}))
-        for rank in range(order.ranks)
-    )
+    held: list[set[int]] = [set() for _ in range(order.ranks)]
+    for copy in order.placement.tolist():
+        for stage, rank in enumerate(copy):
+            held[rank].add(stage)
+    return tuple(tuple(sorted(stages)) for stages in held)
 
 
 def _too_short(order: Schedule, rates: Rates, claimed: float) -> Iterator[OrderFault]:

@@ -179,8 +179,7 @@ def _heads(instance: Instance, spent: Times, hop: Times, before: dict[int, NDArr
             behind = (np.arange(m) < count[:, :, None]).nonzero()
             earliest = 0
             if (source := _source(kind, stage, stages)) is not None:
-                way = hop[min(kind, 1), stage] if kind < Kind.W else 0
-                earliest = head[*source, i] + spent[source] + way
+                earliest = head[*source, i] + spent[source] + _way(hop, kind, stage)
             own = mine[rank][behind[1]]
             head[kind, stage, i] = max(earliest, _no_earlier(head[behind[0], own, behind[2]], spent[behind[0], own]))
     return head
@@ -199,29 +198,46 @@ def _tails(instance: Instance, spent: Times, hop: Times, before: dict[int, NDArr
             own = mine[rank][behind[1]]
             least = _no_earlier(tail[behind[0], own, behind[2]], spent[behind[0], own])
             for sink in _sinks(kind, stage, stages, kinds):
-                way = hop[min(sink[0], 1), sink[1]] if sink[0] < Kind.W else 0
-                least = max(least, tail[*sink, i] + spent[sink] + way)
+                least = max(least, tail[*sink, i] + spent[sink] + _way(hop, *sink))
             tail[kind, stage, i] = least
     return tail
 
 
 def _source(kind: int, stage: int, stages: int) -> tuple[int, int] | None:
     """Kind and stage of what makes the input of an op; None at the start of the pipeline."""
+    # Here 1 is the gradient, I or B: of an instance that splits nothing, the second of two kinds.
     if kind == Kind.W:
-        return (1, stage)
-    if kind == 0:
-        return (0, stage - 1) if stage else None
-    return (1, stage + 1) if stage + 1 < stages else (0, stage)
+        return 1, stage
+    if kind == Kind.F and stage == 0:
+        return None
+    if kind == Kind.F:
+        return 0, stage - 1
+    if stage + 1 == stages:  # the loss: the last stage's gradient follows its own forward
+        return 0, stage
+    return 1, stage + 1
 
 
 def _sinks(kind: int, stage: int, stages: int, kinds: int) -> list[tuple[int, int]]:
     """Kind and stage of what takes in the output of an op."""
-    if kind == 0:
-        return [(0, stage + 1) if stage + 1 < stages else (1, stage)]
     if kind == Kind.W:
         return []
-    found = [(2, stage)] if kinds > Kind.W else []
-    return found + ([(1, stage - 1)] if stage else [])
+    if kind == Kind.F and stage + 1 < stages:
+        return [(0, stage + 1)]
+    if kind == Kind.F:
+        return [(1, stage)]
+    sinks = []
+    if kinds > Kind.W:
+        sinks.append((2, stage))
+    if stage:
+        sinks.append((1, stage - 1))
+    return sinks
+
+
+def _way(hop: Times, kind: int, stage: int) -> int:
+    """How long the input of an op is on its way; that of W is on its rank already."""
+    if kind == Kind.W:
+        return 0
+    return int(hop[min(kind, 1), stage])
 
 
 def _no_earlier(head: Times, work: Times) -> int:
@@ -244,14 +260,15 @@ def jackson(head: Times, work: Times, tail: Times) -> int:
     waiting: list[tuple[int, int]] = []  # (- tail, work left)
     now, latest = 0, 0
     order = np.argsort(head, kind="stable")
-    arrivals = list(zip(head[order].tolist(), work[order].tolist(), tail[order].tolist(), strict=True))
-    for place, (start, length, after) in enumerate(arrivals):
+    arrivals = zip(head[order].tolist(), work[order].tolist(), tail[order].tolist(), strict=True)
+    never = int(head.max(initial=0) + work.sum()) + 1  # by then all is done
+    following = [*head[order].tolist()[1:], never]
+    for (start, length, after), until in zip(arrivals, following, strict=True):
         now = max(now, start)
         heapq.heappush(waiting, (-after, length))
-        until = arrivals[place + 1][0] if place + 1 < len(arrivals) else None
-        while waiting and (until is None or now < until):
+        while waiting and now < until:  # until the next arrival, which may have a larger tail
             least, left = heapq.heappop(waiting)
-            ran = left if until is None else min(left, until - now)
+            ran = min(left, until - now)
             now += ran
             if ran < left:
                 heapq.heappush(waiting, (least, left - ran))

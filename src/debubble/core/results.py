@@ -129,7 +129,9 @@ def plain(value: object) -> Json:
     if value is None or isinstance(value, str | bool | int):
         return value
     if isinstance(value, float):
-        return float(value) if math.isfinite(value) else None
+        if not math.isfinite(value):  # JSON has neither infinity nor nan
+            return None
+        return float(value)
     if isinstance(value, Enum):
         return plain(value.value)
     if isinstance(value, Mapping):

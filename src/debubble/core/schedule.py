@@ -41,25 +41,18 @@ class Shape:
     group: int | None = None
 
     def __post_init__(self) -> None:
-        faults = [
-            Fault(f"{name} = {value}", f"a pipeline needs at least one of its {name}", f"give {name} 1 or more")
-            for name, value in (
-                ("ranks", self.ranks),
-                ("microbatches", self.microbatches),
-                ("chunks", self.chunks),
-                ("slices", self.slices),
-            )
-            if value < 1
-        ]
+        faults = []
+        for name in ("ranks", "microbatches", "chunks", "slices"):
+            if (value := getattr(self, name)) < 1:
+                rule = f"a pipeline needs at least one of its {name}"
+                faults.append(Fault(f"{name} = {value}", rule, f"give {name} 1 or more"))
+        # Sizes that are no sizes have no product: the next two are asked only where those above are right.
         if not faults and (ops := 2 * self.stages * self.units) > MOST_OPS:
-            gigabytes = ops * BYTES_AN_OP / 1e9
-            faults.append(
-                Fault(
-                    f"ranks x chunks x microbatches = {self.stages} x {self.units}",
-                    f"{ops:,} ops would need {gigabytes:,.0f} GB of memory",
-                    f"stay under {MOST_OPS:,} ops; the bubble hardly changes beyond {100 * self.ranks} micro-batches",
-                )
-            )
+            size = f"ranks x chunks x microbatches = {self.stages} x {self.units}"
+            rule = f"{ops:,} ops would need {ops * BYTES_AN_OP / 1e9:,.0f} GB of memory"
+            enough = 100 * self.ranks  # the bubble is (p-1)/m: one percent
+            remedy = f"stay under {MOST_OPS:,} ops; the bubble hardly changes beyond {enough} micro-batches"
+            faults.append(Fault(size, rule, remedy))
         if not faults and self.ranks > MOST_RANKS:
             turns = 2 * self.ranks**2
             rule = f"as many ranks step together in twice as many rounds: {turns:,} turns, a minute or more"
@@ -152,7 +145,9 @@ class Schedule(Pictured):
 
     def copy_of(self, unit: NDArray[np.int32]) -> NDArray[np.uint8]:
         """The copy of the weights that each unit passes, uint8, of the shape of ``unit``."""
-        return np.zeros(unit.shape, np.uint8) if self.route is None else self.route[unit]
+        if self.route is None:
+            return np.zeros(unit.shape, np.uint8)
+        return self.route[unit]
 
     def op(self, row: int) -> Op:
         """The op of one row, for people."""
@@ -164,11 +159,16 @@ class Schedule(Pictured):
 
     def same_order(self, other: Schedule) -> bool:
         """Whether both put the same ops in the same order on the same ranks."""
-        mine, theirs = (
-            (s.offsets, s.kind, s.stage, s.unit, s.joined if s.joined is not None else np.zeros(len(s), bool))
-            for s in (self, other)
-        )
-        return all(np.array_equal(a, b) for a, b in zip(mine, theirs, strict=True))
+        for column in ("offsets", "kind", "stage", "unit"):
+            if not np.array_equal(getattr(self, column), getattr(other, column)):
+                return False
+        return np.array_equal(self._pairs(), other._pairs())
+
+    def _pairs(self) -> NDArray[np.int64]:
+        """The second op of each overlapped pair."""
+        if self.joined is None:
+            return np.empty(0, np.int64)
+        return np.flatnonzero(self.joined)
 
 
 def from_rows(
@@ -184,6 +184,11 @@ def from_rows(
 ) -> Schedule:
     """A schedule from a list of ops per rank: for small and hand-written orders."""
     flat = [op for row in rows for op in row]
+    flags = copies = None
+    if joined is not None:
+        flags = np.array([flag for row in joined for flag in row], np.bool_)
+    if route is not None:
+        copies = np.asarray(route, np.uint8)
     return Schedule(
         name=name,
         source=source,
@@ -194,8 +199,8 @@ def from_rows(
         stage=np.array([op.stage for op in flat], np.int32),
         unit=np.array([op.microbatch for op in flat], np.int32),
         slices=slices,
-        route=None if route is None else np.asarray(route, np.uint8),
-        joined=None if joined is None else np.array([flag for row in joined for flag in row], np.bool_),
+        route=copies,
+        joined=flags,
     )
 
 
@@ -206,11 +211,17 @@ def loop_placement(ranks: int, chunks: int) -> NDArray[np.int32]:
 
 def v_placement(ranks: int) -> NDArray[np.int32]:
     """Two chunks a rank: stages go up the ranks and come back down, int32[1, 2 x ranks]."""
+    # rank     0   1   2   3
+    # stages   0   1   2   3
+    #          7   6   5   4
     up = np.arange(ranks, dtype=np.int32)
     return np.concatenate([up, up[::-1]])[None, :]
 
 
 def two_way_placement(ranks: int) -> NDArray[np.int32]:
     """Two copies of the weights, run against each other: stage ``s`` on ``s`` and ``ranks-1-s``, int32[2, ranks]."""
+    # rank     0   1   2   3
+    # copy 0   0   1   2   3      micro-batches go up
+    # copy 1   3   2   1   0      and down
     up = np.arange(ranks, dtype=np.int32)
     return np.stack([up, up[::-1]])

@@ -76,8 +76,8 @@ def simulate_many(program: Program, costs: Sequence[Costs]) -> Times:
     key, lag = keys(program, units)
     tables = np.stack([table(program, each, units) for each in costs], axis=1)
     lines = Lines(program.schedule.stages)
-    late = tables[lines.sender * units : lines.nothing * units].any()
-    lag = lag if late else lag[:0]
+    if not tables[lines.sender * units : lines.nothing * units].any():  # no hop takes time, so no lag is looked up
+        lag = lag[:0]
     rows = len(key)
     if has_numba() and rows * len(costs) > _WORTH:
         return _by_tiles(program, key, lag, tables)
@@ -118,8 +118,9 @@ def _cells(program: Program, costs: Costs) -> tuple[Keys, Keys | None, Times]:
     cells = table(program, costs, units)
     key, lag = keys(program, units)
     lines = Lines(program.schedule.stages)
-    late = cells[lines.sender * units : lines.nothing * units]
-    return key, lag if len(lag) and late.any() else None, cells
+    if not len(lag) or not cells[lines.sender * units : lines.nothing * units].any():
+        return key, None, cells
+    return key, lag, cells
 
 
 def units_of(*every: Costs) -> int:
@@ -161,8 +162,10 @@ def keys(program: Program, units: int) -> tuple[Keys, Keys]:
         return program.key, program.lag
     unit = program.schedule.unit
     key = _spread(program, program.key, unit[_subjects(program)], units)
-    late = [_spread(program, line, unit[_late(program, at)], units) for at, line in enumerate(program.lag)]
-    return key, np.stack(late) if late else program.lag
+    late = np.empty_like(program.lag)
+    for at, line in enumerate(program.lag):
+        late[at] = _spread(program, line, unit[_late(program, at)], units)
+    return key, late
 
 
 def _spread(program: Program, key: Keys, unit: Keys, units: int) -> Keys:
@@ -173,8 +176,9 @@ def _spread(program: Program, key: Keys, unit: Keys, units: int) -> Keys:
 
 def _subjects(program: Program) -> Keys:
     """The op whose unit each row is of: itself, or the one that a transfer is for, int32[rows]."""
-    ops, moves = len(program.schedule), len(program.producer)
-    launched = np.where(program.launches >= 0, program.consumer[program.launches] if moves else 0, 0)
+    ops = len(program.schedule)
+    launched = np.append(program.consumer, 0)[program.launches]  # -1, a stop that only waits, finds the 0
+    launched[program.launches < 0] = 0
     subject = np.concatenate([np.arange(ops), program.consumer, launched, [0]])
     return subject[program.order].astype(np.int32)  # -1, the start, finds the last
 
@@ -202,7 +206,9 @@ def _pairs(program: Program, costs: Costs) -> Times:
 
 def _duration(program: Program, costs: Costs, op: NDArray[np.int64]) -> Times:
     schedule = program.schedule
-    unit = schedule.unit[op] if costs.durations.shape[2] > 1 else 0
+    unit: Keys | int = 0
+    if costs.durations.shape[2] > 1:
+        unit = schedule.unit[op]
     spent: Times = costs.durations[schedule.kind[op], schedule.stage[op], unit]
     return spent
 
@@ -246,8 +252,8 @@ def _by_rounds(program: Program, key: Keys, lag: Keys, tables: Times) -> Times:
     free = len(program.waits) - len(lag)
     end = np.zeros((len(key), tables.shape[1]), np.int64)
     for first, last in pairwise(program.rounds.tolist()):
-        begin = end[program.waits[0, first:last]] if free else np.zeros((last - first, tables.shape[1]), np.int64)
-        for line in program.waits[1:free]:
+        begin = np.zeros((last - first, tables.shape[1]), np.int64)
+        for line in program.waits[:free]:
             np.maximum(begin, end[line[first:last]], out=begin)
         for line, late in zip(program.waits[free:], lag, strict=True):
             np.maximum(begin, end[line[first:last]] + tables[late[first:last]], out=begin)

@@ -33,7 +33,7 @@ _PREFIXES = {"": 1.0, "k": 1e3, "m": 1e6, "g": 1e9, "t": 1e12}
 # A small b is a bit and a large one a byte, as network cards and links are sold.
 _RATE = re.compile(r"(\d+(?:\.\d+)?)\s*([kKmMgGtT]?)(bit|bps|b|B)(?:/s|ps)?(?<![kKmMgGtT ]B)")
 _PAIR = re.compile(r"\s*(\d{1,9})\s*-\s*(\d{1,9})\s*=(.*)")
-_MOST = 1_000_000  # values that anybody writes out
+_MOST = 1_000_000  # values that anybody writes out: one for each boundary of the deepest pipeline, and room
 
 
 def nanoseconds(text: str, name: str = "duration") -> float:
@@ -84,13 +84,17 @@ def byte_rate(text: str, name: str = "rate") -> float:
     if found is None:
         return float(count_bytes(text, name))
     number, prefix, unit = found.groups()
-    share = 1 / 8 if unit.startswith("b") else 1.0
-    return float(number) * _PREFIXES[prefix.lower()] * share
+    given = float(number) * _PREFIXES[prefix.lower()]
+    if unit.startswith("b"):  # bit, bps, b
+        return given / 8
+    return given
 
 
 def percent(share: float) -> str:
     """A share with one digit behind the point; in words where there is no work of which it could be one."""
-    return f"{round(100 * share, 1) or 0.0:.1f} %" if math.isfinite(share) else "none: no work"
+    if not math.isfinite(share):
+        return "none: no work"
+    return f"{round(100 * share, 1) or 0.0:.1f} %"  # `or`: what rounds to -0.0 is printed without its sign
 
 
 def duration(nanoseconds: float) -> str:
@@ -98,12 +102,16 @@ def duration(nanoseconds: float) -> str:
     for unit, size in (("s", 1e9), ("ms", 1e6), ("us", 1e3)):
         if abs(nanoseconds) >= size:
             return f"{_four_digits(nanoseconds / size)} {unit}"
-    return f"{_four_digits(nanoseconds)} ns" if nanoseconds else "0 ms"
+    if not nanoseconds:
+        return "0 ms"  # nothing has no unit of its own; people set durations in ms
+    return f"{_four_digits(nanoseconds)} ns"
 
 
 def counted(number: float, noun: str) -> str:
     """A number with its noun, in the plural but for one: ``4 ranks``, ``1 micro-batch``."""
-    plural = "" if number == 1 else "es" if noun.endswith("ch") else "s"
+    if number == 1:
+        return f"1 {noun}"
+    plural = "es" if noun.endswith("ch") else "s"  # batches, ranks
     return f"{number:g} {noun}{plural}"
 
 
@@ -112,11 +120,15 @@ def _quantity(text: str, units: dict[str, float] | dict[str, int]) -> float | No
     if match is None or match[3].lower() not in units:
         return None
     value = float(match[1] + (match[2] or "")) * units[match[3].lower()]
-    return value if math.isfinite(value) else None
+    if not math.isfinite(value):  # 1e999 matches, and is infinite
+        return None
+    return value
 
 
 def _four_digits(number: float) -> str:
-    return f"{number:,.0f}" if abs(number) >= 1000 else f"{number:.4g}"
+    if abs(number) >= 1000:  # .4g would write 1.234e+04
+        return f"{number:,.0f}"
+    return f"{number:.4g}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -145,8 +157,10 @@ class Hops:
         """As people write durations of links, ``1 ms, 6-7 30 ms``."""
         if self.boundaries:
             return ", ".join(map(duration, self.boundaries))
-        named = [f"{one}-{other} {duration(value)}" for one, other, value in self.pairs]
-        return ", ".join(([duration(self.default)] if self.default or not named else []) + named)
+        said = [f"{one}-{other} {duration(value)}" for one, other, value in self.pairs]
+        if self.default or not said:  # links that are not named are free unless it is said
+            said.insert(0, duration(self.default))
+        return ", ".join(said)
 
     def with_pair(self, one: int, other: int, value: float) -> Hops:
         """The same with another value for the link between two ranks."""
@@ -156,7 +170,9 @@ class Hops:
 
 def hops(value: float | Hops) -> Hops:
     """One value as that of every link."""
-    return value if isinstance(value, Hops) else Hops(value)
+    if isinstance(value, Hops):
+        return value
+    return Hops(value)
 
 
 def read_hops(text: str, name: str, read: Callable[[str, str], float]) -> float | Hops:
@@ -174,15 +190,16 @@ def read_hops(text: str, name: str, read: Callable[[str, str], float]) -> float 
         InputError: with every fault that it has.
     """
     parts = text.split(",")
-    named = [match for part in parts if (match := _PAIR.fullmatch(part))]
-    plain = [part for part in parts if not _PAIR.fullmatch(part)]
-    faults: list[Fault] = []
     if len(parts) > _MOST:
-        faults.append(Fault(f"{name} = {text[:40]}..", f"at most {_MOST:,} values are read", "give fewer"))
-        raise InputError(*faults)
-    values = [_value(part, name, read, faults) for part in plain]
-    pairs = [_named(match, name, read, faults) for match in named]
-    if named and len(plain) > 1:
+        raise InputError(Fault(f"{name} = {text[:40]}..", f"at most {_MOST:,} values are read", "give fewer"))
+    faults: list[Fault] = []
+    values, pairs = [], []
+    for part in parts:
+        if match := _PAIR.fullmatch(part):
+            pairs.append(_named(match, name, read, faults))
+        else:
+            values.append(_value(part, name, read, faults))
+    if pairs and len(values) > 1:
         rule = "one value is that of all links that are not named"
         faults.append(Fault(f"{name} = {text[:60]}", rule, "write it as in 1ms,6-7=30ms"))
     twice = {frozenset(pair[:2]) for pair in pairs}
@@ -190,16 +207,19 @@ def read_hops(text: str, name: str, read: Callable[[str, str], float]) -> float 
         faults.append(Fault(f"{name} = {text[:60]}", "each link is named once, for both directions", "leave one out"))
     if faults:
         raise InputError(*faults)
-    if named:
-        return Hops(values[0] if values else 0.0, tuple(pairs))
-    return values[0] if len(values) == 1 else Hops(boundaries=tuple(values))
+    if pairs:
+        default = sum(values)  # of the one value there is, or of none
+        return Hops(default, tuple(pairs))
+    if len(values) > 1:
+        return Hops(boundaries=tuple(values))
+    return values[0]
 
 
 def _value(text: str, name: str, read: Callable[[str, str], float], faults: list[Fault]) -> float:
     try:
         return read(text.strip(), name)
     except InputError as error:
-        faults += error.faults
+        faults += error.faults  # kept, so that all faults of the list are told at once
         return math.nan
 
 
