@@ -95,9 +95,9 @@ def test_ranks_that_messages_name_are_missing_by_name_and_fail_a_strict_gate():
     run = replace(observed(), torn=(1, 3), missing=(2,))
     found = debubble.diagnose(run, strict=True)
     assert found.verdict[0].startswith("Ranks are missing: 2, to which rank 1, 3 talks;")
-    assert (found.missing_ranks, found.gate.passed, found.status) == ((2,), False, 1)
+    assert (found.missing_ranks, found.gate.passed, found.exit_status) == ((2,), False, 1)
     assert found.gate.reasons == ("Ranks are missing: 2.",)
-    assert debubble.diagnose(observed(), strict=True).status == 0
+    assert debubble.diagnose(observed(), strict=True).exit_status == 0
 
 
 def test_least_most_and_median_of_all_windows_stand_in_the_result():

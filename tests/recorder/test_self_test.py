@@ -18,7 +18,7 @@ RECORDING = Path(__file__).resolve().parents[2] / "examples" / "own-job" / "reco
 
 def test_a_job_of_1f1b_agrees_and_its_cost_is_the_median_of_pairs():
     found = examined(RECORDING, build("1f1b", Shape(4, 8)), "cpu", [110, 130, 103], [100, 100, 100])
-    assert (found.order_agrees, found.parts_sum, found.early_messages, found.status) == (True, True, 0, 0)
+    assert (found.order_agrees, found.parts_sum, found.early_messages, found.exit_status) == (True, True, 0, 0)
     assert found.messages == found.steps * 48  # 3 boundaries x 8 micro-batches x 2 ways
     assert found.even_idle_share == 3 / 11
     assert found.overhead_share == pytest.approx(0.1)
@@ -27,7 +27,7 @@ def test_a_job_of_1f1b_agrees_and_its_cost_is_the_median_of_pairs():
 
 def test_another_order_than_the_expected_differs():
     found = examined(RECORDING, build("gpipe", Shape(4, 8)), "cpu", [1], [1])
-    assert (found.order_agrees, found.status) == (False, 1)
+    assert (found.order_agrees, found.exit_status) == (False, 1)
     assert "DIFFERS: the order of ops" in found.text(200)
 
 

@@ -27,7 +27,7 @@ def test_an_observation_is_diagnosed_like_its_files(cli):
 )
 def test_a_gate_decides_the_exit_status_and_says_why(cli, gate, expect, passed, reason):
     found = debubble.diagnose(EIGHT, gate=gate, expect=expect)
-    assert (found.gate.passed, found.status) == (passed, 0 if passed else 1)
+    assert (found.gate.passed, found.exit_status) == (passed, 0 if passed else 1)
     assert reason in " ".join(found.gate.reasons)
     options = [*(("--gate", gate) if gate else ()), *(("--expect", expect) if expect else ())]
     ran = cli("diagnose", EIGHT, *options, "--json")
@@ -42,8 +42,8 @@ def test_without_a_question_there_is_no_gate():
 def test_strict_fails_where_ranks_are_missing(shared):
     files = [shared / "traces" / "bytedance-st" / "st-kineto" / f"rank{rank}_trace.json.gz" for rank in (0, 2, 4)]
     found = debubble.diagnose(files, strict=True)
-    assert (found.status, found.gate.reasons) == (1, ("Ranks are missing beside rank 4.",))
-    assert debubble.diagnose(files).status == 0
+    assert (found.exit_status, found.gate.reasons) == (1, ("Ranks are missing beside rank 4.",))
+    assert debubble.diagnose(files).exit_status == 0
 
 
 def test_what_a_framework_does_not_run_stands_apart():

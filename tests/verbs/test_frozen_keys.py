@@ -64,6 +64,17 @@ KEYS = {
         " tokens_per_second_per_gpu idle_share bubble_ratio peak_bytes parts gpus global_batch effective_gpus",
         "rejected": "cause reason count",
     },
+    "Synthesis": {
+        "": "makespan_ms span_ms lower_bound_ms gap_share status stopped method peak_activations caps least_cap engine"
+        " objective best_known best_known_ms gain_ratio per_engine_ms search_s evaluations notes robust measured_ms"
+        " measured_again_ms torch_csv evidence per_rank",
+        "per_rank": PER_RANK,
+        "robust": "sigma steps seed mean_ms p95_ms best_nominal_p95_ms orders",
+    },
+    "Joint": {
+        "": "split weights even_split makespan_ms even_ms even_known_ms split_gain_ratio schedule_gain_ratio tried"
+        " synthesis evidence",
+    },
     "GrowthPlan": {"": "candidates rejected sizes evidence", "sizes": "global_batch samples microbatches idle_share"},
     "Splits": {
         "": "splits heaviest_at_least evidence verdict",
@@ -129,3 +140,10 @@ def test_every_result_has_a_schema_that_names_it_alone():
     assert set(KEYS) <= {each.__name__ for each in schemas}
     assert len(set(schemas.values())) == len(schemas)
     assert all(word.rsplit("/", 1)[1].isdigit() for word in schemas.values())
+
+
+def test_an_attribute_called_status_is_a_key_and_not_the_exit_status():
+    results = [value for value in vars(debubble).values() if isinstance(value, type) and issubclass(value, Result)]
+    results += [getattr(debubble, name) for name in KEYS]
+    for each in results:
+        assert not hasattr(each, "status") or "status" in keys_of(each), each

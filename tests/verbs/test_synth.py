@@ -19,7 +19,7 @@ def synth(ranks, microbatches, evaluations=3_000, **given):
 def test_the_founding_instance():
     """p 8, m 16, 10/10/10, cap 6: zb-auto takes 1,070, and 610 is optimal."""
     found = synth(8, 16, cap=6)
-    assert (found.makespan_ms, found.lower_bound_ms, found.result, found.gap_share) == (610, 610, "optimal", 0)
+    assert (found.makespan_ms, found.lower_bound_ms, found.status, found.gap_share) == (610, 610, "optimal", 0)
     assert (found.best_known, found.best_known_ms) == ("zb-auto", 1070)
     assert max(found.peak_activations) <= 6
     assert violations(found.order, in_order=True) == []
@@ -38,7 +38,7 @@ def test_even_stages_with_memory_enough_are_zb_h1():
     """(p-1) F + m T, attained by ZB-H1 for F = I = W: nothing to gain, and that is proved."""
     found = synth(4, 8)
     assert found.makespan_ms == 3 * 10 + 8 * 30
-    assert found.result == "optimal"
+    assert found.status == "optimal"
 
 
 def test_the_span_may_be_the_work_alone():
@@ -81,7 +81,7 @@ def test_a_cap_in_bytes_is_what_is_left_over_what_a_micro_batch_keeps():
 
 def test_nothing_fits_below_one_micro_batch(capsys):
     found = synth(4, 8, cap=0.5)
-    assert (found.result, found.least_cap, found.status) == ("infeasible", 1, 1)
+    assert (found.status, found.least_cap, found.exit_status) == ("infeasible", 1, 1)
     assert main(["synth", "-p", "4", "-m", "8", "--cap", "0.5", "--json"]) == 1
     said = json.loads(capsys.readouterr().out)
     assert (said["status"], said["least_cap"], said["makespan_ms"]) == ("infeasible", 1, None)

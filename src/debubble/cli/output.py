@@ -50,14 +50,14 @@ class Output:
         self.say(result)
         if result.refused:
             warn(f"debubble: {result.refused}")
-        return result.status
+        return result.exit_status
 
     def note(self, result: Result, sentence: str) -> int:
         """Say on stderr why there is no answer yet; what was done instead is the JSON."""
         warn(sentence)
         if self.as_json:
             self.say(result)
-        return result.status
+        return result.exit_status
 
     def say(self, result: Result, *, width: int | None = None) -> None:
         """Print the answer."""

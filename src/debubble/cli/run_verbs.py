@@ -141,7 +141,7 @@ def record(
     if self_test:
         found = tested()
         put(found.json() if as_json else found.text())
-        return found.status
+        return found.exit_status
     if not program:
         raise click.UsageError("Missing FILE or -m MODULE: what is to be run.", ctx)
     first = [f"--local_rank={ctx.obj}"] if ctx.obj is not None else []  # where deepspeed puts it: before the verb

@@ -144,7 +144,7 @@ class OrderCheck(Result):
     waits: tuple[str, ...] = field(metadata=HIDDEN)
 
     @property
-    def status(self) -> int:
+    def exit_status(self) -> int:
         """Exit status: 1 if anything is wrong."""
         return int(not self.legal)
 

@@ -55,7 +55,7 @@ class Result:
         return __version__
 
     @property
-    def status(self) -> int:
+    def exit_status(self) -> int:
         """Exit status of the command line: 0, or 1 where the answer is no."""
         return 0
 

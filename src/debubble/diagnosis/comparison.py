@@ -274,7 +274,7 @@ class Comparison(Result):
     compared: Compared = field(metadata=HIDDEN)
 
     @property
-    def status(self) -> int:
+    def exit_status(self) -> int:
         """Exit status: that of the gate."""
         return status_of(self.gate)
 
@@ -319,7 +319,7 @@ class Series(Result):
     gate: Gate | None = field(default=None, metadata=SPARSE)
 
     @property
-    def status(self) -> int:
+    def exit_status(self) -> int:
         """Exit status: that of the gate."""
         return status_of(self.gate)
 

@@ -45,7 +45,7 @@ class Gate:
     reasons: tuple[str, ...]
 
     @property
-    def status(self) -> int:
+    def exit_status(self) -> int:
         """Exit status: 0, or 1 if it did not pass."""
         return int(not self.passed)
 
@@ -54,7 +54,7 @@ def status_of(passes: Gate | None) -> int:
     """Exit status of a result: 0 if nothing was asked of it."""
     if passes is None:
         return 0
-    return passes.status
+    return passes.exit_status
 
 
 def gate(reasons: Iterable[str], limit: float | None = None, idle_share: float | None = None) -> Gate:
@@ -361,7 +361,7 @@ class Diagnosis(Result):
     examined: Examined = field(metadata=HIDDEN)
 
     @property
-    def status(self) -> int:
+    def exit_status(self) -> int:
         """Exit status: that of the gate."""
         return status_of(self.gate)
 

@@ -308,7 +308,7 @@ class Executed(Diagnosis):
     refusal: str | None
 
     @property
-    def status(self) -> int:
+    def exit_status(self) -> int:
         """Exit status: 1 if gradients were checked and are wrong."""
         return int(self.refusal is not None)
 

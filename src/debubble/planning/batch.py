@@ -324,7 +324,7 @@ class BatchPlan(Result):
     evidence: str
 
     @property
-    def status(self) -> int:
+    def exit_status(self) -> int:
         """Exit status: 1 if no combination comes out whole."""
         return 0 if self.candidates else 1
 
@@ -350,7 +350,7 @@ class GrowthPlan(Result):
     evidence: str
 
     @property
-    def status(self) -> int:
+    def exit_status(self) -> int:
         """Exit status: 1 if a size does not come out whole."""
         return 1 if self.rejected else 0
 

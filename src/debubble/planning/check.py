@@ -447,7 +447,7 @@ class Judgement:
     evidence: str
 
     @property
-    def status(self) -> int:
+    def exit_status(self) -> int:
         """Exit status: 1 if a rule is broken, 2 if something is open."""
         return {True: 0, False: 1, None: 2}[self.legal]
 
@@ -474,7 +474,7 @@ class SeveralChecks(Result):
     verdicts: tuple[Judgement, ...]
 
     @property
-    def status(self) -> int:
+    def exit_status(self) -> int:
         """Exit status: 1 if one is illegal, else 2 if one is open."""
         return {True: 0, False: 1, None: 2}[self.legal]
 

@@ -66,7 +66,7 @@ class SelfTested(Result):
     evidence: str = "measured"
 
     @property
-    def status(self) -> int:
+    def exit_status(self) -> int:
         """1 where order, sums or messages do not agree; the cost is told and judged by nobody."""
         return 0 if self.order_agrees and self.parts_sum and not self.early_messages else 1
 

@@ -63,7 +63,7 @@ def _figures(found: Synthesis) -> Iterator[Figure]:
 
 
 def _gap(found: Synthesis) -> str:
-    if found.result == "optimal":
+    if found.status == "optimal":
         return "optimal"
     return f"{percent(found.gap_share or 0.0)} below"
 
@@ -109,7 +109,7 @@ def _robust(found: Synthesis) -> Iterator[str]:
 
 def _verdict(found: Synthesis) -> Iterator[str]:
     spent = duration(MILLISECOND * (found.makespan_ms or 0.0))
-    if found.result == "optimal":
+    if found.status == "optimal":
         yield f"{spent}, and no order of these ops is shorter under {found.engine}."
     else:
         yield f"{spent}, {percent(found.gap_share or 0.0)} above a bound that no order is below."

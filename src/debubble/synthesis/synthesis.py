@@ -43,7 +43,7 @@ class Synthesis(Result):
         microbatches: per step.
         engine: whose communication it was searched for.
         objective: ``makespan``, or ``span``, the longest rank's own time.
-        result: ``optimal`` (proved), ``best_found`` or ``infeasible``.
+        status: ``optimal`` (proved), ``best_found`` or ``infeasible``.
         makespan_ms: of the step; None where nothing fits.
         span_ms: of the longest rank, from its first op to its last.
         lower_bound_ms: that no order of these ops is below, under any cap that was given and this engine.
@@ -75,7 +75,7 @@ class Synthesis(Result):
     microbatches: int
     engine: str
     objective: str
-    result: str
+    status: str
     makespan_ms: float | None
     span_ms: float | None
     lower_bound_ms: float | None
@@ -103,20 +103,16 @@ class Synthesis(Result):
     account: Account | None = field(default=None, metadata=HIDDEN)
 
     @property
-    def status(self) -> int:
+    def exit_status(self) -> int:
         """1 where nothing fits."""
-        return int(self.result == INFEASIBLE)
+        return int(self.status == INFEASIBLE)
 
     @property
     def refused(self) -> str:
         """The cap that would do."""
-        return f"no order fits: the least cap is {self.least_cap:g} micro-batches" if self.status else ""
-
-    def document(self) -> dict[str, object]:  # type: ignore[override]
-        """The keys of JSON; ``status`` is the word there, as scripts expect it."""
-        keys: dict[str, object] = dict(Result.document(self))
-        keys["status"] = keys.pop("result")
-        return keys
+        if self.status != INFEASIBLE:
+            return ""
+        return f"no order fits: the least cap is {self.least_cap:g} micro-batches"
 
 
 def synthesised(
@@ -196,7 +192,7 @@ def _infeasible(problem: Problem, least: float) -> Synthesis:
         microbatches=instance.microbatches,
         engine=instance.engine.name,
         objective=_objective(problem),
-        result=INFEASIBLE,
+        status=INFEASIBLE,
         makespan_ms=None,
         span_ms=None,
         lower_bound_ms=None,
@@ -243,7 +239,7 @@ def _answer(
         microbatches=instance.microbatches,
         engine=instance.engine.name,
         objective=_objective(problem),
-        result=OPTIMAL if optimal else BEST_FOUND,
+        status=OPTIMAL if optimal else BEST_FOUND,
         makespan_ms=accounted.window / MILLISECOND,
         span_ms=int((timeline.end[last] - timeline.start[first]).max()) / MILLISECOND,
         lower_bound_ms=best.bound / MILLISECOND,
