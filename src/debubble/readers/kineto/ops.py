@@ -83,7 +83,11 @@ class Found:
     def only(self, keep: Mask) -> Found:
         """Some of the ops."""
         columns = ("kind", "stage", "chunk", "unit", "launched", "worked", "start", "end", "first_end", "second_start")
-        kept = {name: column[keep] for name in columns if (column := getattr(self, name)) is not None}
+        kept = {}
+        for name in columns:
+            whole = getattr(self, name)
+            if whole is not None:
+                kept[name] = whole[keep]
         return replace(self, **kept)
 
 
@@ -108,6 +112,9 @@ def named_ops(tables: Tables, pieces: Pieces, posts: Posts) -> Found:
         sent = posts.moment[posts.sense == Sense.SEND]
         end = _before_send(sent, _first_end(pieces, start, end), end)
     lost = int((~whole).sum())
+    remarks: tuple[str, ...] = ()
+    if lost:
+        remarks = (f"{lost:,} named ops launched no kernel that is in the file, and were left out",)
     return Found(
         kind=kind[whole].astype(np.uint8),
         stage=stage[whole].astype(np.int32),
@@ -117,7 +124,7 @@ def named_ops(tables: Tables, pieces: Pieces, posts: Posts) -> Found:
         worked=worked[whole],
         start=start[whole],
         end=end[whole],
-        remarks=(f"{lost:,} named ops launched no kernel that is in the file, and were left out",) if lost else (),
+        remarks=remarks,
     )
 
 
@@ -132,13 +139,17 @@ def after_receive(received: Ints, start: Ints, end: Ints) -> Ints:
 
 def _rows(tables: Tables, word: NDArray[np.int32]) -> NDArray[np.int64]:
     """Index of the range, kind, stage, chunk and micro-batch of each op that a range names, int64[5, ops]."""
-    named = {}
+    parts = [np.empty((0, 5), np.int64)]
     for number in np.unique(word).tolist():
         name = tables.names[number]
-        chunk = read_name(name).chunk
-        named[number] = [(kind, stage, chunk, unit) for kind, stage, unit in ops_of(name)]
-    rows = [(i, *op) for i, number in enumerate(word.tolist()) for op in named[number]]
-    return np.array(rows, np.int64).T if rows else np.empty((5, 0), np.int64)
+        ranges = np.flatnonzero(word == number)
+        for kind, stage, unit in ops_of(name):
+            op = np.array([0, kind, stage, read_name(name).chunk, unit])
+            rows = np.tile(op, (len(ranges), 1))
+            rows[:, 0] = ranges
+            parts.append(rows)
+    found = np.concatenate(parts)
+    return found[np.argsort(found[:, 0], kind="stable")].T  # stable: the two ops of one range stay in their order
 
 
 def _before_send(sent: Ints, worked: Ints, end: Ints) -> Ints:
@@ -173,14 +184,16 @@ def _first_launch(pieces: Pieces, start: Ints, end: Ints) -> Ints:
 def _first_end(pieces: Pieces, start: Ints, end: Ints) -> Ints:
     """End of the first work that begins inside each span, or the span's end if none does."""
     first = np.searchsorted(pieces.start, start)
-    begun, done = (np.append(column, _NEVER)[first] for column in (pieces.start, pieces.end))
+    begun, done = np.append(pieces.start, _NEVER)[first], np.append(pieces.end, _NEVER)[first]
     return np.where(begun < end, done, end)
 
 
 def _last_end(pieces: Pieces, start: Ints, end: Ints) -> Ints:
     """End of the last work that begins inside each span, or the span's end if none does."""
+    if not len(pieces):
+        return end
     first, behind = np.searchsorted(pieces.start, start), np.searchsorted(pieces.start, end)
-    return np.where(behind > first, pieces.end[np.maximum(behind - 1, 0)], end) if len(pieces) else end
+    return np.where(behind > first, pieces.end[np.maximum(behind - 1, 0)], end)
 
 
 def _extents(pieces: Pieces, start: Ints, end: Ints) -> tuple[Ints, Ints, Mask]:
@@ -215,7 +228,9 @@ def _padded(times: Ints, work: Mask, pad: int) -> Ints:
 
 def column(values: NDArray[np.int32]) -> NDArray[np.int32] | None:
     """A column, or None if no row of it is known."""
-    return None if not len(values) or (values == UNKNOWN).all() else values
+    if (values == UNKNOWN).all():
+        return None
+    return values
 
 
 _COMPARABLE = 4  # times fewer kernels than a gradient of the input that a gradient of weights may launch
@@ -262,11 +277,13 @@ def runs_of(tables: Tables, pieces: Pieces, steps: Steps, posts: Posts) -> Found
     told = (pieces.way == Way.FORWARD) | (pieces.way == Way.BACKWARD)
     if told.any():
         work = _cut(pieces, told, steps, posts)
-        return None if work is None else _directed(tables, pieces, work, posts)
-    if not pieces.device:
-        return None
-    work = _cut(pieces, pieces.way == Way.UNTOLD, steps, posts)
-    return None if work is None else _undirected(tables, work, posts)
+        if work is not None:
+            return _directed(tables, pieces, work, posts)
+    elif pieces.device:
+        work = _cut(pieces, pieces.way == Way.UNTOLD, steps, posts)
+        if work is not None:
+            return _undirected(tables, work, posts)
+    return None
 
 
 def _cut(pieces: Pieces, use: Mask, steps: Steps, posts: Posts) -> _Work | None:
@@ -350,7 +367,7 @@ def _weight_cuts(work: _Work, received: Mask, sent: Mask) -> Ints:
         for row in rows[weights[rows] > 0].tolist():
             skipped = base if messaged[row] else size
             cuts.append(work.first[row] + np.arange(skipped, count[row], size))
-    return np.concatenate(cuts) if cuts else np.empty(0, np.int64)
+    return np.concatenate([np.empty(0, np.int64), *cuts])
 
 
 def _partners(tables: Tables, forward: Mask, launched: Ints) -> Ints:
@@ -375,7 +392,7 @@ def _flows(tables: Tables) -> Ints:
     """When each flow begins and ends, int64[flows, 2]; an id that comes again is another flow."""
     table = tables.columns["flows"]
     order = np.lexsort((table["ends"], table["start"], table["link"]))
-    link, start, ends = (table[name][order] for name in ("link", "start", "ends"))
+    link, start, ends = table["link"][order], table["start"][order], table["ends"][order]
     first = np.flatnonzero((link[:-1] == link[1:]) & ~ends[:-1] & ends[1:])
     return np.stack([start[first], start[first + 1]], 1)
 
@@ -442,10 +459,10 @@ def _double(work: _Work, lane: NDArray[np.int32], received: Mask, sent: Mask) ->
     """
     count = work.count
     cut = np.where(count == 2, 1, _turns(lane, work.first, count))
-    alone = [np.unique(count[one & ~other]) for one, other in ((received, sent), (sent, received))]
-    if all(len(counts) == 1 for counts in alone):
-        both = received & sent & (cut == 0) & (count == int(alone[0][0] + alone[1][0]))
-        cut[both] = int(alone[0][0])
+    receiving, sending = np.unique(count[received & ~sent]), np.unique(count[sent & ~received])
+    if len(receiving) == len(sending) == 1:
+        both = received & sent & (cut == 0) & (count == receiving + sending)
+        cut[both] = receiving
     return cut
 
 

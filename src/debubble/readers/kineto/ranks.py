@@ -11,8 +11,10 @@ held against launches of another rank kernels do both.
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections import Counter
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from itertools import compress
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +22,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..op_names import Role
+from ..run_files import natural
 from .tables import Tables
 from .work import launches_of
 
@@ -47,29 +50,41 @@ class Identity:
 
 def identity(path: Path, header: dict[str, Any]) -> Identity:
     """Read the rank from ``distributedInfo`` and from the name of a file."""
+    rank, named = _info(header).get("rank"), None
+    if not isinstance(rank, int) or not 0 <= rank < _MOST_RANKS:
+        rank = None
+    match = _IN_NAME.search(path.name)
+    if match is not None and not header.get(_MERGED):
+        named = int(match[1])
+    return Identity(path, rank, named)
+
+
+def _info(header: dict[str, Any]) -> dict[str, Any]:
+    """What Kineto writes of ``torch.distributed``; empty where a job did not initialise it, or wrote something else."""
     info = header.get("distributedInfo")
-    rank = info.get("rank") if isinstance(info, dict) else None
-    match = None if header.get(_MERGED) else _IN_NAME.search(path.name)
-    sound = isinstance(rank, int) and 0 <= rank < _MOST_RANKS
-    return Identity(path, rank if sound else None, int(match[1]) if match else None)
+    if isinstance(info, dict):
+        return info
+    return {}
 
 
 def with_rank(header: dict[str, Any], rank: int) -> dict[str, Any]:
     """The header of a file that was merged of many ranks, for one of them; its name then says nothing."""
-    info = header.get("distributedInfo")
-    return {**header, "distributedInfo": {**(info if isinstance(info, dict) else {}), "rank": rank}, _MERGED: True}
+    return {**header, "distributedInfo": {**_info(header), "rank": rank}, _MERGED: True}
 
 
 def settle(files: Sequence[Identity]) -> tuple[list[int | None], list[str]]:
     """A rank for each file, None for one that must be left out, and what was doubtful, a sentence each."""
     wanted = [one.named if one.header is None else one.header for one in files]
+    claims = Counter(wanted)
     ranks: list[int | None] = [None] * len(files)
     remarks: list[str] = []
+    # Files whose header and name agree have the first say, then those with a header.
     sure = sorted(range(len(files)), key=lambda i: (files[i].named != wanted[i], files[i].header is None))
     owner: dict[int, Identity] = {}
     for i in sure:
         one, want = files[i], wanted[i]
-        free = one.named is not None and one.named not in {*owner, *(w for j, w in enumerate(wanted) if j != i)}
+        others = claims[one.named] - (one.named == want)
+        free = one.named is not None and one.named not in owner and not others
         if want is not None and want not in owner:
             ranks[i] = want
         elif want is None and len(files) == 1:
@@ -84,14 +99,13 @@ def settle(files: Sequence[Identity]) -> tuple[list[int | None], list[str]]:
             remarks.append(f"{one.path}: it claims rank {want}, which {owner[want].path.name} has; it was left out")
         if (rank := ranks[i]) is not None:
             owner[rank] = one
-    by_name = [f"{one.path}: its header has no rank; its name says rank {one.named}" for one in files if _by_name(one)]
+    by_name = []
+    for one in files:
+        if one.header is None and one.named is not None:
+            by_name.append(f"{one.path}: its header has no rank; its name says rank {one.named}")
     if len(by_name) > 2:
         by_name = [f"{by_name[0]}; so for {len(by_name)} files"]
     return ranks, by_name + remarks
-
-
-def _by_name(one: Identity) -> bool:
-    return one.header is None and one.named is not None
 
 
 def place_in_groups(header: dict[str, Any], rank: int) -> tuple[int | None, int | None]:
@@ -99,10 +113,11 @@ def place_in_groups(header: dict[str, Any], rank: int) -> tuple[int | None, int 
 
     Megatron calls its groups ``PIPELINE_MODEL_PARALLEL_GROUP``, torchtitan ``mesh_pp``; their ranks are in order.
     """
-    info = header.get("distributedInfo")
-    groups = info.get("pg_config") if isinstance(info, dict) else None
+    groups = _info(header).get("pg_config")
     position = replica = None
-    for group in groups if isinstance(groups, list) else []:
+    if not isinstance(groups, list):
+        return None, None
+    for group in groups:
         members = _members(group)
         if rank not in members or len(members) < 2:
             continue
@@ -111,15 +126,19 @@ def place_in_groups(header: dict[str, Any], rank: int) -> tuple[int | None, int 
             position = members.index(rank)
         elif _DATA.fullmatch(name):
             replica = members.index(rank)
-    return (position, replica) if position is not None else (None, None)
+    if position is None:  # without a position a replica is of no use
+        return None, None
+    return position, replica
 
 
 def _members(group: object) -> list[int]:
     """The ranks of a group, which some versions write as a string."""
-    ranks = group.get("ranks", []) if isinstance(group, dict) else []
+    ranks = group.get("ranks") if isinstance(group, dict) else None
     if isinstance(ranks, str):
-        ranks = [int(number) for number in re.findall(r"\d+", ranks)]
-    return [rank for rank in ranks if isinstance(rank, int)] if isinstance(ranks, list) else []
+        return list(map(int, re.findall(r"\d{1,18}", ranks)))
+    if not isinstance(ranks, list):
+        return []
+    return [rank for rank in ranks if isinstance(rank, int)]
 
 
 _EARLY = 0.05  # of the kernels of a device may start before their launch: clocks of GPUs are read with an error
@@ -132,16 +151,22 @@ Lag = tuple[int, float]  # kernels whose launch is known, and how long after it 
 Table = dict[str, NDArray[Any]]
 
 
-def holds_several(tables: Tables) -> bool:
-    """Whether a file holds work of several ranks: of several devices or, without devices, of several processes."""
-    return len(_devices(tables) or _talking(tables)) > 1
-
-
 def ranks_of(tables: Tables) -> dict[int, Tables]:
-    """The rows of each rank by its number; empty where it is not certain which process a device belongs to."""
+    """The rows of each rank by its number; empty if it is one rank, or if it is not certain what ran where.
+
+    A file holds several ranks if kernels ran on several devices or, without kernels, if several processes do what only
+    a rank of a pipeline does.
+    """
     devices = _devices(tables)
-    owner: Mapping[Process, Process] = _owners(tables, devices) if devices else {one: one for one in _talking(tables)}
-    return {rank: _part(tables, {one, owner[one]}) for rank, one in _numbered(list(owner)).items() if len(owner) > 1}
+    processes = devices or _talking(tables)
+    if len(processes) < 2:
+        return {}
+    owner = dict(zip(processes, processes, strict=True))
+    if devices:
+        owner = _owners(tables, devices)
+    if len(owner) < 2:
+        return {}
+    return {rank: _part(tables, {one, owner[one]}) for rank, one in _numbered(list(owner)).items()}
 
 
 def _devices(tables: Tables) -> list[Process]:
@@ -161,14 +186,13 @@ def _processes(tables: Tables, lanes: NDArray[Any]) -> list[Process]:
 
 def _numbered(devices: list[Process]) -> dict[int, Process]:
     """A rank for each: the one in its name where all have one, else by the order of devices."""
-    named = [match and int(match[1]) for match in (_RANK.search(str(one)) for one in devices)]
-    if None not in named and len(set(named)) == len(named):
-        return {rank: one for rank, one in zip(named, devices, strict=True) if rank is not None}
-    return dict(enumerate(sorted(devices, key=_natural)))
-
-
-def _natural(name: Process) -> list[tuple[int, str]]:
-    return [(int(part), "") if part.isdigit() else (-1, part) for part in re.split(r"(\d+)", str(name)) if part]
+    named: dict[int, Process] = {}
+    for one in devices:
+        if (match := _RANK.search(str(one))) is not None:
+            named[int(match[1])] = one
+    if len(named) == len(devices):
+        return named
+    return dict(enumerate(sorted(devices, key=lambda one: natural(str(one)))))
 
 
 def _owners(tables: Tables, devices: list[Process]) -> dict[Process, Process]:
@@ -184,37 +208,42 @@ def _owners(tables: Tables, devices: list[Process]) -> dict[Process, Process]:
             lag = (table["start"][mine] - launched)[launched >= 0]
             if len(lag) and float((lag < 0).mean()) <= _EARLY:
                 lags[device][process] = len(lag), float(np.median(lag))
-    return _only_choice({device: _close(some) for device, some in lags.items()})
+    possible = {device: _close(some) for device, some in lags.items()}
+    return _only_choice(possible)
 
 
 def _close(lags: dict[Process, Lag]) -> set[Process]:
     """The processes that launched most of a device's kernels, and not long before they ran."""
-    most = max((known for known, _ in lags.values()), default=0)
-    full = {process: lag for process, (known, lag) in lags.items() if known >= _KNOWN * most}
-    least = min(full.values(), default=0.0)
-    return {process for process, lag in full.items() if lag <= _LATER * least}
+    if not lags:
+        return set()
+    processes, (known, lag) = list(lags), np.array(list(lags.values())).T
+    full = known >= _KNOWN * known.max()
+    close = full & (lag <= _LATER * lag[full].min())
+    return {processes[i] for i in np.flatnonzero(close).tolist()}
 
 
 def _only_choice(possible: dict[Process, set[Process]]) -> dict[Process, Process]:
     """A process of its own for each device, if there is exactly one way: then some device always has one left."""
     chosen: dict[Process, Process] = {}
     while len(chosen) < len(possible):
-        left = {device: some - set(chosen.values()) for device, some in possible.items() if device not in chosen}
-        device = min(left, key=lambda one: len(left[one]))
-        if len(left[device]) != 1:
+        taken = set(chosen.values())
+        sure = [device for device in possible if device not in chosen and len(possible[device] - taken) == 1]
+        if not sure:
             return {}
-        chosen[device] = left[device].pop()
+        device = sure[0]
+        (chosen[device],) = possible[device] - taken
     return chosen
 
 
 def _part(tables: Tables, processes: set[Process]) -> Tables:
     """The rows of some processes."""
-    told, comms = (np.flatnonzero(_of(tables, tables.columns[name], processes)) for name in ("told", "comms"))
+    told = _of(tables, tables.columns["told"], processes).tolist()
+    comms = _of(tables, tables.columns["comms"], processes).tolist()
     return replace(
         tables,
         columns={name: _rows(tables, table, processes) for name, table in tables.columns.items()},
-        told_args=[tables.told_args[row] for row in told],
-        comm_args=[tables.comm_args[row] for row in comms],
+        told_args=list(compress(tables.told_args, told)),
+        comm_args=list(compress(tables.comm_args, comms)),
     )
 
 

@@ -19,10 +19,10 @@ from ...core.op import Kind
 from ...reconstruct.device_ops import UNKNOWN, UNTOLD, Memory, RankOps, Reading, Transfers
 from ..chrome import Words, read_events
 from ..op_names import SKIPPED, Way
-from ..run_files import faults_alike, left_out
+from ..run_files import faults_alike, left_out, source_of, why_unreadable
 from ..stream import blocks, progress
 from .ops import Found, column, named_ops, runs_of
-from .ranks import holds_several, identity, place_in_groups, ranks_of, settle, with_rank
+from .ranks import identity, place_in_groups, ranks_of, settle, with_rank
 from .spans import told
 from .tables import Collector, Tables
 from .work import Moves, Pieces, Posts, messages_of, pieces_of, posts_of, steps_of
@@ -65,14 +65,25 @@ def read_traces(paths: Sequence[Path], *, each: Callable[[Sequence[Path]], Seque
         InputError: not one file could be read.
         Refusal: they could be read, and none shows a pipeline.
     """
-    results = [read_trace_or_fault(path) for path in paths] if each is None else each(paths)
-    files = [part for one in results if isinstance(one, TraceFile) for part in one.parts or (one,)]
-    faults = [one for one in results if isinstance(one, Fault)]
+    files: list[TraceFile] = []
+    faults: list[Fault] = []
+    for one in map(read_trace_or_fault, paths) if each is None else each(paths):
+        if isinstance(one, TraceFile):
+            files += one.parts or (one,)
+        elif isinstance(one, Fault):
+            faults.append(one)
     if not files:
         raise InputError(*faults_alike(faults))
     lost = [(fault.value, fault.rule) for fault in faults]
-    devices = [device for file in files if file.many for device in file.devices]
-    single = [file for file in files if not file.many]
+    devices: list[RankOps] = []
+    single: list[TraceFile] = []
+    remarks: list[str] = []
+    for file in files:
+        remarks += file.remarks
+        if file.many:
+            devices += file.devices
+        else:
+            single.append(file)
     ranks, doubts = settle([identity(file.path, file.header) for file in single])
     bases, guessed = _bases(single)
     for file, rank, base in zip(single, ranks, bases, strict=True):
@@ -84,8 +95,8 @@ def read_traces(paths: Sequence[Path], *, each: Callable[[Sequence[Path]], Seque
             )
     if not any(map(len, devices)):
         raise _no_pipeline(files)
-    remarks = (*left_out(lost), *(remark for file in files for remark in file.remarks), *doubts, *guessed)
-    return Reading(_source(paths), tuple(devices), remarks, _world(single))
+    said = (*left_out(lost), *remarks, *doubts, *guessed)
+    return Reading(source_of(paths), tuple(devices), said, _world(single))
 
 
 def read_trace_or_fault(path: Path) -> TraceFile | Fault:
@@ -96,7 +107,7 @@ def read_trace_or_fault(path: Path) -> TraceFile | Fault:
         fault = error.faults[0]
         return Fault(str(path), fault.rule, fault.remedy)
     except OSError as error:
-        return Fault(str(path), f"it cannot be read: {error.strerror or error}", "give a file that can be read")
+        return Fault(str(path), why_unreadable(error), "give a file that can be read")
     except Exception as error:  # whatever a stranger's file does, it costs this rank and not the run
         rule = f"its content is not what a trace holds ({type(error).__name__}: {error})"
         return Fault(str(path), rule, "export it again")
@@ -115,14 +126,16 @@ def read_trace(path: Path) -> TraceFile:
     tables = collector.tables()
     if said.remarks and not any(len(table["start"]) for table in tables.columns.values()):
         raise InputError(Fault(str(path), "; ".join([*remarks, *said.remarks]), "export it again"))
-    remarks += [f"{path}: {clause}" for clause in said.remarks]
-    remarks += [f"{path}: {count:,} events {why} were set aside" for why, count in tables.set_aside.items()]
+    remarks += _of_file(path, said.remarks)
+    for why, count in tables.set_aside.items():
+        remarks.append(f"{path}: {count:,} events {why} were set aside")
     if len(tables.columns["told"]["start"]):
         devices, clauses = told(tables, str(path))
         if devices:
             on_its_clock = tuple(device.later(tables.zero) for device in devices)
-            return TraceFile(path, said.header, on_its_clock, True, (*remarks, *(f"{path}: {c}" for c in clauses)))
-    if merged := ranks_of(tables) if holds_several(tables) else {}:
+            return TraceFile(path, said.header, on_its_clock, True, (*remarks, *_of_file(path, clauses)))
+    merged = ranks_of(tables)
+    if merged:
         remarks.append(f"{path}: it holds {len(merged)} ranks; what launched the work of each device told them apart")
         parts = [_of_rank(path, with_rank(said.header, rank), part) for rank, part in merged.items()]
         parts[0] = replace(parts[0], remarks=(*remarks, *parts[0].remarks))
@@ -136,10 +149,15 @@ def _of_rank(path: Path, header: dict[str, Any], tables: Tables) -> TraceFile:
     if why := _unfit(tables, header):
         return TraceFile(path, header, (), False, (), why)
     device, clauses = device_of(tables, str(path))
-    remarks = tuple(f"{path}: {clause}" for clause in clauses)
+    remarks = tuple(_of_file(path, clauses))
     if len(device):
         return TraceFile(path, header, (device.later(tables.zero),), False, remarks)
     return TraceFile(path, header, (), False, remarks, device.untold)
+
+
+def _of_file(path: Path, clauses: Sequence[str]) -> list[str]:
+    """Clauses as sentences that say which file they are about."""
+    return [f"{path}: {clause}" for clause in clauses]
 
 
 def _unfit(tables: Tables, header: dict[str, Any]) -> str:
@@ -166,9 +184,11 @@ def device_of(tables: Tables, source: str) -> tuple[RankOps, list[str]]:
     found = named_ops(tables, pieces, posts)
     if not len(found) and not found.remarks:
         found = runs_of(tables, pieces, steps, posts) or found
-    why = _untold(posts) if len(posts) and _lacks_directions(pieces, found) else ""
-    if why and moves is None:
-        found = found.only(np.zeros(len(found), np.bool_))
+    why = ""
+    if len(posts) and _lacks_directions(pieces, found):
+        why = _untold(posts)
+        if moves is None:  # other ranks tell directions by matching messages; there is nothing to match here
+            found = found.only(np.zeros(len(found), np.bool_))
     step = steps.of(found.launched)
     keep = (step >= 0) | (not len(steps.number))
     clauses = list(found.remarks)
@@ -242,52 +262,61 @@ def _placed(file: TraceFile, rank: int, base: int) -> RankOps:
 def _bases(files: Sequence[TraceFile]) -> tuple[list[int], list[str]]:
     """The base time of each file, nanoseconds; that of the others if a file lacks it and its times fit theirs."""
     said = [_base(file.header) for file in files]
-    common = {base for base in said if base}
+    bases = [base or 0 for base in said]
+    common = {base for base in bases if base}
     remarks: list[str] = []
     if len(common) != 1 or None not in said:
-        return [base or 0 for base in said], remarks
-    base = common.pop()
-    middles = [_middle(file) for file, own in zip(files, said, strict=True) if own is not None]
-    bases: list[int] = []
-    for file, own in zip(files, said, strict=True):
-        fits = own is None and any(abs(_middle(file) - middle) < _DAY for middle in middles)
-        bases.append(base if fits else own or 0)
-        if fits:
-            lacks = "its base time cannot be" if "baseTimeNanoseconds" in file.header else "it has no base time"
-            remarks.append(f"{file.path}: {lacks}; that of the other ranks was taken, which its times fit")
+        return bases, remarks
+    middles = np.array([_middle(file) for file in files])
+    known = np.array([base is not None for base in said])
+    for i in np.flatnonzero(~known).tolist():
+        # Times count from the base: those of a file without one fit the others' only if they lie near theirs.
+        if np.isfinite(middles[i]) and (np.abs(middles[known] - middles[i]) < _DAY).any():
+            (bases[i],) = common
+            lacks = "it has no base time"
+            if "baseTimeNanoseconds" in files[i].header:
+                lacks = "its base time cannot be"
+            remarks.append(f"{files[i].path}: {lacks}; that of the other ranks was taken, which its times fit")
     return bases, remarks
 
 
 def _base(header: dict[str, Any]) -> int | None:
     base = header.get("baseTimeNanoseconds")
-    return int(base) if isinstance(base, int | float) and abs(base) < _FAR else None
+    if isinstance(base, int | float) and abs(base) < _FAR:
+        return int(base)
+    return None
 
 
 def _middle(file: TraceFile) -> float:
     """The median start of a file's work; infinite if it has none."""
-    return float(np.median(file.devices[0].start)) if file.devices else float("inf")
+    if not file.devices:
+        return float("inf")
+    return float(np.median(file.devices[0].start))
 
 
 def _world(files: Sequence[TraceFile]) -> int | None:
     """How many ranks the job has, as far as headers tell."""
-    infos = [info for file in files if isinstance(info := file.header.get("distributedInfo"), dict)]
-    return max((size for info in infos if isinstance(size := info.get("world_size"), int)), default=None)
+    worlds = []
+    for file in files:
+        info = file.header.get("distributedInfo")
+        size = info.get("world_size") if isinstance(info, dict) else None
+        if isinstance(size, int):
+            worlds.append(size)
+    return max(worlds, default=None)
 
 
 def _no_pipeline(files: Sequence[TraceFile]) -> Refusal:
-    why = [f"{file.path}: {file.unusable}" for file in files if file.unusable]
-    if why:
-        return Refusal(f"there is no pipeline to be seen here; {why[0]}")
-    names = f"{files[0].path}" if len(files) == 1 else f"{len(files)} files, {files[0].path.name} and others"
+    for file in files:
+        if file.unusable:
+            return Refusal(f"there is no pipeline to be seen here; {file.path}: {file.unusable}")
+    names = f"{files[0].path}"
+    if len(files) > 1:
+        names = f"{len(files)} files, {files[0].path.name} and others"
     return Refusal(
         f"{names}: there is no pipeline here: no range names a forward or backward of a stage and micro-batch, "
         "and no rank sends to or receives from another (an all-to-all is no pipeline transfer); if one ran, name its "
         "ops with debubble.annotate"
     )
-
-
-def _source(paths: Sequence[Path]) -> str:
-    return str(paths[0]) if len(paths) == 1 else str(paths[0].parent)
 
 
 _WORTH = 200 << 20  # bytes of JSON; a second process costs .3 s of start and 60 MB
@@ -301,7 +330,7 @@ def in_processes(paths: Sequence[Path]) -> list[TraceFile | Fault]:
     """
     workers = min(len(paths), os.cpu_count() or 1)
     if workers < 2 or _bytes(paths) < _WORTH:
-        return [read_trace_or_fault(path) for path in paths]
+        return list(map(read_trace_or_fault, paths))
     from concurrent.futures import ProcessPoolExecutor
     from multiprocessing import get_context
 
@@ -331,17 +360,22 @@ def on_ray(paths: Sequence[Path]) -> list[TraceFile | Fault]:
             ray.init(include_dashboard=False, log_to_driver=False, logging_level=logging.ERROR)
         task = ray.remote(read_trace_or_fault)
         found = []
-        for path, running in [(path, task.remote(path)) for path in paths]:
-            found.append(ray.get(running))
+        running = [task.remote(path) for path in paths]  # all at once; they are waited for in order
+        for path, one in zip(paths, running, strict=True):
+            found.append(ray.get(one))
             progress.get()(path.stat().st_size if path.exists() else 0)
     except (ray.exceptions.RayError, ConnectionError, RuntimeError, SystemError) as error:  # the last of its start
-        said = str(error).strip().splitlines()
-        rule = f"the cluster does not answer: {said[-1] if said else type(error).__name__}"
+        said = str(error).strip().splitlines() or [type(error).__name__]
+        rule = f"the cluster does not answer: {said[-1]}"
         raise InputError(Fault("--ray", rule, "look at RAY_ADDRESS, or leave the option out")) from error
     return found
 
 
 def _bytes(paths: Sequence[Path]) -> int:
     """About how much JSON the files hold."""
-    sizes = [path.stat().st_size * (_PACKED if path.suffix == ".gz" else 1) for path in paths if path.exists()]
-    return sum(sizes)
+    total = 0
+    for path in paths:
+        if path.exists():
+            times = _PACKED if path.suffix == ".gz" else 1
+            total += times * path.stat().st_size
+    return total

@@ -20,6 +20,7 @@ from numpy.typing import NDArray
 from ...core.op import Kind
 from ...reconstruct.device_ops import UNKNOWN, Ints, Mask, RankOps, Transfers
 from ..op_names import OpName, read_name
+from ..run_files import natural
 from .ops import column
 from .tables import Number, Tables, ToldArgs
 
@@ -56,8 +57,21 @@ class _Spans:
 
     def number(self, names: Sequence[str]) -> Ints:
         """The first of some arguments that each span has, int64[spans]; -1 if it has none."""
-        values = [next((v for n in names if (v := getattr(args, n)) is not None), None) for args in self.args]
-        return np.array([_whole(value) for value in values], np.int64)
+        found = np.full(len(self.args), UNKNOWN, np.int64)
+        for name in reversed(names):  # what comes first has the last word
+            for row, args in enumerate(self.args):
+                value = getattr(args, name)
+                if value is not None:
+                    found[row] = _whole(value)
+        return found
+
+    def said(self, name: str) -> Ints:
+        """What the name of each span says: one of ``OpName``'s numbers, -1 for None, int64[spans]."""
+        found = np.empty(len(self.name), np.int64)
+        for row, each in enumerate(self.name):
+            value = getattr(each, name)
+            found[row] = UNKNOWN if value is None else value
+        return found
 
 
 @dataclass(frozen=True, slots=True, order=True)
@@ -78,13 +92,16 @@ def told(tables: Tables, source: str) -> tuple[list[RankOps], list[str]]:
     for row, (lane, args) in enumerate(zip(spans.lane.tolist(), spans.args, strict=True)):
         rows[_place(tables, lane, owner[lane], args)].append(row)
     places = sorted(rows)
-    ranks = _ranks(tables, places, {place: int(spans.lane[rows[place][0]]) for place in places})
-    devices = [
-        _device(rank, place, source, spans.only(np.array(rows[place])))
-        for rank, place in zip(ranks, places, strict=True)
-    ]
-    remarks = [f"{orphans:,} spans have a begin or an end only, and were left out"] if orphans else []
-    return [device for device in devices if len(device)], remarks
+    lanes = {place: int(spans.lane[rows[place][0]]) for place in places}
+    devices = []
+    for rank, place in zip(_ranks(tables, places, lanes), places, strict=True):
+        device = _device(rank, place, source, spans.only(np.array(rows[place])))
+        if len(device):
+            devices.append(device)
+    remarks = []
+    if orphans:
+        remarks.append(f"{orphans:,} spans have a begin or an end only, and were left out")
+    return devices, remarks
 
 
 def _spans(tables: Tables) -> tuple[_Spans, int]:
@@ -94,6 +111,7 @@ def _spans(tables: Tables) -> tuple[_Spans, int]:
     stops = table["end"].tolist()
     open_: defaultdict[tuple[int, int], list[int]] = defaultdict(list)
     begin, end, args, orphans = [], [], [], 0
+    # Spans of one lane and name nest: an end belongs to the last begin that is open.
     for row, letter in enumerate(phase):
         opened = open_[lane[row], word[row]]
         if letter == ord("B"):
@@ -111,8 +129,8 @@ def _spans(tables: Tables) -> tuple[_Spans, int]:
             orphans += 1
     orphans += sum(map(len, open_.values()))
     rows = np.array(begin, np.int64)
-    said = {number: read_name(tables.names[number]) for number in set(word)}
-    names = [said[number] for number in table["word"][rows].tolist()]
+    said = {number: read_name(tables.names[number]) for number in set(word)}  # few names, millions of spans
+    names = [said[word[row]] for row in begin]
     start = table["start"][rows].astype(np.int64)
     return _Spans(table["lane"][rows].astype(np.int64), names, args, start, np.array(end, np.int64)), orphans
 
@@ -129,10 +147,12 @@ def _both(first: ToldArgs, second: ToldArgs) -> ToldArgs:
 def _whole(value: Number) -> int:
     """A number that a tracer wrote as it liked; -1 if it is none, or beyond all bounds."""
     try:
-        number = UNKNOWN if value is None else int(float(value))
+        number = int(float(value or 0))
     except (ValueError, OverflowError):
         return UNKNOWN
-    return number if -1 <= number < _MOST else UNKNOWN
+    if value is None or not -1 <= number < _MOST:
+        return UNKNOWN
+    return number
 
 
 # Which lanes are one device.
@@ -142,60 +162,68 @@ def _owners(tables: Tables, spans: _Spans) -> dict[int, tuple[str, int]]:
     """The process or lane that is the device of each lane."""
     forward: defaultdict[int, set[bool]] = defaultdict(set)
     for lane, name in zip(spans.lane.tolist(), spans.name, strict=True):
-        forward[lane] |= set() if name.kind is None else {name.kind == Kind.F}
+        ways = forward[lane]
+        if name.kind is not None:
+            ways.add(name.kind == Kind.F)
     lanes: defaultdict[str, list[int]] = defaultdict(list)
     for lane in forward:
         lanes[str(tables.lanes[lane][0])].append(lane)
-    owner = {lane: (process, -1) for process, some in lanes.items() for lane in some}
+    owner: dict[int, tuple[str, int]] = {}
     for process, some in lanes.items():
+        owner |= dict.fromkeys(some, (process, -1))
         groups = _groups(tables, some, forward)
         if len(groups) > 1:
-            owner |= {lane: (process, number) for number, group in enumerate(groups) for lane in group}
+            for number, group in enumerate(groups):
+                owner |= dict.fromkeys(group, (process, number))
     return owner
 
 
 def _groups(tables: Tables, lanes: list[int], forward: dict[int, set[bool]]) -> list[list[int]]:
     """Lanes of one process that are one device: each that holds both ways, else those whose names differ in the way."""
-    lanes = sorted(lanes, key=lambda lane: _natural(str(tables.lanes[lane][1])))
+    lanes = sorted(lanes, key=lambda lane: natural(str(tables.lanes[lane][1])))
     both = [[lane] for lane in lanes if len(forward[lane]) == 2]
     if both:
         return both
     named: defaultdict[str, list[int]] = defaultdict(list)
     for lane in lanes:
         named[_DIRECTION.sub("", str(tables.threads.get(lane, tables.lanes[lane][1])))].append(lane)
-    paired = list(named.values())
-    ways = [set().union(*(forward[lane] for lane in group)) for group in paired]
-    return paired if all(len(way) == 2 for way in ways) else [lanes]
-
-
-def _natural(name: str) -> list[tuple[int, str]]:
-    return [(int(part), "") if part.isdigit() else (-1, part) for part in re.split(r"(\d{1,9})", name) if part]
+    for group in named.values():
+        ways = set().union(*map(forward.__getitem__, group))
+        if len(ways) < 2:
+            return [lanes]
+    return list(named.values())
 
 
 def _place(tables: Tables, lane: int, owner: tuple[str, int], args: ToldArgs) -> _Place:
     process = tables.lanes[lane][0]
     said = dict(_PLACE.findall(f"{tables.processes.get(process, '')} {tables.threads.get(lane, '')}"))
     position, replica = _whole(args.pp_rank), _whole(args.dp_rank)
-    return _Place(
-        owner=("", -1) if said.get("PP") else owner,
-        position=position if position >= 0 else int(said.get("PP", UNKNOWN)),
-        replica=replica if replica >= 0 else int(said.get("DP", UNKNOWN)),
-        member=tuple(int(said.get(axis, 0)) for axis in ("TP", "CP", "EP")),
-    )
+    if position < 0:
+        position = int(said.get("PP", UNKNOWN))
+    if replica < 0:
+        replica = int(said.get("DP", UNKNOWN))
+    if said.get("PP"):  # names say all of the place: what process it was makes no difference
+        owner = ("", -1)
+    member = tuple(int(said.get(axis, 0)) for axis in ("TP", "CP", "EP"))
+    return _Place(owner, position, replica, member)
 
 
 def _ranks(tables: Tables, places: Sequence[_Place], lanes: dict[_Place, int]) -> list[int]:
     """A rank for each device: its process number, else that in its name, if all have another one; else in order."""
     owners = [place.owner for place in places]
     if len(set(owners)) == len(owners):
-        if all(number == -1 and process.isdigit() and int(process) < _MOST for process, number in owners):
+        if all(number == -1 and process.isdecimal() and int(process) < _MOST for process, number in owners):
             return [int(process) for process, _ in owners]
-        named = [_NUMBERED.search(_title(tables, lanes[place], place.owner)) for place in places]
-        numbers = [int(match[1]) for match in named if match is not None]
+        numbers = []
+        for place in places:
+            if (match := _NUMBERED.search(_title(tables, lanes[place], place.owner))) is not None:
+                numbers.append(int(match[1]))
         if len(set(numbers)) == len(places):
             return numbers
-    order = sorted(range(len(places)), key=lambda i: (_natural(owners[i][0]), owners[i][1], places[i]))
-    return [order.index(i) for i in range(len(places))]
+    order = sorted(range(len(places)), key=lambda i: (natural(owners[i][0]), owners[i][1], places[i]))
+    ranks = np.empty(len(places), np.int64)
+    ranks[order] = np.arange(len(places))
+    return ranks.tolist()
 
 
 def _title(tables: Tables, lane: int, owner: tuple[str, int]) -> str:
@@ -210,18 +238,20 @@ def _title(tables: Tables, lane: int, owner: tuple[str, int]) -> str:
 
 
 def _device(rank: int, place: _Place, source: str, spans: _Spans) -> RankOps:
-    kinds = np.array([UNKNOWN if name.kind is None else name.kind for name in spans.name], np.int16)
-    moves = np.array([name.transfers and name.send is not None for name in spans.name], np.bool_)
+    kinds = spans.said("kind")
+    moves = (spans.said("transfers") > 0) & (spans.said("send") >= 0)
     step = spans.number(_STEP)
     ops = np.flatnonzero((kinds >= 0) & ~_inside(kinds, spans.start, spans.end))
     work = spans.only(ops)
 
     def known(arguments: Sequence[str], name: str) -> NDArray[np.int32] | None:
-        by_name = np.array([getattr(each, name) for each in work.name], np.int64)
         by_argument = work.number(arguments)
-        values = np.where(by_argument >= 0, by_argument, by_name)
+        values = np.where(by_argument >= 0, by_argument, work.said(name))
         return column(values.astype(np.int32))
 
+    transfers = None
+    if moves.any():
+        transfers = _transfers(spans.only(np.flatnonzero(moves)), step[moves])
     return RankOps(
         rank=rank,
         source=source,
@@ -234,11 +264,11 @@ def _device(rank: int, place: _Place, source: str, spans: _Spans) -> RankOps:
         unit=known(_UNIT, "unit"),
         position=None if place.position < 0 else place.position,
         replica=None if place.replica < 0 else place.replica,
-        transfers=_transfers(spans.only(np.flatnonzero(moves)), step[moves]) if moves.any() else None,
+        transfers=transfers,
     )
 
 
-def _inside(kinds: NDArray[np.int16], start: Ints, end: Ints) -> Mask:
+def _inside(kinds: Ints, start: Ints, end: Ints) -> Mask:
     """Whether each span lies inside another one of its kind: tracers time what they call, and what that calls."""
     within = np.zeros(len(kinds), np.bool_)
     for kind in np.unique(kinds).tolist():
@@ -254,8 +284,8 @@ def _transfers(spans: _Spans, step: Ints) -> Transfers:
     spans, step = spans.only(order), step[order]
     return Transfers(
         step=step,
-        send=np.array([bool(name.send) for name in spans.name], np.bool_),
-        forward=np.array([name.forward for name in spans.name], np.int8),
+        send=spans.said("send") > 0,
+        forward=spans.said("forward").astype(np.int8),
         peer=spans.number(("peer",)).astype(np.int32),
         start=spans.start,
         end=spans.end,

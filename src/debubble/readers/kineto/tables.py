@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from itertools import islice
+from itertools import compress, islice
 from typing import Any
 
 import msgspec
@@ -174,9 +174,9 @@ class Collector:
     def __init__(self, words: Words) -> None:
         self._words = words
         self._roles, self._ways = np.empty(0, np.uint8), np.empty(0, np.int8)
-        self._kept = {
-            table: {name: _Column(_NARROW.get(name, np.int64)) for name in names} for table, names in _SHAPES.items()
-        }
+        self._kept: dict[str, dict[str, _Column]] = {}
+        for table, names in _SHAPES.items():
+            self._kept[table] = {name: _Column(_NARROW.get(name, np.int64)) for name in names}
         self._told: list[ToldArgs] = []
         self._comms: list[CommArgs] = []
         self._wanted = np.ones(len(Role), np.bool_)  # by role
@@ -242,8 +242,9 @@ class Collector:
         """What the device held, thinned to the most of each millisecond: allocators report thousands of times more."""
         rows = np.flatnonzero(role == Role.MEMORY)
         said = _said(events, rows, _MEMORY_ARGS)
-        rows = rows[np.array([one.device != 0 for one in said], np.bool_)]
-        held = np.array([min(max(one.held, 0), _MOST_BYTES) for one in said if one.device != 0], np.int64)
+        on_device = np.fromiter([one.device != 0 for one in said], np.bool_, len(said))
+        total = np.fromiter([min(max(one.held, 0), _MOST_BYTES) for one in said], np.int64, len(said))
+        rows, held = rows[on_device], total[on_device]
         order = np.lexsort((-held, events.start[rows] // _MILLISECOND))
         moment = events.start[rows][order] // _MILLISECOND
         first = order[np.diff(moment, prepend=moment[:1] - 1) != 0]
@@ -252,9 +253,12 @@ class Collector:
     def _learn(self) -> None:
         """Find what the words say that came up since the last chunk."""
         if len(self._words.known) > len(self._roles):
-            fresh = list(islice(self._words.known, len(self._roles), None))
-            self._roles = np.append(self._roles, np.array([role_of(*pair) for pair in fresh], np.uint8))
-            self._ways = np.append(self._ways, np.array([way_of(name) for _, name in fresh], np.int8))
+            roles, ways = [], []
+            for category, name in islice(self._words.known, len(self._roles), None):
+                roles.append(role_of(category, name))
+                ways.append(way_of(name))
+            self._roles = np.append(self._roles, np.array(roles, np.uint8))
+            self._ways = np.append(self._ways, np.array(ways, np.int8))
 
     def _keep(self, table: str, columns: _Columns, rows: NDArray[np.intp], **more: NDArray[Any]) -> None:
         """Keep some rows of a chunk's columns, and ``more`` columns that hold these rows alone."""
@@ -263,13 +267,17 @@ class Collector:
 
     def tables(self) -> Tables:
         """What was kept, without the rows whose times cannot be true."""
-        columns = {table: {name: one.whole() for name, one in kept.items()} for table, kept in self._kept.items()}
+        columns: dict[str, _Columns] = {}
+        for table, kept in self._kept.items():
+            columns[table] = {name: column.whole() for name, column in kept.items()}
         aside: dict[str, int] = {}
         names = [name for _, name in self._words.known]
         zero = _zero(columns)
         first = _first_below_zero(columns, self._roles, names)
-        keep = {name: _plausible(table, zero, first, aside) for name, table in columns.items()}
-        columns = {name: _only(table, keep[name]) for name, table in columns.items()}
+        keep = {}
+        for table, its in columns.items():
+            keep[table] = _plausible(its, zero, first, aside)
+            columns[table] = _only(its, keep[table])
         if first:
             _move(columns, -first)
         return Tables(
@@ -277,8 +285,8 @@ class Collector:
             roles=self._roles,
             ways=self._ways,
             names=names,
-            told_args=[self._told[row] for row in np.flatnonzero(keep["told"])],
-            comm_args=[self._comms[row] for row in np.flatnonzero(keep["comms"])],
+            told_args=list(compress(self._told, keep["told"].tolist())),
+            comm_args=list(compress(self._comms, keep["comms"].tolist())),
             threads=self._threads,
             processes=self._processes,
             lanes=[(pid or 0, tid or 0) for pid, tid in self._words.lanes],
@@ -317,13 +325,17 @@ def linked(correlations: Sequence[int]) -> NDArray[np.uint32]:
         return (np.array(correlations, np.int64) & UNLINKED).astype(np.uint32)
     except OverflowError:  # wider ones are no ids of the runtime, and link nothing
         sound = [one if -1 <= one < 1 << 63 else -1 for one in correlations]
+        # Ids count up and wrap at 32 bits: the low bits are what launch and kernel have in common.
         return (np.array(sound, np.int64) & UNLINKED).astype(np.uint32)
 
 
 def _zero(columns: dict[str, dict[str, NDArray[Any]]]) -> bool:
     """Whether a time of 0 cannot be true here: most events lie hours behind it."""
-    starts = [table["start"] for table in columns.values() if len(table["start"])]
-    sample = np.concatenate([start[:: max(len(start) // 1000, 1)] for start in starts]) if starts else np.empty(0)
+    parts = [np.empty(0, np.int64)]
+    for table in columns.values():
+        start = table["start"]
+        parts.append(start[:: max(len(start) // 1000, 1)])  # a thousand of each table tell enough
+    sample = np.concatenate(parts)
     sample = sample[sample != 0]  # there may be thousands of zeros
     return len(sample) > 0 and abs(float(np.median(sample))) > HOUR
 
@@ -334,8 +346,9 @@ def _first_below_zero(columns: dict[str, dict[str, NDArray[Any]]], roles: NDArra
     A clock that is behind by seconds shows times below 0, and is a clock still as long as it runs forwards: kernels run
     after their launch, and steps in the order of their numbers. A time far from all others is a fault, not the first.
     """
-    starts = [table["start"] for table in columns.values() if len(table["start"])]
-    if not starts or min(int(start.min()) for start in starts) >= 0 or not _runs_forwards(columns, roles, names):
+    starts = [table["start"] for table in columns.values()]
+    least = min(int(start.min(initial=0)) for start in starts)
+    if least == 0 or not _runs_forwards(columns, roles, names):
         return 0
     usual = np.concatenate(starts)
     near = usual[np.abs(usual - np.median(usual)) <= 24 * HOUR]
@@ -363,7 +376,9 @@ def _move(columns: dict[str, dict[str, NDArray[Any]]], by: int) -> None:
 
 
 def _only(table: dict[str, NDArray[Any]], keep: NDArray[np.bool_]) -> dict[str, NDArray[Any]]:
-    return table if keep.all() else {name: column[keep] for name, column in table.items()}
+    if keep.all():  # as nearly always: nothing is copied then
+        return table
+    return {name: column[keep] for name, column in table.items()}
 
 
 def _plausible(table: dict[str, NDArray[Any]], zero: bool, first: int, aside: dict[str, int]) -> NDArray[np.bool_]:
@@ -384,6 +399,9 @@ def _plausible(table: dict[str, NDArray[Any]], zero: bool, first: int, aside: di
         leave(spent < 0, "with a negative duration")
         leave(spent > 24 * HOUR, "of more than a day")
         if "correlation" in table and good.any():
-            usual = 1000 * float(np.median(spent if good.all() else spent[good]))
+            sound = spent
+            if not good.all():
+                sound = spent[good]
+            usual = 1000 * float(np.median(sound))
             leave(spent > max(SECOND, usual), "of more than a second, far more than most")
     return good

@@ -57,7 +57,9 @@ class Pieces:
 
 def pieces_of(tables: Tables) -> Pieces:
     """All compute work of one file; communication is none."""
-    return _kernels(tables) if len(tables.columns["kernels"]["start"]) else _calls(tables)
+    if len(tables.columns["kernels"]["start"]):
+        return _kernels(tables)
+    return _calls(tables)
 
 
 def _kernels(tables: Tables) -> Pieces:
@@ -84,7 +86,9 @@ def launches_of(tables: Tables, correlation: NDArray[np.uint32]) -> tuple[Ints, 
     names = table["correlation"]
     linked = names != UNLINKED
     if 8 * len(correlation) < len(names):  # a few of many: the table of ids below would be the largest of all
-        wanted = [part.start + np.flatnonzero(np.isin(names[part], correlation)) for part in slices(len(names))]
+        wanted = []
+        for part in slices(len(names)):
+            wanted.append(part.start + np.flatnonzero(np.isin(names[part], correlation)))
         rows = np.concatenate(wanted)
         table, names, linked = {name: column[rows] for name, column in table.items()}, names[rows], linked[rows]
     most = int(names.max(initial=0, where=linked))
@@ -111,7 +115,7 @@ def _stream_bound(table: dict[str, NDArray[Any]]) -> Ints:
 
     A stream runs in order, so a kernel that "ends" seconds after its successors is a fault of the tracer.
     """
-    lane, start, end = (table[name] for name in ("lane", "start", "end"))
+    lane, start, end = table["lane"], table["start"], table["end"]
     if not any((end[part] - start[part] > _LONG).any() for part in slices(len(end))):
         return end
     order = np.lexsort((start, lane))
@@ -123,7 +127,7 @@ def _stream_bound(table: dict[str, NDArray[Any]]) -> Ints:
 
 def _calls(tables: Tables) -> Pieces:
     table = tables.columns["calls"]
-    lane, start, end = (table[name] for name in ("lane", "start", "end"))
+    lane, start, end = table["lane"], table["start"], table["end"]
     rows = outermost(lane, start, end)  # once more: a call may have come in another chunk than those inside it
     lane, start, end = lane[rows], start[rows], end[rows]
     engine = tables.roles[table["word"][rows]] == Role.ENGINE
@@ -300,13 +304,15 @@ def sense_of(args: CommArgs) -> Sense:
         return Sense.RECEIVE
     if name == EITHER:
         return Sense.EITHER
-    return Sense.BATCH if "coalesced" in name else Sense.OTHER
+    if "coalesced" in name:
+        return Sense.BATCH
+    return Sense.OTHER
 
 
 def posts_of(tables: Tables) -> Posts:
     """When this rank posted sends and receives."""
     table = tables.columns["comms"]
-    sense = np.array([sense_of(args) for args in tables.comm_args], np.int8)
+    sense = np.fromiter(map(sense_of, tables.comm_args), np.int8, len(tables.comm_args))
     posted = (tables.roles[table["word"]] == Role.COMMS) & np.isin(sense, _TRANSFERS)
     moments, senses = [table["start"][posted]], [sense[posted]]
     for role, meaning in ((Role.SEND, Sense.SEND), (Role.RECEIVE, Sense.RECEIVE), (Role.POST, None)):
@@ -344,8 +350,11 @@ def _moves(tables: Tables, steps: Steps, kernels: Ints, launched: Ints) -> Moves
     told = _told(tables, kernels, launched)
     if not told:
         return None
-    row, moment, sense, peer, group = (np.array(column) for column in zip(*told, strict=True))
+    row, moment, sense, peer, group = np.array(told, np.int64).T
     either = sense == Sense.EITHER
+    stream = None
+    if either.any():
+        stream = np.where(either, table["lane"][row], UNKNOWN).astype(np.int64)
     transfers = Transfers(
         step=steps.of(moment),
         send=sense != Sense.RECEIVE,
@@ -353,8 +362,8 @@ def _moves(tables: Tables, steps: Steps, kernels: Ints, launched: Ints) -> Moves
         peer=peer.astype(np.int32),
         start=table["start"][row],
         end=table["end"][row],
-        group=group.astype(np.int64),
-        stream=np.where(either, table["lane"][row], UNKNOWN).astype(np.int64) if either.any() else None,
+        group=group,
+        stream=stream,
     )
     return Moves(transfers, moment)
 
@@ -371,7 +380,7 @@ def _collectives(tables: Tables, steps: Steps, kernels: Ints, launched: Ints) ->
             found.append((row, moment, size, _members(args)))
     if not found:
         return None
-    rows, moments, sizes, members = (np.array(column, np.int64) for column in zip(*found, strict=True))
+    rows, moments, sizes, members = np.array(found, np.int64).T
     return Collectives(
         step=steps.of(moments),
         members=members,
@@ -389,13 +398,19 @@ def _comm_calls(tables: Tables) -> Ints:
 
 
 def _calls_by_id(tables: Tables) -> dict[int, CommArgs]:
-    args = tables.comm_args
-    return {args[row].external: args[row] for row in _comm_calls(tables).tolist() if args[row].external >= 0}
+    calls = {}
+    for row in _comm_calls(tables).tolist():
+        args = tables.comm_args[row]
+        if args.external >= 0:
+            calls[args.external] = args
+    return calls
 
 
 def _own_or_of_call(args: CommArgs, by_id: dict[int, CommArgs]) -> CommArgs:
     """What a kernel says itself, else what the call with its id says."""
-    return args if args.collective else by_id.get(args.external, args)
+    if args.collective:
+        return args
+    return by_id.get(args.external, args)
 
 
 def _told(tables: Tables, kernels: Ints, launched: Ints) -> list[tuple[int, int, int, int, int]]:
@@ -423,21 +438,29 @@ def _is_move(args: CommArgs) -> bool:
 
 def _peer(args: CommArgs) -> int:
     peer = args.target if sense_of(args) == Sense.SEND else args.source
-    return peer if peer is not None and 0 <= peer < _MOST_RANKS else UNKNOWN
+    if peer is None or not 0 <= peer < _MOST_RANKS:
+        return UNKNOWN
+    return peer
 
 
 def _group(args: CommArgs) -> int:
     """A number for the communicator's name, the same on all ranks."""
-    return zlib.crc32(bytes(args.group)) if args.group else UNKNOWN
+    if not args.group:
+        return UNKNOWN
+    return zlib.crc32(bytes(args.group))
 
 
 def _members(args: CommArgs) -> int:
     """A number for the ranks of a group, the same on all of them; -1 if they are not named, or not all of them."""
     ranks = re.findall(rb"\d+", bytes(args.members))
-    return zlib.crc32(b" ".join(ranks)) if len(ranks) == _size(args) else UNKNOWN
+    if len(ranks) != _size(args):  # Kineto cuts long lists: [0, 1, .., 511, ...]
+        return UNKNOWN
+    return zlib.crc32(b" ".join(ranks))
 
 
 def _size(args: CommArgs) -> int:
     """How many ranks a group has, 0 if it does not say."""
     text = bytes(args.size).strip(b'"')
-    return int(text) if text.isdigit() and len(text) < 10 else 0
+    if not text.isdigit() or len(text) >= 10:
+        return 0
+    return int(text)
