@@ -1,8 +1,9 @@
 """Random configurations judged twice, by a framework's own code and by our rules: what is legal, and what disagrees.
 
 A draw is a legal configuration with none to three edits. An edit sets one thing at random, legal or not, so that every
-rule is asked on both of its sides and several are broken at once. Draws go on until there are enough of them and every
-rule has fired often enough; every second one prefers edits that have broken a rule that is still rare.
+rule is asked on both of its sides and several are broken at once. Almost half of the draws are aimed: they repeat, with
+the same values, edits that have broken rules which have not fired often enough. Draws go on until there are enough of
+them and every rule has fired often enough.
 """
 
 from __future__ import annotations
@@ -17,7 +18,10 @@ from debubble.frameworks.framework import Framework
 
 Said = dict[str, object]
 Edit = Callable[[Said, random.Random], None]
+Choice = tuple[int, float]  # an edit by its number, and the seed of its values
 DRAWS, TIMES, LEGAL = 2000, 20, 0.40
+FREE = (0, 0, 0, 1, 1, 2)  # edits of a draw that is not aimed; two thirds of these draws are legal
+AIMED, TARGETS = 0.5, 4  # share of draws that are aimed, each at so many rules
 MOST = 40_000
 
 
@@ -28,6 +32,7 @@ class Tally:
     draws: int = 0
     legal: int = 0
     fired: Counter = field(default_factory=Counter)
+    alone: Counter = field(default_factory=Counter)  # of these, where no other rule is broken
     disagreements: list[tuple[Said, tuple[str, ...], str]] = field(default_factory=list)
 
     @property
@@ -57,24 +62,32 @@ def compared(
         seed: of the draws.
     """
     rng, tally = random.Random(seed), Tally()
-    breakers: dict[str, set[int]] = {law: set() for law in laws}  # edits that have broken a rule
+    breakers: dict[str, Counter[Choice]] = {law: Counter() for law in laws}
     while tally.draws < MOST:
         rare = [law for law in laws if tally.fired[law] < TIMES]
         if tally.draws >= DRAWS and not rare:
             break
         said = base(rng)
-        chosen = [rng.randrange(len(edits)) for _ in range(rng.choice((0, 0, 0, 1, 1, 2, 3)))]
-        wanted = sorted(breakers[rng.choice(rare)]) if rare and tally.draws % 2 else []
-        chosen += [rng.choice(wanted)] if wanted else []
-        for number in chosen:
-            edits[number](said, rng)
+        aims: dict[str, Choice] = {}
+        if rare and rng.random() < AIMED:
+            found = [law for law in rare if breakers[law]]
+            for law in rng.sample(found, min(TARGETS, len(found))):
+                aims[law] = breakers[law].most_common(1)[0][0]
+        many = rng.choice(FREE) if not aims else rng.choice((0, 0, 1))
+        chosen = [(rng.randrange(len(edits)), rng.random()) for _ in range(many)] + list(aims.values())
+        for number, values in chosen:
+            edits[number](said, random.Random(values))
         ours = sorted(framework.broken(Config(whole=True, framework=framework.name, **said)).laws)
         theirs = refuses(said)
         tally.draws += 1
         tally.legal += not theirs
         tally.fired.update(ours)
-        for law in ours:
-            breakers.setdefault(law, set()).update(chosen)
+        tally.alone.update(ours[:1] if len(ours) == 1 else ())
+        for law in breakers.keys() & set(ours):
+            # The only edit has broken it for sure; of several, each may have.
+            breakers[law].update(dict.fromkeys(chosen, 1 if len(chosen) > 1 else 2))
+        for law, choice in aims.items():
+            breakers[law][choice] -= law not in ours  # it depends on the configuration that is edited
         if bool(ours) != bool(theirs):
             tally.disagreements.append((said, tuple(ours), theirs))
     return tally

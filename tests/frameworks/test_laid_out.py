@@ -10,8 +10,8 @@ from debubble.frameworks.files import script_pairs
 from debubble.frameworks.keys import Said, read_config
 from debubble.frameworks.megatron import MEGATRON
 from debubble.frameworks.nanotron import NANOTRON
-from debubble.frameworks.nemo import NEMO
 from debubble.frameworks.torchtitan import TORCHTITAN
+from debubble.frameworks.wrappers import NEMO
 
 LAYOUTS = [
     Layout(tensor=4, pipeline=4, data=2, microbatches=8, sequence=8192, zero=1, overlap_gather=True),

@@ -7,8 +7,8 @@ from hypothesis import strategies as st
 from debubble.config.config import Config
 from debubble.core.errors import InputError
 from debubble.core.schedule import Shape
-from debubble.frameworks.layout_string import LONGEST, layout_breaches, read_layout, write_layout
 from debubble.frameworks.megatron import MEGATRON
+from debubble.frameworks.megatron_stages import LONGEST, layout_breaches, read_layout, write_layout
 from debubble.schedules.catalog import build
 
 

@@ -9,7 +9,8 @@ from unittest import mock
 import pytest
 
 from agreement import Said, both, compared, setting, together, wording
-from debubble.frameworks.nemo import KEYS, NEMO
+from debubble.frameworks.wrappers import NEMO
+from debubble.frameworks.wrappers import NEMO_KEYS as KEYS
 
 with warnings.catch_warnings():
     warnings.simplefilter("ignore")

@@ -10,9 +10,9 @@ from hypothesis import strategies as st
 from debubble.config.config import Config
 from debubble.config.layout import Layout
 from debubble.core.errors import InputError
-from debubble.frameworks.layout_string import read_layout, write_layout
 from debubble.frameworks.megatron import MEGATRON
-from debubble.frameworks.nemo import NEMO
+from debubble.frameworks.megatron_stages import read_layout, write_layout
+from debubble.frameworks.wrappers import NEMO
 
 with warnings.catch_warnings():
     warnings.simplefilter("ignore")

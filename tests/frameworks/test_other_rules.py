@@ -7,9 +7,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from debubble.config.config import Config
-from debubble.config.layout import by_weight
 from debubble.frameworks.catalog import FRAMEWORKS
-from debubble.frameworks.nanotron import NANOTRON
+from debubble.frameworks.nanotron import NANOTRON, by_weight
 from debubble.frameworks.torchtitan import TORCHTITAN
 from debubble.planning.check import check
 

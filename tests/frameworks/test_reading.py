@@ -8,8 +8,8 @@ import pytest
 from debubble.config.config import Config
 from debubble.core.errors import InputError
 from debubble.frameworks.catalog import FRAMEWORKS, recognised
-from debubble.frameworks.files import pairs_of, read_file, script_pairs
-from debubble.frameworks.keys import Said, read_config
+from debubble.frameworks.files import read_file, script_pairs
+from debubble.frameworks.keys import Said, pairs_of, read_config
 
 SCRIPT = r"""
 #!/bin/bash

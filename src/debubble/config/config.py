@@ -37,8 +37,10 @@ class Open:
     @property
     def fault(self) -> Fault:
         """What asks for it."""
-        where = f" ({self.place})" if self.place else ""
-        return Fault(f"{self.field} = {self.text}{where}", "it is set outside of what was given", ask(self.field))
+        what = f"{self.field} = {self.text}"
+        if self.place:
+            what += f" ({self.place})"
+        return Fault(what, "it is set outside of what was given", ask(self.field))
 
 
 class Unknown(InputError):
@@ -242,14 +244,17 @@ class Config:
     def __repr__(self) -> str:
         said = [f"{name}={value!r}" for name, value in self.known().items() if value != _DEFAULTS[name]]
         said += [f"{one.field}=<open {one.text}>" for one in self.open]
-        said += [f"own={dict(self.own)!r}"] if self.own else []
+        if self.own:
+            said.append(f"own={dict(self.own)!r}")
         return f"Config({', '.join(said)})"
 
     def known(self) -> dict[str, Value]:
         """Every field that has a value, with it, in the order of the fields."""
-        opened = self.opened()
-        values = {name: getattr(self, name) for name in SAYABLE if name not in opened}
-        return {name: value for name, value in values.items() if value is not None}
+        opened, found = self.opened(), {}
+        for name in SAYABLE:
+            if name not in opened and (value := getattr(self, name)) is not None:
+                found[name] = value
+        return found
 
     def opened(self) -> frozenset[str]:
         """Names of what is open."""
@@ -257,10 +262,11 @@ class Config:
 
     def said(self, *names: str) -> tuple[str, ...]:
         """Those of these fields that somebody said, known or open; not what a framework takes by itself."""
-        opened = self.opened()
-        return tuple(
-            name for name in names if name in opened or (name not in self.follows and getattr(self, name) is not None)
-        )
+        opened, found = self.opened(), []
+        for name in names:
+            if name in opened or (name not in self.follows and getattr(self, name) is not None):
+                found.append(name)
+        return tuple(found)
 
     def number(self, name: str) -> int:
         """A field that is a whole number.
@@ -280,16 +286,19 @@ class Config:
         Raises:
             StillOpen: it is open.
         """
-        opened = [one for one in self.open if one.field == name]
-        if opened:
-            raise StillOpen(*opened)
+        if name in self.opened():
+            raise StillOpen(*(one for one in self.open if one.field == name))
         value = self.own.get(name)
-        return otherwise if value is None else value
+        if value is None:
+            return otherwise
+        return value
 
     def on(self, name: str, *, otherwise: bool = False) -> bool:
         """Whether one of the framework's own switches is on; ``otherwise`` where it is absent."""
         value = self.word(name, otherwise)
-        return value.lower() in YES if isinstance(value, str) else bool(value)
+        if isinstance(value, str):
+            return value.lower() in YES
+        return bool(value)
 
     def need(self, *names: str) -> None:
         """Ask for those of these fields that are not known, all at once.
@@ -317,9 +326,13 @@ class Config:
     def filled(self, **values: Any) -> Config:
         """The same with values for what is absent; what is known or open stays."""
         opened = self.opened()
-        new = {n: v for n, v in values.items() if v is not None and n not in opened and getattr(self, n) is None}
-        follows = self.follows.union(new)
-        return self.changed(**new, follows=follows) if new else self
+        new = {}
+        for name, value in values.items():
+            if value is not None and name not in opened and getattr(self, name) is None:
+                new[name] = value
+        if not new:
+            return self
+        return self.changed(**new, follows=self.follows.union(new))
 
     def derived(self, name: str, work: Callable[[Config], Value]) -> Config:
         """The same with a field that follows from others: open where one of them is, absent where one of them is.
@@ -340,9 +353,12 @@ class Config:
 
     def renamed(self, name: str, names: Mapping[str, str]) -> Config:
         """The same with our word for a framework's in one field, where there is one; who said it stays."""
-        word = None if name in self.opened() else getattr(self, name)
-        ours = names.get(word.lower()) if isinstance(word, str) else None
-        return self.changed(**{name: ours}, follows=self.follows) if ours else self
+        if name in self.opened():
+            return self
+        ours = names.get(str(getattr(self, name)).lower())
+        if ours is None:
+            return self
+        return self.changed(**{name: ours}, follows=self.follows)
 
     def where(self, name: str) -> str:
         """Where a field was said; empty where nobody did."""
@@ -415,7 +431,10 @@ FIGURES = (
 
 
 def _whole(amount: int, of: int) -> int | None:
-    return amount // of if of > 0 and amount % of == 0 and amount >= of else None
+    """How often a part goes into an amount, once or more; None where something is left over."""
+    if of <= 0 or amount < of or amount % of:
+        return None
+    return amount // of
 
 
 def open_in(config: Config, names: Iterable[str]) -> tuple[Open, ...]:

@@ -37,7 +37,9 @@ def settled(config: Config) -> Config:
 
 def _scheduled(config: Config, faults: list[Fault]) -> Config:
     """With our name of its schedule, and its chunks."""
-    entry = None if "schedule" in config.opened() else called(str(config.schedule))
+    if "schedule" in config.opened():
+        return config.filled(chunks=1)
+    entry = called(str(config.schedule))
     if entry is None or config.known().get("pipeline") == 1:  # who builds it says what is wrong with the name
         return config.filled(chunks=1)
     if config.known().get("chunks") == 1 and entry.chunks > 1:
@@ -63,7 +65,7 @@ def _solve(config: Config, whole: str, parts: tuple[str, ...], faults: list[Faul
     if (not unknown and total != product) or total % product:
         faults.append(_contradiction(config, whole, known, product))
         return config
-    return config.filled(**{unknown[0]: total // product}) if unknown else config
+    return config.filled(**dict.fromkeys(unknown, total // product))
 
 
 def _contradiction(config: Config, whole: str, parts: list[str], product: int) -> Fault:

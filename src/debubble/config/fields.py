@@ -131,13 +131,15 @@ def value_of(field: str, value: object, name: str) -> Value:
     rule = _broken(kind, value)
     if rule:
         raise InputError(Fault(f"{name} = {short(value)}", rule, remedy))
+    if kind.form == "numbers" and isinstance(value, list | tuple):
+        return tuple(map(float, value))
     if isinstance(value, list | tuple):
-        return tuple(float(part) if kind.form == "numbers" else part for part in value)
-    return float(value) if kind.form == "number" and isinstance(value, int) else _plain(value)
-
-
-def _plain(value: object) -> Value:
-    return value if isinstance(value, bool | int | float | str) else None
+        return tuple(value)
+    if kind.form == "number" and isinstance(value, int):
+        return float(value)
+    if isinstance(value, bool | int | float | str):
+        return value
+    return None
 
 
 def _broken(kind: Kind, value: object) -> str:
@@ -165,7 +167,9 @@ def _broken_alone(kind: Kind, value: object) -> str:
         (kind.most, value <= kind.most, "<="),
         (kind.below, value < kind.below, "<"),
     )
-    cast = int if wanted == "int" else float
+    cast: type[int] | type[float] = float
+    if wanted == "int":
+        cast = int
     for bound, holds, sign in bounds:
         if not holds and abs(bound) != inf:
             return f"expected {wanted} {sign} {cast(bound)}"
@@ -196,6 +200,11 @@ def _size(value: object, name: str, remedy: str) -> int:
 
 def short(value: object) -> str:
     """A value as a user would write it, cut to fit on a line."""
-    text = repr(value) if not isinstance(value, str) else f'"{value}"'
-    text = str(list(value)) if isinstance(value, tuple) else text
-    return text if len(text) <= 60 else text[:57] + "..."
+    text = repr(value)
+    if isinstance(value, str):
+        text = f'"{value}"'
+    if isinstance(value, tuple):
+        text = str(list(value))
+    if len(text) > 60:
+        return text[:57] + "..."
+    return text

@@ -131,7 +131,9 @@ class Layout:
     @property
     def weight_bytes(self) -> float:
         """Bytes of a weight as it lies on a device: 2, or the 4 of fp32 weights."""
-        return 4.0 if self.is_full_precision or self.weights_are_master else 2.0
+        if self.is_full_precision or self.weights_are_master:
+            return 4.0
+        return 2.0
 
     @property
     def reduced_bytes(self) -> float:
@@ -147,9 +149,12 @@ class Layout:
         Gradients of 2 bytes are copied to fp32 for the update, unless the optimizer reads them as they are: 4 + 16/d
         bytes in fp16 (README of Megatron-LM's distributed optimizer).
         """
-        master = 0.0 if self.weight_bytes == 4 else 4.0
-        copied = 4.0 if self.reduced_bytes == 2 and self.optimizer_precision == "fp32" else 0.0
-        return master + copied + MOMENT_BYTES[self.optimizer_precision]
+        size = MOMENT_BYTES[self.optimizer_precision]
+        if self.weight_bytes < 4:
+            size += 4.0
+        if self.reduced_bytes == 2 and self.optimizer_precision == "fp32":
+            size += 4.0
+        return size
 
     @property
     def expert_shards(self) -> int:
@@ -190,10 +195,13 @@ def layout_of(config: Config, base: Layout | None = None) -> Layout:
     if opened := open_in(config, (*_MAY, "split", "expert_tensor", "recompute_layers")):
         raise StillOpen(*opened)
     known = config.known()
-    shards = known.get("expert_tensor")
     own = {name: known[name] for name in (*_MUST, *_MAY) if name in known}
-    own["recompute_layers"] = known.get("recompute_layers") if known.get("recompute_method") == "block" else None
-    own["expert_tensor"] = 0 if shards in (None, config.tensor) else shards
+    own["recompute_layers"] = None  # uniform recomputes every layer, and its number only says in what portions
+    if known.get("recompute_method") == "block":
+        own["recompute_layers"] = known.get("recompute_layers")
+    own["expert_tensor"] = known.get("expert_tensor", 0)
+    if own["expert_tensor"] == config.tensor:
+        own["expert_tensor"] = 0  # 0 is the tensor group, so that one layout has one way to be said
     own["layers"] = known.get("split", ())
     return replace(base, **own)  # type: ignore[arg-type]  # fields of both, by one name
 
@@ -204,63 +212,11 @@ def even_split(layers: int, stages: int) -> tuple[int, ...]:
     return (least + 1,) * over + (least,) * (stages - over)
 
 
-def ends_apart(layers: int, stages: int, first: int | None, last: int | None) -> tuple[int, ...] | None:
-    """First and last stage as told, the rest even; None where the middle does not divide."""
-    given = [n for n in (first, last) if n is not None]
-    middle, rest = stages - len(given), layers - sum(given)
-    if middle < 0 or rest < 0 or (rest if middle == 0 else rest % middle):
-        return None
-    inner = [rest // middle] * middle if middle else []
-    return (*([first] if first is not None else []), *inner, *([last] if last is not None else []))
-
-
 def ends_counted(layers: int, stages: int, embedding: int, loss: int) -> tuple[int, ...] | None:
     """As even as can be where embedding and loss count as layers; None where an end has no room for them."""
     split = list(even_split(layers + embedding + loss, stages))
     split[0] -= embedding
     split[-1] -= loss
-    return tuple(split) if min(split) >= 0 else None
-
-
-def by_weight(layers: int, stages: int, *, layer: int, head: int) -> tuple[int, ...] | None:
-    """As nanotron deals blocks: a stage is full once the running weight passes its share of the whole.
-
-    Args:
-        layers: transformer layers.
-        stages: one a rank.
-        layer: weight of each layer.
-        head: weight of the head, which comes behind the layers.
-
-    Returns:
-        Layers of each stage; None where the head lands before the last one and leaves stages empty.
-    """
-    whole, stage, held = layers * layer + head, 0, [0] * stages
-    for number in range(1, layers + 1):
-        if stage == stages:
-            return None
-        held[stage] += 1
-        stage += number * layer > whole * ((stage + 1) / stages)
-    return tuple(held) if stage == stages - 1 else None
-
-
-def near_even_ends(layers: int, ranks: int, chunks: int = 1) -> tuple[int, int] | None:
-    """Layers of the first and last rank that leave the middle ranks an equal whole number, nearest to even.
-
-    Each rank's number divides over its chunks. None where there are fewer than three ranks.
-    """
-    if ranks < 3:
+    if min(split) < 0:
         return None
-    unit, about = chunks, layers // ranks // chunks * chunks
-    best: tuple[int, int, int, int] | None = None
-    for middle in range(
-        about + 2 * unit, max(about - 3 * unit, 0), -unit
-    ):  # further off an end or the middle is heavier
-        ends = layers - middle * (ranks - 2)
-        last = ends // 2 // unit * unit
-        first = ends - last
-        if last < unit or first < unit or first % unit:
-            continue
-        heaviest = max(first, middle)
-        found = heaviest, heaviest - min(last, middle), first, last
-        best = found if best is None else min(best, found)
-    return None if best is None else best[2:]
+    return tuple(split)

@@ -38,7 +38,9 @@ class Question:
             StillOpen: the field is open.
         """
         value = getattr(self.config, name)
-        return self.tries.get(name, ()) if value is None else (value,)
+        if value is None:
+            return self.tries.get(name, ())
+        return (value,)
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -17,10 +17,9 @@ from .keys import Pairs, fields_known, keys_known, marks_known, read_config
 from .maxtext import MAXTEXT
 from .megatron import MEGATRON
 from .nanotron import NANOTRON
-from .nemo import NEMO
 from .torch_pipelining import TORCH
 from .torchtitan import TORCHTITAN
-from .wrappers import WRAPPERS
+from .wrappers import NEMO, WRAPPERS
 
 FRAMEWORKS = {
     one.name: one for one in (MEGATRON, TORCHTITAN, TORCH, DEEPSPEED, NEMO, NANOTRON, *WRAPPERS, INTERNEVO, MAXTEXT)
@@ -69,12 +68,16 @@ def recognised(pairs: Pairs, where: str, program: str = "") -> Framework:
         best = [name for name in best if marked[name] == max(marked.values())]
     if not most and any(said.key == "layout" for said in pairs):
         return MEGATRON  # nobody else writes stages as a string
+    if not most:
+        rule = "it has no key by which its framework could be told"
+        raise InputError(Fault(where, rule, f"give --framework {'|'.join(FRAMEWORKS)}"))
     if set(best) == {"megatron", "nemo"}:  # the same words, as flags and as fields
-        flags = any(said.key.startswith("--") and keys_known(MEGATRON, [said]) for said in pairs)
-        best = ["megatron" if flags else "nemo"]
-    if not most or len(best) > 1:
-        rule = f"it could be {' or '.join(best)}" if most else "it has no key by which its framework could be told"
-        raise InputError(Fault(where, rule, f"give --framework {'|'.join(best if most else FRAMEWORKS)}"))
+        if any(said.key.startswith("--") and keys_known(MEGATRON, [said]) for said in pairs):
+            return MEGATRON
+        return NEMO
+    if len(best) > 1:
+        rule = f"it could be {' or '.join(best)}"
+        raise InputError(Fault(where, rule, f"give --framework {'|'.join(best)}"))
     return FRAMEWORKS[best[0]]
 
 
@@ -117,7 +120,7 @@ def configurations_of(path: Path, framework: Framework | None = None) -> tuple[C
             raise unknown_keys(path, whose)
         if OF_THE_MODEL.issuperset(fields_known(whose, block.pairs)):
             raise only_a_model(path)
-        name = f"{path.name}:{block.name}" if block.name else path.name
+        name = f"{path.name}:{block.name}".removesuffix(":")
         found.append(read_config(whose, block.pairs, name, whole=block.whole))
     return tuple(found)
 
@@ -140,7 +143,9 @@ def blocks_of(path: Path, framework: Framework | None = None) -> tuple[Block, ..
             raise nearest(name, [block.name for block in blocks], f"{path.name}: part")
         return named
     jobs = jobs_in(blocks, framework)
-    return (replace(jobs[0], name=""),) if len(jobs) == 1 else jobs
+    if len(jobs) == 1:
+        return (replace(jobs[0], name=""),)
+    return jobs
 
 
 def only_a_model(where: Path | str) -> InputError:

@@ -7,8 +7,19 @@ from collections.abc import Iterator
 
 from ..config.config import Config
 from ..config.layout import Layout, ends_counted, even_split
-from . import common_rules as common
-from .framework import Breach, Framework, Rule, batch_of, nodes_of, rule
+from .framework import (
+    Breach,
+    Framework,
+    Rule,
+    batch_divides,
+    batch_of,
+    devices_multiply,
+    heads_divide,
+    nodes_of,
+    rule,
+    split_is_whole,
+    whole_part,
+)
 
 VERSION = "deepspeedai/DeepSpeed@edaa722"
 KEYS = {
@@ -69,8 +80,7 @@ def _whole_batch(config: Config) -> int:
 
 def _share(config: Config, other: str) -> int | None:
     """What is left of the batch of a replica for micro-batch or accumulation; None where it does not divide."""
-    whole, unit = config.number("global_batch"), config.number("data") * config.number(other)
-    return whole // unit if unit and whole % unit == 0 else None
+    return whole_part(config.number("global_batch"), config.number("data") * config.number(other))
 
 
 def split(config: Config) -> tuple[int, ...]:
@@ -80,7 +90,9 @@ def split(config: Config) -> tuple[int, ...]:
         Unknown: the number of layers is not known.
     """
     layers, ranks = config.number("layers"), config.ranks
-    counted = ends_counted(layers, ranks, 1, 1) if config.word("partition") == "uniform" else None
+    counted = None
+    if config.word("partition") == "uniform":
+        counted = ends_counted(layers, ranks, 1, 1)
     return counted or even_split(layers, ranks)
 
 
@@ -178,10 +190,10 @@ def _full_stages(config: Config) -> Iterator[Breach]:
 
 
 RULES = (
-    Rule(common.devices, "runtime/pipe/module.py PipelineModule.__init__; topology.py PipelineParallelGrid.__init__"),
-    Rule(common.batch, "runtime/config.py DeepSpeedConfig._batch_assertion"),
-    Rule(common.heads, "of the user's own tensor parallelism"),
-    Rule(common.given_split, "ours: as many numbers as stages, and all layers"),
+    Rule(devices_multiply, "runtime/pipe/module.py PipelineModule.__init__; topology.py PipelineParallelGrid.__init__"),
+    Rule(batch_divides, "runtime/config.py DeepSpeedConfig._batch_assertion"),
+    Rule(heads_divide, "of the user's own tensor parallelism"),
+    Rule(split_is_whole, "ours: as many numbers as stages, and all layers"),
     _some_batch,
     _accumulation,
     _zero,

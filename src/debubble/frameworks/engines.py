@@ -214,13 +214,17 @@ def implied_engine(config: Config) -> Engine | None:
     if config.framework in ("megatron", "nemo"):
         if not chunked or not config.on("overlap_p2p_comm", otherwise=True):
             return MEGATRON
-        flush = config.on("overlap_p2p_comm_warmup_flush")
-        return ENGINES["megatron-overlap:warmup-flush"] if flush else MEGATRON_OVERLAP
+        if config.on("overlap_p2p_comm_warmup_flush"):
+            return ENGINES["megatron-overlap:warmup-flush"]
+        return MEGATRON_OVERLAP
     if config.framework in ("torch", "torchtitan"):
         entry = called(config.schedule or "1f1b")
-        own_loop = not chunked and entry is not None and entry.name in ("1f1b", "gpipe")
-        return TORCH_1F1B if own_loop else TORCH
-    return DEEPSPEED if config.framework == "deepspeed" else None
+        if not chunked and entry is not None and entry.name in ("1f1b", "gpipe"):
+            return TORCH_1F1B  # Schedule1F1B and ScheduleGPipe have loops of their own
+        return TORCH
+    if config.framework == "deepspeed":
+        return DEEPSPEED
+    return None
 
 
 def executing(schedule: Schedule, engine: Engine) -> Program:

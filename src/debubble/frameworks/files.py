@@ -8,28 +8,27 @@ from __future__ import annotations
 import ast
 import json
 import re
-import shlex
 import tomllib
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from itertools import takewhile
 from pathlib import Path
 
 from ..core.errors import MOST_KEYS, Fault, InputError, entries
-from .keys import Said, Unresolved, open_text
-from .python_source import blocks_of
+from .keys import Said, Unresolved, dump_pairs, open_text, pairs_of, typed
 from .shell import Command, run
 
 LARGEST = 4_000_000  # bytes
 SCRIPTS = frozenset({".sh", ".bash", ".slurm", ".sbatch", ".log", ".txt"})
 SUFFIXES = SCRIPTS | {".json", ".yaml", ".yml", ".toml", ".py"}
 
-_DUMP = re.compile(r"^\s*(?:\[.*?\]:?\s*)?(\w+) \.{3,} (.+?)\s*$", re.MULTILINE)
-_OVERRIDE = re.compile(r"([+~]{0,2}[A-Za-z_][\w./@-]*)(?:=(.*))?", re.DOTALL)
 # ${X:8} and ${oc.env:X,8} have a default; ${a.b} names another key of the file.
 _INTERPOLATED = re.compile(r"\$\{(?:oc\.env:)?([\w.]+)(?:(?::-?|,\s*)([^${}]*))?\}")
-_WORDS = {"true": True, "false": False, "null": None, "none": None, "~": None}
+
+DEEPEST = 6  # functions of a Python file that call each other
+MOST = 20_000  # keys of a Python file
+_KEPT = (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,7 +104,7 @@ def read_text(
             return tuple(formats[suffix](text, file))
         return tuple(_unnamed(text, file, beside))
     except (ValueError, RecursionError, SyntaxError) as error:
-        reason = str(error).splitlines()[0] if str(error) else type(error).__name__
+        reason = next(iter(str(error).splitlines()), type(error).__name__)
         raise InputError(Fault(path, f"it cannot be read: {reason}", "mend the file")) from None
 
 
@@ -132,8 +131,10 @@ def _yaml(text: str, file: str) -> Sequence[Block]:
         documents = [one for one in yaml.safe_load_all(text) if one is not None]
     except yaml.YAMLError as error:
         raise ValueError(" ".join(str(error).split())) from None
-    if len(documents) < 2:
-        return _table(documents[0] if documents else None, file)
+    if not documents:
+        return _table(None, file)
+    if len(documents) == 1:
+        return _table(documents[0], file)
     blocks = [block for one in documents for block in _table(one, file)]
     return [replace(block, name=f"document {number}") for number, block in enumerate(blocks, start=1)]
 
@@ -155,7 +156,7 @@ def _flat(table: object, file: str) -> list[Said]:
     while waiting:
         path, value = waiting.pop()
         if isinstance(value, dict):
-            waiting += [(f"{path}.{key}" if path else str(key), value[key]) for key in reversed(value)]
+            waiting += [(f"{path}.{key}".removeprefix("."), value[key]) for key in reversed(value)]
         else:
             found.append(Said(path, value, file))
     return found
@@ -170,21 +171,14 @@ def _resolved(value: object, values: Mapping[str, object]) -> object:
         if match[2]:
             return match[2]
         other = values.get(match[1])
-        return match[0] if other is None or open_text(other) else str(other)
+        if other is None or open_text(other):
+            return match[0]
+        return str(other)
 
     text = _INTERPOLATED.sub(one, value)
-    return Unresolved(text) if "${" in text else _typed(text)
-
-
-def _typed(text: str) -> object:
-    """A word as YAML would read it: a number, a switch, or itself."""
-    if text.lower() in _WORDS:
-        return _WORDS[text.lower()]
-    return int(text) if re.fullmatch(r"-?\d{1,15}", text) else text
-
-
-def _python(text: str, file: str) -> Sequence[Block]:
-    return [Block(block.name, block.pairs) for block in blocks_of(text, file)]
+    if "${" in text:
+        return Unresolved(text)
+    return typed(text)
 
 
 def _script(text: str, file: str, beside: Callable[[str], str | None] = lambda _: None) -> Sequence[Block]:
@@ -220,80 +214,226 @@ def _document(text: str, place: str) -> list[Said]:
     return []
 
 
-def dump_pairs(text: str, file: str = "") -> tuple[Said, ...]:
-    """The arguments that Megatron-LM prints into its log before it starts, ``name ..... value``."""
-    words: dict[str, object] = {"True": True, "False": False, "None": None}
-    return tuple(Said("--" + k.replace("_", "-"), words.get(v, v), file) for k, v in _DUMP.findall(text))
-
-
-def pairs_of(words: Sequence[str], place: str = "") -> tuple[Said, ...]:
-    """``--key value``, ``--key=value``, ``--key a b c``, ``--switch`` (True), ``key=value``, ``++key=value``, ``~key``.
-
-    ``--`` ends the values of a flag, as do a list that was not filled in, a flag of one dash, an override, and the
-    program that is launched. Other words are left out.
-    """
-    found: list[Said] = []
-    key, values = "", list[str]()
-
-    def close() -> None:
-        if key:
-            found.append(Said(key, " ".join(values) if values else True, place))
-
-    for word in words:
-        override = _override(word, place)
-        if override is not None:
-            close()
-            key, values = "", []
-            found.append(override)
-            continue
-        ends = word == "--" or word.endswith(("[@]}", "[*]}")) or _starts_another(word, values)
-        if not ends and not re.match(r"--[A-Za-z]", word):
-            values.append(word)
-            continue
-        close()
-        if ends:
-            key, values = "", []
-            continue
-        key, equals, value = word.partition("=")
-        values = [value] if equals else []
-    close()
-    return tuple(found)
-
-
-def _override(word: str, place: str) -> Said | None:
-    """Hydra's ``key=value``, ``+key=value``, ``++key=value`` and ``~key``; None for any other word."""
-    match = _OVERRIDE.fullmatch(word)
-    if match is None or match[1].isupper() or "/" in match[1].split("@")[0]:
-        return None
-    if match[1].startswith("~"):
-        return Said(match[1].lstrip("~"), None, place)
-    if match[2] is None:
-        return None
-    return Said(match[1].lstrip("+"), _listed(match[2]), place)
-
-
-def _listed(text: str) -> object:
-    """The value of an override: a list in brackets, a number, a switch or a word."""
-    if text.startswith("["):
-        with suppress(ValueError, SyntaxError, RecursionError, MemoryError):
-            return ast.literal_eval(text)
-    return _typed(text.strip("'\"")) if text else True
-
-
-def _starts_another(word: str, values: Sequence[str]) -> bool:
-    """Whether a word cannot be one more value: ``--nnodes 16 train.py``, ``--nproc-per-node 8 -m train``."""
-    return bool(re.match(r"-[A-Za-z]", word)) or (bool(values) and word.endswith(".py"))
-
-
 def script_pairs(text: str) -> tuple[Said, ...]:
     """The keys of the first job of a launch script, or of the arguments of a log."""
     blocks = _script(text, "")
     return max(blocks, key=lambda block: len(block.pairs)).pairs
 
 
-def split_words(text: str) -> list[str]:
-    """A command line as words; an open quote is passed over."""
+def _python(text: str, file: str) -> Sequence[Block]:
+    """Every function of a file that says something, or the file itself where none does.
+
+    Args:
+        text: of the file.
+        file: its name, for places.
+
+    Raises:
+        SyntaxError: it is not Python.
+    """
+    tree = ast.parse(text)
+    reader = _Reader(file, {node.name: node for node in tree.body if isinstance(node, ast.FunctionDef)})
+    outside = _Scope({}, reader.arguments(tree))
+    top = list(reader.statements(tree.body, outside))
+    classes = [node for node in tree.body if isinstance(node, ast.ClassDef)]
+    named = dict(reader.functions)
+    for kind in classes:
+        top += reader.statements(kind.body, outside.inner({}))
+        methods = [node for node in kind.body if isinstance(node, ast.FunctionDef)]
+        named |= {f"{kind.name}.{node.name}": node for node in methods}
+    said = {name: tuple(reader.function(node, outside, {}, 0)) for name, node in named.items()}
+    blocks = [Block(name, (*top, *pairs)) for name, pairs in said.items() if pairs]
+    return blocks or [Block("", tuple(top))]
+
+
+@dataclass(frozen=True, slots=True)
+class _Scope:
+    """Names with the constants that they stand for, and the defaults of the command line."""
+
+    names: dict[str, object]
+    options: Mapping[str, object] = field(default_factory=dict)
+
+    def inner(self, names: Mapping[str, object]) -> _Scope:
+        """The same with further names."""
+        return _Scope({**self.names, **names}, self.options)
+
+
+class _Reader:
+    """Walks statements in order."""
+
+    __slots__ = ("file", "functions", "many")
+
+    def __init__(self, file: str, functions: dict[str, ast.FunctionDef]) -> None:
+        self.file, self.functions, self.many = file, functions, 0
+
+    def arguments(self, tree: ast.Module) -> dict[str, object]:
+        """Defaults of ``add_argument`` and of ``click`` options, by the name under which they are read."""
+        found: dict[str, object] = {}
+        for node in ast.walk(tree):
+            if not (isinstance(node, ast.Call) and ast.unparse(node.func).endswith(("add_argument", "option"))):
+                continue
+            flags = [a.value for a in node.args if isinstance(a, ast.Constant) and isinstance(a.value, str)]
+            words = {word.arg: word.value for word in node.keywords}
+            named = [flag.lstrip("-").replace("-", "_") for flag in flags if flag.startswith("-")]
+            if named and "default" in words:
+                value = _constant(words["default"], _Scope({}))
+                found |= dict.fromkeys(named, value)
+            elif named and isinstance(words.get("action"), ast.Constant):
+                found |= dict.fromkeys(named, False)
+        return found
+
+    def function(
+        self, node: ast.FunctionDef, outside: _Scope, given: Mapping[str, object], deep: int
+    ) -> Iterator[Said]:
+        """What a function says, with the values of its arguments where they are given or have a default."""
+        names = [a.arg for a in (*node.args.posonlyargs, *node.args.args)]
+        first = len(names) - len(node.args.defaults)
+        defaults = dict(zip(names[first:], node.args.defaults, strict=True))
+        only = zip(node.args.kwonlyargs, node.args.kw_defaults, strict=True)
+        defaults |= {a.arg: value for a, value in only if value is not None}
+        known = {name: _constant(value, outside) for name, value in defaults.items()}
+        yield from self.statements(node.body, outside.inner({**known, **given}), deep)
+
+    def statements(self, body: list[ast.stmt], scope: _Scope, deep: int = 0) -> Iterator[Said]:
+        """What statements say, in order; names that they set are remembered."""
+        for node in body:
+            if isinstance(node, _KEPT):
+                continue
+            for inner in _bodies(node):
+                yield from self.statements(inner, scope, deep)
+            yield from self.statement(node, scope, deep)
+
+    def statement(self, node: ast.stmt, scope: _Scope, deep: int) -> Iterator[Said]:
+        """What one statement says."""
+        if isinstance(node, ast.Assign):
+            for target in node.targets:
+                yield from self.assigned(ast.unparse(target), node.value, scope, deep)
+        elif isinstance(node, ast.AnnAssign) and node.value is not None:
+            yield from self.assigned(ast.unparse(node.target), node.value, scope, deep)
+        elif isinstance(node, ast.Return | ast.Expr) and node.value is not None:
+            yield from self.expression("", node.value, scope, deep)
+
+    def assigned(self, target: str, value: ast.expr, scope: _Scope, deep: int) -> Iterator[Said]:
+        """A name, attribute or item with its value."""
+        path = target.replace("['", ".").replace("']", "").replace('["', ".").replace('"]', "")
+        if isinstance(value, ast.Dict | ast.Call):
+            yield from self.expression(path, value, scope, deep)
+            if not isinstance(_constant(value, scope), Unresolved):
+                scope.names[target] = _constant(value, scope)
+            return
+        constant = _constant(value, scope)
+        if target.isidentifier():
+            scope.names[target] = constant
+        yield from self.leaf(path, constant, value.lineno)
+
+    def expression(self, path: str, value: ast.expr, scope: _Scope, deep: int) -> Iterator[Said]:
+        """Keywords of calls and items of dictionaries, at any depth, by their path."""
+        if isinstance(value, ast.Dict):
+            for key, item in zip(value.keys, value.values, strict=True):
+                if key is None:  # ** of another table
+                    yield from self.expression(path, item, scope, deep)
+                elif isinstance(key, ast.Constant):
+                    yield from self.expression(f"{path}.{key.value!s}".lstrip("."), item, scope, deep)
+        elif isinstance(value, ast.Call) and not _reads_environment(value):
+            yield from self.call(path, value, scope, deep)
+        elif path:
+            yield from self.leaf(path, _constant(value, scope), value.lineno)
+
+    def call(self, path: str, value: ast.Call, scope: _Scope, deep: int) -> Iterator[Said]:
+        """A call: what a function of this file says, then what the call itself does."""
+        name = ast.unparse(value.func)
+        if name.endswith("add_argument"):
+            yield from self.option(value)
+            return
+        called = self.functions.get(name)
+        if called is not None and deep < DEEPEST:
+            names = [a.arg for a in called.args.args]
+            given = {n: _constant(a, scope) for n, a in zip(names, value.args, strict=False)}
+            given |= {word.arg: _constant(word.value, scope) for word in value.keywords if word.arg}
+            yield from self.function(called, _Scope(dict(scope.names), scope.options), given, deep + 1)
+            return
+        for argument in value.args:
+            if isinstance(argument, ast.Call | ast.Dict):
+                yield from self.expression(path, argument, scope, deep)
+        for word in value.keywords:
+            inner = f"{path}.{word.arg}".lstrip(".") if word.arg else path
+            yield from self.expression(inner, word.value, scope, deep)
+        if path and name.endswith(".Config"):  # a choice among classes of configurations: FullAC.Config()
+            yield from self.leaf(path, name.removesuffix(".Config").rsplit(".", 1)[-1], value.lineno)
+            return
+        plain = not value.keywords and not any(isinstance(a, ast.Call | ast.Dict) for a in value.args)
+        if path and plain and name not in ("dict",):
+            yield from self.leaf(path, _constant(value, scope), value.lineno)
+
+    def option(self, value: ast.Call) -> Iterator[Said]:
+        """The default of an option of the command line, under its own name."""
+        flags = [a.value for a in value.args if isinstance(a, ast.Constant) and isinstance(a.value, str)]
+        default = next((word.value for word in value.keywords if word.arg == "default"), None)
+        if default is not None:
+            for flag in flags:
+                if flag.startswith("--"):
+                    yield from self.leaf(flag, _constant(default, _Scope({})), value.lineno)
+
+    def leaf(self, path: str, value: object, line: int) -> Iterator[Said]:
+        """One key with its value."""
+        self.many += 1
+        if self.many > MOST:
+            raise ValueError(f"it says more than {MOST:,} keys")
+        yield Said(path, value, f"{self.file}:{line}")
+
+
+def _bodies(node: ast.stmt) -> list[list[ast.stmt]]:
+    """The blocks inside a statement, of which all are looked at."""
+    names = ("body", "orelse", "finalbody")
+    blocks = [inner for name in names if isinstance(inner := getattr(node, name, None), list)]
+    return [*blocks, *(handler.body for handler in getattr(node, "handlers", []))]
+
+
+def _reads_environment(value: ast.Call) -> bool:
+    return ast.unparse(value.func).endswith(("environ.get", "getenv", "int", "float", "bool", "str"))
+
+
+def _constant(node: ast.expr, scope: _Scope) -> object:
+    """The value of an expression, ``Unresolved`` where it is not a constant that the file tells."""
     try:
-        return shlex.split(text)
-    except ValueError:
-        return text.replace('"', " ").replace("'", " ").split()
+        return ast.literal_eval(node)
+    except (ValueError, TypeError, SyntaxError, MemoryError, RecursionError):
+        pass
+    if isinstance(node, ast.Name) and node.id in scope.names:
+        return scope.names[node.id]
+    if isinstance(node, ast.Attribute) and node.attr in scope.options and ast.unparse(node.value).endswith("args"):
+        return scope.options[node.attr]
+    if isinstance(node, ast.Call):
+        return _called(node, scope)
+    if isinstance(node, ast.BinOp):
+        return _worked_out(node, scope)
+    return Unresolved(ast.unparse(node)[:80])
+
+
+def _called(node: ast.Call, scope: _Scope) -> object:
+    """``int(x)``, ``os.environ.get(x, default)``, ``dict(a=1)``, and the text of anything else."""
+    name = ast.unparse(node.func)
+    if name in ("int", "float", "str") and len(node.args) == 1:
+        inner = _constant(node.args[0], scope)
+        text = str(inner)
+        if name == "int" and re.fullmatch(r"-?\d{1,15}", text):
+            return int(text)
+        if isinstance(inner, int | float | Unresolved):
+            return inner
+    if name.endswith(("environ.get", "getenv")) and len(node.args) == 2:
+        return _constant(node.args[1], scope)
+    return Unresolved(ast.unparse(node)[:80])
+
+
+def _worked_out(node: ast.BinOp, scope: _Scope) -> object:
+    """Sums and products of whole numbers that are known."""
+    left, right = _constant(node.left, scope), _constant(node.right, scope)
+    if type(left) is int and type(right) is int and abs(left) < 10**9 and abs(right) < 10**9:
+        if isinstance(node.op, ast.Mult):
+            return left * right
+        if isinstance(node.op, ast.Add):
+            return left + right
+        if isinstance(node.op, ast.Sub):
+            return left - right
+        if isinstance(node.op, ast.FloorDiv) and right:
+            return left // right
+    return Unresolved(ast.unparse(node)[:80])

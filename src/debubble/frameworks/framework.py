@@ -7,11 +7,11 @@ follows; ``broken`` asks every rule; ``layout`` is the layout, all known, that i
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from ..config.config import NUMBERS, Absent, Config, Open, StillOpen, Value
+from ..config.config import NUMBERS, Absent, Config, Open, StillOpen
 from ..config.layout import Layout, layout_of
 
 LARGEST = 10**12
@@ -58,6 +58,13 @@ class Rule:
     source: str
 
 
+def whole_part(amount: int, unit: int) -> int | None:
+    """How often a unit goes into an amount; None where something is left over."""
+    if unit == 0 or amount % unit:
+        return None
+    return amount // unit
+
+
 def habits_of(framework: Framework | None, ranks: int = 1) -> dict[str, Any]:
     """Parts of a ``Layout`` that are so where nobody says otherwise: in a plan as in a table of measured runs.
 
@@ -67,7 +74,9 @@ def habits_of(framework: Framework | None, ranks: int = 1) -> dict[str, Any]:
     """
     if framework is None:
         return {}
-    return {**framework.habits, **(framework.in_pipelines if ranks > 1 else {})}
+    if ranks == 1:
+        return {**framework.habits}
+    return {**framework.habits, **framework.in_pipelines}
 
 
 def rule(source: str) -> Callable[[Callable[[Config], Iterator[Breach]]], Rule]:
@@ -88,6 +97,120 @@ def sizes(config: Config) -> Iterator[Breach]:
 
 
 SIZES = Rule(sizes, "ours: with other numbers nothing can be worked out")
+
+
+def named(fields: Sequence[str]) -> str:
+    """Fields as a rule or remedy names them; ``Framework.worded`` puts the framework's keys there."""
+    return ", ".join(f"<{field}>" for field in fields)
+
+
+def devices_multiply(config: Config) -> Iterator[Breach]:
+    """Devices are shared out without rest over tensor, pipeline, context and data."""
+    gpus, replica = config.number("gpus"), config.replica
+    over = f"tensor {config.tensor} x pipeline {config.pipeline} x context {config.context}"
+    fields = config.said("gpus", "pipeline", "tensor", "context")
+    if gpus % replica:
+        yield Breach("devices", fields, f"a replica takes {over} = {replica} devices, which does not divide it")
+        return
+    data = config.number("data")
+    if data * replica != gpus:
+        whole = data * replica
+        blamed = ("gpus", *config.said("data", "sharded", "copies"), *fields[1:])
+        yield Breach("devices", blamed, f"{over} x data {data} = {whole} is another number")
+
+
+def batch_divides(config: Config) -> Iterator[Breach]:
+    """The global batch is a whole number of micro-batches for each replica."""
+    whole = config.number("global_batch")
+    size, replicas = config.micro_batch, config.replicas
+    if replicas is None:
+        if size is not None and whole % size:
+            rule = f"micro-batches of {size} samples do not fill it, whatever the replicas"
+            yield Breach("batch", ("global_batch", "micro_batch"), rule)
+        return
+    unit, what = replicas, f"{replicas} replicas"  # they alone must divide it, whatever the size of a micro-batch
+    if size:
+        unit = size * replicas
+        what = f"micro-batch {size} x {replicas} replicas = {unit} samples"
+    fields = config.said("global_batch", "micro_batch", "data")
+    if whole % unit:
+        yield Breach("batch", fields, f"{what}, which does not divide it")
+    elif size is not None and config.microbatches is not None and config.microbatches * unit != whole:
+        rule = f"micro-batch {size} x {replicas} replicas x {config.microbatches} micro-batches"
+        rule += f" = {config.microbatches * unit} samples is another number"
+        yield Breach("batch", (*fields, "microbatches"), rule)
+
+
+def local_batch_divides(config: Config) -> Iterator[Breach]:
+    """The batch of a replica is a whole number of micro-batches, all of one size."""
+    whole = config.number("local_batch")
+    size, many = config.micro_batch, config.microbatches
+    if size and whole % size:
+        yield Breach("local batch", ("local_batch", "micro_batch"), f"micro-batches of {size} samples do not fill it")
+    if many and whole % many:
+        rule = f"a batch of {whole} falls into micro-batches of {_cut(whole, many)} samples; ranks expect one size"
+        yield Breach("equal micro-batches", ("microbatches", "local_batch"), rule)
+
+
+def _cut(batch: int, parts: int) -> str:
+    least, larger = divmod(batch, parts)
+    if parts <= 8:
+        return ", ".join(str(least + (n < larger)) for n in range(parts))
+    return f"{least + 1} and {least}"
+
+
+def heads_divide(config: Config) -> Iterator[Breach]:
+    """The tensor group shares heads of attention."""
+    if config.number("heads") % config.number("tensor"):
+        yield Breach("heads", ("tensor", "heads"), f"it shares {config.heads} attention heads without rest")
+
+
+def experts_divide(config: Config) -> Iterator[Breach]:
+    """Experts are spread evenly over their groups."""
+    if config.number("experts") % config.number("expert"):
+        yield Breach("experts", ("expert", "experts"), f"it shares {config.experts} experts without rest")
+
+
+def expert_devices_divide(config: Config) -> Iterator[Breach]:
+    """Experts are spread over devices that exist: those of a stage, whatever group they serve otherwise."""
+    groups, each = config.number("expert"), config.number("expert_tensor")
+    spread = config.number("data") * config.number("context") * config.number("tensor")
+    if spread % (groups * each):
+        rule = f"a stage has data x context x tensor = {spread} devices; {groups} x {each} of them, the experts' "
+        rule += "own degree x the devices that share each expert, must divide that"
+        yield Breach("expert devices", config.said("expert", "expert_tensor", "gpus"), rule)
+
+
+def a_layer_a_stage(config: Config) -> Iterator[Breach]:
+    """There is a layer for every stage."""
+    layers, chunks = config.number("layers"), config.number("chunks")
+    stages = config.ranks * chunks
+    if stages > layers:
+        fields = ["pipeline", "layers"]
+        if chunks > 1:
+            fields.insert(0, "chunks")
+        yield Breach("a layer a stage", tuple(fields), f"{layers} layers cannot fill {stages} stages")
+
+
+def split_is_whole(config: Config) -> Iterator[Breach]:
+    """Layers given stage by stage are all the model's, and as many numbers as there are stages."""
+    if not config.said("split") or config.split is None:
+        return
+    text = ",".join(map(str, config.split))
+    stages = config.ranks * config.number("chunks")
+    if config.said("pipeline") and len(config.split) != stages:
+        yield Breach("split stages", ("split",), f"there are {stages} stages", f"give {stages} numbers", text)
+    missing = (config.layers or sum(config.split)) - sum(config.split)
+    what = f"{missing} layers not assigned"
+    if missing < 0:
+        what = f"{-missing} layers more than the model has"
+    if missing:
+        yield Breach("split layers", ("split",), f"{what}: it must hold {config.layers}", value=text)
+    for stage, layers in enumerate(config.split):
+        if layers == 0:
+            rule = f"empty stage: stage {stage} has no layer and only passes activations on"
+            yield Breach("empty stage", ("split",), rule, value=text)
+            return
 
 
 def _rests_on_silence(breach: Breach, config: Config) -> bool:
@@ -203,11 +326,13 @@ class Framework:
         for one in self.rules:
             try:
                 for breach in one.breaches(full):  # one by one: those before an unknown field count
-                    breaches += [] if silent and _rests_on_silence(breach, full) else [(breach, one)]
+                    breaches.append((breach, one))
             except StillOpen as error:
                 undecided |= dict.fromkeys(error.fields)
             except Absent:
                 continue
+        if silent:
+            breaches = [(breach, one) for breach, one in breaches if not _rests_on_silence(breach, full)]
         return Judged(tuple(breaches), tuple(undecided))
 
     def layout(self, config: Config, base: Layout | None = None) -> Layout:
@@ -222,15 +347,14 @@ class Framework:
         """
         full = self.filled(config)
         base = base or Layout()
-        own: dict[str, Value] = dict(self.habits)
-        if full.ranks > 1:
-            own |= self.in_pipelines
-        return layout_of(full, replace(base, **own))  # type: ignore[arg-type]  # names of fields and what they are
+        return layout_of(full, replace(base, **habits_of(self, full.ranks)))
 
     def with_schedule(self, config: Config, name: str) -> Config:
         """The same configuration with a schedule by our name, where the framework asks for it by name."""
         named = config.changed(schedule=self.names.get(name))
-        return named if self.filled(named).schedule == name else config
+        if self.filled(named).schedule == name:
+            return named
+        return config
 
     def key(self, name: str) -> str:
         """The framework's own name of a field; ours where it has none."""
@@ -238,7 +362,9 @@ class Framework:
             return self.keys[name]
         if name in Config.__dataclass_fields__:
             return name.replace("_", " ")
-        return "--" + name.replace("_", "-") if self.dashed else name
+        if self.dashed:
+            return "--" + name.replace("_", "-")
+        return name
 
     def worded(self, text: str) -> str:
         """A rule or remedy with the framework's own keys in place of ``<field>``."""

@@ -6,8 +6,7 @@ from collections.abc import Iterator
 
 from ..config.config import Config
 from ..config.layout import Layout, even_split
-from . import common_rules as common
-from .framework import Breach, Framework, Rule, batch_of, rule
+from .framework import Breach, Framework, Rule, batch_of, devices_multiply, heads_divide, rule
 
 VERSION = "InternLM/InternEvo@c628a8c"
 KEYS = {
@@ -51,10 +50,25 @@ def filled(config: Config) -> Config:
     if config.whole:
         config = config.filled(microbatches=1)
     config = config.derived("data", lambda c: c.replicas)
-    config = config.derived("expert", lambda c: min(c.number("data"), c.number("experts")) if c.experts else 1)
-    config = config.derived("schedule", lambda c: "interleaved" if c.number("chunks") > 1 and c.ranks > 1 else "1f1b")
+    # Experts lie on the data-parallel group, as many devices of it as there are experts.
+    config = config.derived("expert", _expert)
+    config = config.derived("schedule", _schedule)
     config = config.derived("zero", lambda c: 3 if c.on("fsdp") else 1)
     return config.derived("split", dealt)
+
+
+def _expert(config: Config) -> int:
+    """Groups of experts: one without experts."""
+    if not config.experts:
+        return 1
+    return min(config.number("data"), config.experts)
+
+
+def _schedule(config: Config) -> str:
+    """InterleavedPipelineScheduler where a rank has several chunks; else PipelineScheduler, which is 1F1B."""
+    if config.number("chunks") > 1 and config.ranks > 1:
+        return "interleaved"
+    return "1f1b"
 
 
 def dealt(config: Config) -> tuple[int, ...] | None:
@@ -70,7 +84,9 @@ def dealt(config: Config) -> tuple[int, ...] | None:
 def deals(model: Config, stages: int) -> tuple[tuple[int, ...], ...]:
     """Equal stages; what does not divide is the last ranks', which says a split where each has one chunk."""
     layers = model.number("layers")
-    return (even_split(layers, stages)[::-1],) if layers >= stages else ()
+    if layers < stages:
+        return ()
+    return (even_split(layers, stages)[::-1],)
 
 
 @rule("internlm/solver/pipeline_utils.py partition_uniform")
@@ -123,8 +139,8 @@ def _replicas(config: Config) -> Iterator[Breach]:
 
 
 RULES = (
-    Rule(common.devices, "internlm/core/context/parallel_context.py ParallelContext.check_sanity"),
-    Rule(common.heads, "internlm/model/modules/mha.py"),
+    Rule(devices_multiply, "internlm/core/context/parallel_context.py ParallelContext.check_sanity"),
+    Rule(heads_divide, "internlm/model/modules/mha.py"),
     _layers,
     _interleaved,
     _sharing,

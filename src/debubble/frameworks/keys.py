@@ -1,9 +1,11 @@
-"""Keys: pairs of key and value, as files and command lines hold them, become a configuration in a framework's words."""
+"""Keys: what flags and overrides say as pairs of key and value, and pairs as a configuration in a framework's words."""
 
 from __future__ import annotations
 
+import ast
 import re
 from collections.abc import Container, Iterable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from difflib import get_close_matches
 
@@ -63,8 +65,83 @@ PER_NODE = (
 )
 # What says that a value is left open: a variable of a shell, an interpolation, a template, a word that must be set.
 _OPEN = re.compile(r"[$`]|\{\{.*\}\}|^\?\?\?$|^<[A-Za-z_ ]+>$")
+_DUMP = re.compile(r"^\s*(?:\[.*?\]:?\s*)?(\w+) \.{3,} (.+?)\s*$", re.MULTILINE)
+_OVERRIDE = re.compile(r"([+~]{0,2}[A-Za-z_][\w./@-]*)(?:=(.*))?", re.DOTALL)
+_WORDS = {"true": True, "false": False, "null": None, "none": None, "~": None}
 _LETTERS = {"embedding": "E", "decoder": "t", "loss": "L", "mtp": "m"}
 _CLOSE = 0.88  # a misspelt key, not another one
+
+
+def dump_pairs(text: str, file: str = "") -> tuple[Said, ...]:
+    """The arguments that Megatron-LM prints into its log before it starts, ``name ..... value``."""
+    words: dict[str, object] = {"True": True, "False": False, "None": None}
+    return tuple(Said("--" + k.replace("_", "-"), words.get(v, v), file) for k, v in _DUMP.findall(text))
+
+
+def pairs_of(words: Sequence[str], place: str = "") -> tuple[Said, ...]:
+    """``--key value``, ``--key=value``, ``--key a b c``, ``--switch`` (True), ``key=value``, ``++key=value``, ``~key``.
+
+    ``--`` ends the values of a flag, as do a list that was not filled in, a flag of one dash, an override, and the
+    program that is launched. Other words are left out.
+    """
+    found: list[Said] = []
+    key, values = "", list[str]()
+
+    def close() -> None:
+        if key:
+            found.append(Said(key, " ".join(values) if values else True, place))
+
+    for word in words:
+        override = _override(word, place)
+        if override is not None:
+            close()
+            key, values = "", []
+            found.append(override)
+            continue
+        ends = word == "--" or word.endswith(("[@]}", "[*]}")) or _starts_another(word, values)
+        if not ends and not re.match(r"--[A-Za-z]", word):
+            values.append(word)
+            continue
+        close()
+        if ends:
+            key, values = "", []
+            continue
+        key, equals, value = word.partition("=")
+        values = [value] if equals else []
+    close()
+    return tuple(found)
+
+
+def _override(word: str, place: str) -> Said | None:
+    """Hydra's ``key=value``, ``+key=value``, ``++key=value`` and ``~key``; None for any other word."""
+    match = _OVERRIDE.fullmatch(word)
+    if match is None or match[1].isupper() or "/" in match[1].split("@")[0]:
+        return None
+    if match[1].startswith("~"):
+        return Said(match[1].lstrip("~"), None, place)
+    if match[2] is None:
+        return None
+    return Said(match[1].lstrip("+"), _listed(match[2]), place)
+
+
+def _listed(text: str) -> object:
+    """The value of an override: a list in brackets, a number, a switch or a word."""
+    if text.startswith("["):
+        with suppress(ValueError, SyntaxError, RecursionError, MemoryError):
+            return ast.literal_eval(text)
+    return typed(text.strip("'\"")) if text else True
+
+
+def _starts_another(word: str, values: Sequence[str]) -> bool:
+    """Whether a word cannot be one more value: ``--nnodes 16 train.py``, ``--nproc-per-node 8 -m train``."""
+    return bool(re.match(r"-[A-Za-z]", word)) or (bool(values) and word.endswith(".py"))
+
+
+def typed(text: str) -> object:
+    """A word as YAML would read it: a number, a switch, or itself."""
+    if text.lower() in _WORDS:
+        return _WORDS[text.lower()]
+    return int(text) if re.fullmatch(r"-?\d{1,15}", text) else text
 
 
 def read_config(framework: Framework, pairs: Pairs, name: str = "job", *, whole: bool = False) -> Config:
@@ -93,7 +170,9 @@ def read_config(framework: Framework, pairs: Pairs, name: str = "job", *, whole:
         word, negated = _own_word(framework, said)
         if field is None and word in Config.__dataclass_fields__:
             continue  # a word of the framework under the name of a field of ours that it does not mean
-        target, key = (own, word) if field is None else (values, field)
+        target, key = values, field or ""
+        if field is None:
+            target, key = own, word
         places[key] = said.place
         if text := open_text(said.value):
             target.pop(key, None)
@@ -151,7 +230,9 @@ def open_text(value: object) -> str:
     """What stands in place of a value that is left open; empty where there is a value."""
     if isinstance(value, Unresolved):
         return value.text
-    return value if isinstance(value, str) and _OPEN.search(value) else ""
+    if isinstance(value, str) and _OPEN.search(value):
+        return value
+    return ""
 
 
 def _known(framework: Framework) -> dict[str, str]:
@@ -223,8 +304,7 @@ def _read(field: str, key: str, value: object, auto: Container[str]) -> Value:
     if field == "recompute":
         return _recompute(value)
     if field == "recompute_modules":
-        words = value if isinstance(value, list) else re.split(r"[,\s]+", str(value).strip("[]() "))
-        return tuple(map(str, words))
+        return tuple(map(str, _parts_of(value)))
     if field in AMOUNTS:
         return _amount(key, value)
     if field == "layout" and isinstance(value, list):
@@ -243,7 +323,8 @@ def _switch(key: str, value: object) -> bool:
 
 
 def _recompute(value: object) -> str:
-    if isinstance(value, int) and not isinstance(value, bool):
+    """What is recomputed: a word, a switch, or DeepSpeed's interval of layers, of which 0 is none."""
+    if isinstance(value, int):
         return "full" if value else "none"
     words = {"true": "full", "false": "none", "null": "none", "no": "none"}
     return words.get(str(value).lower(), str(value))
@@ -266,20 +347,34 @@ def _amount(key: str, value: object) -> float:
         raise InputError(Fault(f"{key} = {str(value)[:60]}", "it is a number", f"write it as in {key} 4")) from None
 
 
+def _parts_of(value: object) -> list[object]:
+    """The parts of a list, or of a text that writes one: ``8,8,7,7``, ``[8, 8]``."""
+    if isinstance(value, list):
+        return value
+    return list(re.split(r"[,\s]+", str(value).strip("[]() ")))
+
+
+def _layers_named(stage: Iterable[object]) -> int:
+    """How many of a stage's modules are layers, by names as torchtitan has them: ``layers.7``."""
+    return sum(1 for name in stage if re.search(r"\blayers\.\d+", str(name)))
+
+
 def _numbers(key: str, value: object) -> tuple[int, ...]:
-    if isinstance(value, list) and value and all(isinstance(part, list) for part in value):  # names of modules
-        return tuple(sum(bool(re.search(r"\blayers\.\d+", str(name))) for name in part) for part in value)
-    parts = value if isinstance(value, list) else re.split(r"[,\s]+", str(value).strip("[]() "))
+    """A number for each stage, said as numbers or, in ``module_fqns_per_model_part``, by the names of its modules."""
+    if isinstance(value, list) and value and all(isinstance(stage, list) for stage in value):
+        return tuple(map(_layers_named, value))
+    parts = _parts_of(value)
     if not all(re.fullmatch(r"\d{1,15}", str(part)) for part in parts):
         raise InputError(Fault(f"{key} = {value}"[:80], "it is a list of whole numbers", "write it as in 8,8,7,7"))
-    return tuple(int(part) for part in parts)
+    return tuple(int(str(part)) for part in parts)
 
 
 def _letters(key: str, rows: Iterable[object]) -> str:
     """A layout given as a list of stages, as Megatron-Core takes it too."""
     stages = []
     for row in rows:
-        names = [str(name).lower().rsplit(".", 1)[-1] for name in (row if isinstance(row, list) else [row])]
+        held = row if isinstance(row, list) else [row]
+        names = [str(name).lower().rsplit(".", 1)[-1] for name in held]  # LayerType.decoder, or the word alone
         if any(name not in _LETTERS for name in names):
             rule = "a stage is a list of embedding, decoder, mtp and loss"
             raise InputError(Fault(f"{key}: {row}"[:80], rule, "correct the stage"))

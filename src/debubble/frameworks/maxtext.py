@@ -61,13 +61,17 @@ def _repeats(config: Config) -> int | None:
     if config.ranks == 1:
         return 1
     layers, unit = _pipelined(config), config.ranks * config.number("chunk_layers")
-    return layers // unit if layers % unit == 0 and layers else None
+    if not layers or layers % unit:
+        return None
+    return layers // unit
 
 
 def _pipelined(config: Config) -> int:
     """Layers in the pipeline; the rest runs beside it, shared out as replicas share them."""
     some = config.word("pipeline_parallel_layers", -1)
-    return some if isinstance(some, int) and some > 0 else config.number("layers")
+    if isinstance(some, int) and some > 0:
+        return some
+    return config.number("layers")
 
 
 def _rounds(config: Config) -> int | None:
@@ -125,7 +129,9 @@ def _gathers(config: Config) -> Iterator[Breach]:
 def deals(model: Config, stages: int) -> tuple[tuple[int, ...], ...]:
     """Equally many layers to each stage, or none."""
     layers = model.number("layers")
-    return () if layers % stages else ((layers // stages,) * stages,)
+    if layers % stages:
+        return ()
+    return ((layers // stages,) * stages,)
 
 
 def emit(layout: Layout, model: Config) -> str:

@@ -5,15 +5,14 @@ Its rules stand in ``megatron_rules``.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 from ..config.config import Config
-from ..config.layout import Layout, ends_apart, ends_counted
+from ..config.layout import Layout, ends_counted
 from ..core.errors import InputError
-from .framework import Framework, batch_of, launch_line
-from .layout_string import read_layout, write_layout
+from .framework import Breach, Framework, Rule, batch_of, launch_line, named, rule
 from .megatron_core_rules import CORE_RULES
-from .megatron_rules import ARGUMENT_RULES, PIPELINE_RULES
+from .megatron_stages import PIPELINE_RULES, ends_apart, read_layout, write_layout
 
 VERSION = "NVIDIA/Megatron-LM@d98e8a6"
 KEYS = {
@@ -91,14 +90,28 @@ def filled(config: Config) -> Config:
     group; chunks follow from layers per chunk or from a layout; a rank with several chunks interleaves them.
     """
     config = config.filled(tensor=1, pipeline=1, context=1, expert=1)
-    config = config.derived("recompute", lambda c: "selective" if c.on("recompute_activations") else "none")
+    config = config.derived("recompute", _recompute)
     config = config.filled(sequence_parallel=False, overlap=False, overlap_gather=False, tensor_overlap=False)
     if "pattern" not in config.opened() and config.pattern is not None:
         config = config.changed(layers=len(config.pattern.split("/")[0].replace("|", "")), follows=config.follows)
     config = config.derived("data", lambda c: c.replicas).derived("expert_tensor", lambda c: c.tensor)
     config = config.derived("chunks", _chunks).derived("split", split)
-    config = config.derived("schedule", lambda c: "interleaved" if c.number("chunks") > 1 else "1f1b")
+    config = config.derived("schedule", schedule)
     return config.derived("precision", _precision).derived("zero", _zero)
+
+
+def _recompute(config: Config) -> str:
+    """``--recompute-activations`` is the former word for selective."""
+    if config.on("recompute_activations"):
+        return "selective"
+    return "none"
+
+
+def schedule(config: Config) -> str:
+    """schedules.py get_forward_backward_func: the interleaved one where a rank has several chunks."""
+    if config.number("chunks") > 1:
+        return "interleaved"
+    return "1f1b"
 
 
 def _chunks(config: Config) -> int | None:
@@ -153,7 +166,9 @@ def _zero(config: Config) -> int:
 
 def emit(layout: Layout, model: Config) -> str:
     """The launch line, and the flags of a layout, one a line; it is run on each node."""
-    script = "pretrain_gpt.py" if model.pattern is None else "pretrain_mamba.py"
+    script = "pretrain_gpt.py"
+    if model.pattern is not None:
+        script = "pretrain_mamba.py"  # hybrid models have an entry of their own
     said = " \\\n".join([launch_line(layout, script), *(f"  {flag}" for flag in flags(layout, model))])
     return f"# {VERSION}; {batch_of(layout)}; run on each node\n{said}"
 
@@ -183,7 +198,8 @@ def flags(layout: Layout, model: Config) -> list[str]:
         said.append(f"{KEYS['expert_tensor']} {layout.expert_shards}")  # what is taken unsaid differs by version
     if layout.tensor > 1 and layout.sequence_parallel:
         said.append(KEYS["sequence_parallel"])
-        said += [KEYS["tensor_overlap"]] if layout.tensor_overlap else []
+        if layout.tensor_overlap:
+            said.append(KEYS["tensor_overlap"])
     if layout.zero >= 1:
         said.append("--use-distributed-optimizer")
     if layout.overlap:
@@ -208,7 +224,9 @@ def _split_flags(layout: Layout, layers: int, following: int) -> list[str]:
     split = layout.split(layers)
     if len(set(split)) > 1:
         return [f"{KEYS['layout']} '{write_layout(split, following)}'"]
-    return [f"{KEYS['chunks']} {layout.chunks}"] if layout.chunks > 1 else []
+    if layout.chunks == 1:
+        return []
+    return [f"{KEYS['chunks']} {layout.chunks}"]
 
 
 def _recompute_flags(layout: Layout) -> list[str]:
@@ -222,8 +240,102 @@ def _recompute_flags(layout: Layout) -> list[str]:
 
 def recomputed(layout: Layout) -> tuple[str, int]:
     """The method of a full recomputation and its number: every layer by itself, or so many of each stage."""
-    return ("uniform", 1) if layout.recompute_layers is None else ("block", layout.recompute_layers)
+    if layout.recompute_layers is None:
+        return "uniform", 1
+    return "block", layout.recompute_layers
 
+
+@rule("arguments.py validate_args")
+def _ways_to_chunk(config: Config) -> Iterator[Breach]:
+    """One flag says the chunks of a rank."""
+    ways = config.said("chunk_layers", "chunks", "layout")
+    if len(ways) > 1:
+        yield Breach("one way to chunk", ways, f"only one of {named(ways)} may be set", f"leave out {named(ways[1:])}")
+
+
+@rule("arguments.py validate_args")
+def a_micro_batch(config: Config) -> Iterator[Breach]:
+    """What every launch must say."""
+    if config.whole and config.micro_batch is None:
+        yield Breach("a micro-batch", ("micro_batch",), "every launch says it", "give <micro_batch>", "nothing")
+
+
+@rule("arguments.py validate_args")
+def _gathers(config: Config) -> Iterator[Breach]:
+    """Gathers of weights beside the forward need weights that are shared out, and reductions beside the backward."""
+    if not config.overlap_gather:
+        return
+    if not config.number("zero"):
+        what = "it needs the distributed optimizer or Megatron-FSDP"
+        yield Breach("gathers of what is whole", ("overlap_gather",), what, "add --use-distributed-optimizer", "on")
+    if not config.overlap:
+        yield Breach("gathers alone", ("overlap_gather", "overlap"), "it needs <overlap>", "add <overlap>", "on")
+
+
+@rule("arguments.py validate_args")
+def _fully_sharded(config: Config) -> Iterator[Breach]:
+    """PyTorch's FSDP2 goes with data parallelism and little else."""
+    if not config.on("use_torch_fsdp2"):
+        if config.whole and config.word("ckpt_format") == "torch_dcp":
+            what = "it works with --use-torch-fsdp2 alone"
+            yield Breach("torch_dcp alone", ("ckpt_format",), what, "leave out <ckpt_format>", "torch_dcp")
+        return
+    others = (
+        (config.number("expert") > 1, "expert", "expert parallelism"),
+        (config.on("use_distributed_optimizer"), "use_distributed_optimizer", "the distributed optimizer"),
+        (config.on("fp16"), "fp16", "fp16"),
+    )
+    for broken, name, what in others:
+        if broken:
+            law = f"fsdp2 with {what}"
+            yield Breach(law, ("use_torch_fsdp2", name), f"it does not work with {what}", f"leave out <{name}>", "on")
+
+
+@rule("arguments.py validate_args")
+def _activations_spread(config: Config) -> Iterator[Breach]:
+    """Recomputation in a tensor group: saved inputs are spread in a full one, a selective one has no method."""
+    if config.on("distribute_saved_activations"):
+        if config.number("tensor") == 1:
+            what = "activations are spread over a tensor group of 2 or more"
+            yield Breach("activations on one device", ("distribute_saved_activations", "tensor"), what, value="on")
+        if config.recompute != "full":
+            what = "it is for full recomputation"
+            yield Breach("activations that stay", ("distribute_saved_activations", "recompute"), what, value="on")
+    if config.recompute == "selective" and config.recompute_method is not None:
+        what = "a selective recomputation has no method"
+        yield Breach("method of a selective one", ("recompute_method",), what, "leave out <recompute_method>")
+
+
+@rule("arguments.py validate_args")
+def _sequence_lengths(config: Config) -> Iterator[Breach]:
+    """Positions reach as far as the sequence, and heads have whole widths."""
+    reach = config.word("max_position_embeddings")
+    if reach is not None and str(reach).isdecimal() and int(str(reach)) < config.number("sequence"):
+        what = f"it reaches over the sequence of {config.sequence}"
+        yield Breach("positions", ("max_position_embeddings", "sequence"), what, "give <sequence> or more", str(reach))
+    if config.word("kv_channels") is None and config.hidden and config.heads and config.hidden % config.heads:
+        what = f"{config.heads} heads share a width of {config.hidden} without rest, unless <kv_channels> says theirs"
+        yield Breach("width of heads", ("hidden", "heads"), what)
+
+
+@rule("arguments.py validate_args")
+def _overlapped_products(config: Config) -> Iterator[Breach]:
+    """Tensor collectives run beside products only with sequence parallelism."""
+    if config.tensor_overlap and not (config.sequence_parallel and config.number("tensor") > 1):
+        what = "it needs <sequence_parallel> over a tensor group"
+        yield Breach("overlap without sequence parallelism", ("tensor_overlap", "sequence_parallel"), what, value="on")
+
+
+# Of Megatron-LM's own flags; Megatron-Core behind another front end does not ask them.
+ARGUMENT_RULES: tuple[Rule, ...] = (
+    _ways_to_chunk,
+    a_micro_batch,
+    _gathers,
+    _fully_sharded,
+    _activations_spread,
+    _sequence_lengths,
+    _overlapped_products,
+)
 
 MEGATRON = Framework(
     name="megatron",

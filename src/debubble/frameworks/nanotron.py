@@ -5,9 +5,22 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from ..config.config import Config
-from ..config.layout import Layout, by_weight, even_split
-from . import common_rules as common
-from .framework import Breach, Framework, Rule, batch_of, launch_line, rule
+from ..config.layout import Layout, even_split
+from .framework import (
+    Breach,
+    Framework,
+    Rule,
+    a_layer_a_stage,
+    batch_divides,
+    batch_of,
+    devices_multiply,
+    expert_devices_divide,
+    experts_divide,
+    heads_divide,
+    launch_line,
+    rule,
+    split_is_whole,
+)
 
 VERSION = "huggingface/nanotron@01de8d9"
 KEYS = {
@@ -57,12 +70,35 @@ def split(config: Config) -> tuple[int, ...] | None:
 def deals(model: Config, stages: int) -> tuple[tuple[int, ...], ...]:
     """The one split that nanotron makes; none where stages would stay empty."""
     found = split(model.changed(pipeline=stages))
-    return (found,) if found else ()
+    if found is None:
+        return ()
+    return (found,)
 
 
 def _dealt(layers: int, ranks: int, hidden: int, ffn: int, vocab: int) -> tuple[int, ...] | None:
     """By the parameters of its products: attention 4 h^2, a gated feed-forward part 3 h f, the head h V."""
     return by_weight(layers, ranks, layer=hidden * (4 * hidden + 3 * ffn), head=hidden * vocab)
+
+
+def by_weight(layers: int, stages: int, *, layer: int, head: int) -> tuple[int, ...] | None:
+    """As nanotron deals blocks: a stage is full once the running weight passes its share of the whole.
+
+    Args:
+        layers: transformer layers.
+        stages: one a rank.
+        layer: weight of each layer.
+        head: weight of the head, which comes behind the layers.
+
+    Returns:
+        Layers of each stage; None where the head lands before the last one and leaves stages empty.
+    """
+    whole, stage, held = layers * layer + head, 0, [0] * stages
+    for number in range(1, layers + 1):
+        if stage == stages:
+            return None
+        held[stage] += 1
+        stage += number * layer > whole * ((stage + 1) / stages)
+    return tuple(held) if stage == stages - 1 else None
 
 
 @rule("config/config.py ParallelismArgs; parallel/pipeline_parallel/utils.py get_pp_engine")
@@ -97,13 +133,13 @@ def _full_stages(config: Config) -> Iterator[Breach]:
 
 
 RULES = (
-    Rule(common.devices, "config/parallelism_config.py; parallel/context.py ParallelContext.__init__"),
-    Rule(common.batch, "trainer.py DistributedTrainer.__init__"),
-    Rule(common.heads, "models/llama.py CausalSelfAttention.__init__"),
-    Rule(common.experts, "nn/moe.py"),
-    Rule(common.expert_devices, "parallel/context.py ParallelContext.__init__"),
-    Rule(common.given_split, "ours: as many numbers as stages, and all layers"),
-    Rule(common.long_enough, "models/base.py build_model"),
+    Rule(devices_multiply, "config/parallelism_config.py; parallel/context.py ParallelContext.__init__"),
+    Rule(batch_divides, "trainer.py DistributedTrainer.__init__"),
+    Rule(heads_divide, "models/llama.py CausalSelfAttention.__init__"),
+    Rule(experts_divide, "nn/moe.py"),
+    Rule(expert_devices_divide, "parallel/context.py ParallelContext.__init__"),
+    Rule(split_is_whole, "ours: as many numbers as stages, and all layers"),
+    Rule(a_layer_a_stage, "models/base.py build_model"),
     _engine,
     _heads,
     _full_stages,

@@ -8,9 +8,10 @@ from __future__ import annotations
 
 import ast
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from fnmatch import fnmatchcase
+from itertools import pairwise
 from operator import add, eq, floordiv, ge, gt, le, lt, mod, mul, ne, sub
 
 from .shell_syntax import Branches, Chain, Function, Group, Loop, Node, Simple, Token, parse, tokens
@@ -40,6 +41,8 @@ _PASSIVE = frozenset(
 # Files that a shell reads for what is installed, not for a job.
 _ENVIRONMENT = re.compile(r"activate|rc$|profile|conda|venv|set_?env|setup|module|\.env$")
 _READ_BY_LAUNCHERS = ("NNODES", "NPROC_PER_NODE")  # torchrun's, as ms-swift's own command reads them
+# What stands between two quotes: in double ones a backslash takes the next character along.
+_QUOTED = {"'": re.compile(r"[^']*"), '"': re.compile(r'(?:\\.|[^"\\])*', re.DOTALL)}
 _SBATCH = re.compile(r"^#SBATCH\s+(.*)$", re.MULTILINE)
 _SLURM = {
     ("nodes", "N"): ("SLURM_NNODES", "SLURM_JOB_NUM_NODES"),
@@ -94,23 +97,35 @@ def run(text: str, beside: Callable[[str], str | None] = lambda _: None) -> Scri
     header = tuple(f"--{name}={slurm[variable]}" for name, variable in _HEADER.items() if variable in slurm)
     shell = _Shell(slurm, beside)
     shell.block(parse(text), ())
+    return Script(tuple(shell.commands), tuple(shell.documents), tuple(_unused(shell)), header, tuple(shell.unread))
+
+
+def _unused(shell: _Shell) -> Iterator[Command]:
+    """Variables that hold flags and that no command takes: some other script reads this one and launches with them."""
     used = {word for command in shell.commands for word in command.words}
-    lists = tuple(
-        Command(words, shell.lines.get(name, 1))
-        for name, value in shell.variables.items()
-        if (words := tuple(value.split()) if isinstance(value, str) else value)
-        and any(word.startswith("--") for word in words)
-        and not used.issuperset(words)
-    )
-    return Script(tuple(shell.commands), tuple(shell.documents), lists, header, tuple(shell.unread))
+    for name, value in shell.variables.items():
+        words = _words(value)
+        if any(word.startswith("--") for word in words) and not used.issuperset(words):
+            yield Command(words, shell.lines.get(name, 1))
+
+
+def _words(value: Variable) -> tuple[str, ...]:
+    """A variable as the words that it makes without quotes around it."""
+    return tuple(value.split()) if isinstance(value, str) else value
+
+
+def _joined(value: Variable) -> str:
+    """A variable as the one word that it makes in quotes."""
+    return value if isinstance(value, str) else " ".join(value)
 
 
 def _slurm(header: Sequence[str]) -> dict[str, Variable]:
     """The variables that Slurm sets by the header of a script."""
     said: dict[str, str] = {}
-    for n, word in enumerate(header):
+    for word, following in pairwise([*header, ""]):
         key, equals, value = word.lstrip("-").partition("=")
-        said[key] = value if equals else header[n + 1] if n + 1 < len(header) else ""
+        said[key] = value if equals else following
+    # sbatch counts devices of a node in --gres too, as in gpu:8 or gpu:a100:8.
     if "gres" in said and said["gres"].startswith("gpu:"):
         said["gpus-per-node"] = said["gres"].rsplit(":", 1)[-1]
     found: dict[str, Variable] = {}
@@ -190,10 +205,11 @@ class _Shell:
     def holds(self, node: Branches, number: int, arguments: tuple[str, ...]) -> bool | None:
         """Whether the condition of a branch holds; None where that cannot be told."""
         if node.subject is not None:
-            words = self.expand(node.subject.text, arguments)
-            subject = " ".join(words)
+            subject = " ".join(self.expand(node.subject.text, arguments))
+            if "$" in subject:
+                return None
             patterns = [" ".join(self.expand(pattern, arguments)) for pattern in node.patterns[number]]
-            return None if "$" in subject else any(fnmatchcase(subject, pattern) for pattern in patterns)
+            return any(fnmatchcase(subject, pattern) for pattern in patterns)
         if number >= len(node.conditions):
             return True
         return self.block(node.conditions[number], arguments)
@@ -233,7 +249,9 @@ class _Shell:
     def simple(self, node: Simple, arguments: tuple[str, ...]) -> bool | None:
         """One command: an assignment, a function, a test, or something that would run."""
         for document in node.documents:
-            text = document.text if document.literal else self.filled(document.text, arguments)
+            text = document.text
+            if not document.literal:
+                text = self.filled(text, arguments)
             self.documents.append((text, document.line))
         rest = list(node.words)
         while rest and self.assigned(rest[0], arguments):
@@ -243,8 +261,7 @@ class _Shell:
             return True
         first = words[0]
         if first == "!" and len(rest) > 1:
-            went = self.simple(Simple(tuple(rest[1:]), node.line), arguments)
-            return None if went is None else not went
+            return _contrary(self.simple(Simple(tuple(rest[1:]), node.line), arguments))
         if first in _DECLARE:
             for token in rest[1:]:
                 self.assigned(token, arguments)
@@ -266,8 +283,10 @@ class _Shell:
             return self.inner(" ".join(words[1:]), arguments)
         if words[0] in ("source", ".") and len(words) > 1:
             return self.sourced(words[1], arguments)
+        if words[0] in _GOES_WELL:
+            return True
         if words[0] in _PASSIVE:
-            return True if words[0] in _GOES_WELL else None
+            return None  # whether a file is there, or a grep finds something, only the machine knows
         for n, word in enumerate(words[:-1]):
             if word in ("-c", "-lc") and any(shell in words[:n] for shell in ("bash", "sh", "/bin/bash", "/bin/sh")):
                 outer = Command(tuple(words[:n]), line)
@@ -276,7 +295,10 @@ class _Shell:
                 inner = self.commands[before:]
                 self.commands[before:] = [replace(one, words=outer.words + one.words, line=line) for one in inner]
                 return None
-        parts = [part for word in words for part in (word.split() if " --" in f" {word}" and " " in word else [word])]
+        parts: list[str] = []
+        for word in words:
+            # A list of flags in quotes is one word to a shell; whoever wrote it meant the flags.
+            parts += word.split() if " " in word and " --" in f" {word}" else [word]
         known = {name: self.known(name, ()) for name in _READ_BY_LAUNCHERS}
         surroundings = tuple((name, value) for name, value in known.items() if value is not None and "$" not in value)
         self.commands.append(Command(tuple(parts), line, surroundings))
@@ -308,36 +330,51 @@ class _Shell:
         name, more, text = match[1], bool(match[2]), match[3]
         self.lines[name] = token.line
         if text.startswith("(") and text.endswith(")"):
-            new = tuple(word for each in _listed(text[1:-1]) for word in self.expand(each, arguments))
-            before = self.variables.get(name, ()) if more else ()
-            self.variables[name] = (*((before,) if isinstance(before, str) else before), *new)
+            elements: list[str] = []
+            if more and name in self.variables:
+                held = self.variables[name]
+                elements += [held] if isinstance(held, str) else held
+            for each in _listed(text[1:-1]):
+                elements += self.expand(each, arguments)
+            self.variables[name] = tuple(elements)
             return True
         value = " ".join(self.expand(text, arguments, split=False))
-        held = self.variables.get(name, "") if more else ""
-        self.variables[name] = (held if isinstance(held, str) else " ".join(held)) + value
+        if more and name in self.variables:
+            value = _joined(self.variables[name]) + value
+        self.variables[name] = value
         return True
 
     def expand(self, text: str, arguments: tuple[str, ...], *, split: bool = True) -> list[str]:
-        """A word without its quotes, with variables filled in: none, one or several words."""
+        """A word without its quotes, with variables filled in: none, one or several words.
+
+        ``a$X"b"`` is one word unless X holds spaces outside of quotes; a list in quotes, ``"${L[@]}"``, is a word for
+        each element, the first and the last of which grow together with what stands next to them.
+        """
         words: list[str] = []
-        grown, any_quote = "", False
+        grown, quoted = "", False  # the word that grows, and whether it is one even if it stays empty
         for part, quote in _parts(text):
-            value = part if quote == "'" else self.filled(part, arguments)
-            any_quote = any_quote or bool(quote)
+            quoted = quoted or bool(quote)
             listed = self.elements(part, arguments) if quote == '"' else None
             if listed is not None:
-                words += [grown + listed[0], *listed[1:]] if listed else []
-                grown = words.pop() if listed else grown
-                any_quote = bool(listed)
-            elif quote or not split or not re.search(r"\s", value):
+                quoted = bool(listed)
+                if listed:
+                    *whole, grown = (grown + listed[0], *listed[1:])
+                    words += whole
+                continue
+            value = part if quote == "'" else self.filled(part, arguments)
+            if quote or not split:
                 grown += value
-            else:
-                pieces = value.split()
-                lead, tail = value[:1].isspace(), value[-1:].isspace()
-                words += [grown] if lead and grown else []
-                words += [("" if lead else grown) + pieces[0], *pieces[1:]] if pieces else []
-                grown = "" if tail or not pieces else words.pop()
-        return [*words, grown] if grown or any_quote else words
+                continue
+            # Spaces of a value that is not in quotes end words: "a b" ends one and begins another.
+            first, *others = re.split(r"\s+", value)
+            grown += first
+            for other in others:
+                if grown:
+                    words.append(grown)
+                grown = other
+        if grown or quoted:
+            words.append(grown)
+        return words
 
     def elements(self, text: str, arguments: tuple[str, ...]) -> tuple[str, ...] | None:
         """The words of ``"${LIST[@]}"`` and ``"$@"``; None where the text is something else."""
@@ -347,7 +384,9 @@ class _Shell:
         if match is None or match[1] not in self.variables:
             return None
         value = self.variables[match[1]]
-        return (value,) if isinstance(value, str) else value
+        if isinstance(value, str):
+            return (value,)
+        return value
 
     def filled(self, text: str, arguments: tuple[str, ...]) -> str:
         """With known variables and sums filled in; what is not known stays as it is."""
@@ -366,7 +405,9 @@ class _Shell:
             nonlocal grown
             value = self.value(match[0], arguments)
             grown += len(value)
-            return value if grown <= LONGEST else match[0]
+            if grown > LONGEST:
+                return match[0]
+            return value
 
         plain = re.sub(r"\$\{[^{}]*\}|\$(?:[A-Za-z_]\w*|[\d@*#])", known, text)
         return re.sub(r"\$\(\(((?:[^()]|\([^()]*\))*)\)\)", lambda m: self.sum(m, arguments), plain)
@@ -379,15 +420,18 @@ class _Shell:
         name, rest = match[2] or match[5], match[4] or ""
         known = self.known(name, arguments)
         if known is None or known == text:
+            # ${X:-8} and ${X=8} have a default; ${X:8}, Hydra's form, is no shell's but people write it.
             default = _DEFAULT.fullmatch(rest)
             if default is None:
                 return text
-            return default[2] if default[2] is not None else default[3]
+            return default[3] if default[2] is None else default[2]
         if match[1]:
             return text
         if rest.startswith((":+", "+")):
             return rest.lstrip(":+")
-        return text if rest[:1] in ("%", "/", ",", "^") or rest.startswith("#") else known
+        if rest[:1] in ("%", "/", ",", "^", "#"):
+            return text  # a value that is cut or replaced stays open
+        return known
 
     def known(self, name: str, arguments: tuple[str, ...]) -> str | None:
         """The value of a variable or an argument."""
@@ -396,9 +440,11 @@ class _Shell:
         if name in ("@", "*"):
             return " ".join(arguments)
         if name.isdecimal():
-            return arguments[int(name) - 1] if 0 < int(name) <= len(arguments) else None
-        value = self.variables.get(name)
-        return value if value is None or isinstance(value, str) else " ".join(value)
+            place = int(name)
+            return arguments[place - 1] if 0 < place <= len(arguments) else None
+        if name not in self.variables:
+            return None
+        return _joined(self.variables[name])
 
     def sum(self, match: re.Match[str], arguments: tuple[str, ...]) -> str:
         """The value of ``$((..))``, in which a variable needs no dollar."""
@@ -416,7 +462,7 @@ def _agreed(name: str, values: list[Variable]) -> Variable:
     longest = max(values, key=len)
     if all(longest[: len(value)] == value for value in values):
         return longest
-    texts = " or ".join(value if isinstance(value, str) else " ".join(value) for value in values)
+    texts = " or ".join(map(_joined, values))
     return f"${{{name}: {texts[:80]}}}"
 
 
@@ -427,13 +473,14 @@ def _parts(text: str) -> list[tuple[str, str]]:
     while at < len(text):
         char = text[at]
         if char in "'\"":
-            found += [(plain, "")] if plain else []
-            end = at + 1
-            while end < len(text) and text[end] != char:
-                end += 2 if char == '"' and text[end] == "\\" else 1
-            inner = text[at + 1 : end]
-            found.append((re.sub(r'\\([\\"$`\n])', r"\1", inner) if char == '"' else inner, char))
-            at, plain = end + 1, ""
+            if plain:
+                found.append((plain, ""))
+            match = _QUOTED[char].match(text, at + 1)
+            inner = match[0] if match else ""
+            at, plain = at + len(inner) + 2, ""
+            if char == '"':
+                inner = re.sub(r'\\([\\"$`\n])', r"\1", inner)
+            found.append((inner, char))
         elif char == "\\":
             plain += text[at + 1 : at + 2].replace("\n", "")
             at += 2
@@ -444,7 +491,9 @@ def _parts(text: str) -> list[tuple[str, str]]:
         else:
             plain += char
             at += 1
-    return [*found, (plain, "")] if plain else found
+    if plain:
+        found.append((plain, ""))
+    return found
 
 
 def _closed(text: str, start: int) -> int:
@@ -462,31 +511,43 @@ def _listed(text: str) -> list[str]:
     return [token.text for token in tokens(text) if token.form == "word"]
 
 
+def _contrary(holds: bool | None) -> bool | None:
+    """The contrary of what may not be known."""
+    if holds is None:
+        return None
+    return not holds
+
+
 def _tested(words: list[str]) -> bool | None:
     """Whether a test holds; None where it rests on the surroundings."""
     words = [word for word in words if word not in ("]", "]]")]
     if words[:1] == ["!"]:
-        inner = _tested(words[1:])
-        return None if inner is None else not inner
+        return _contrary(_tested(words[1:]))
     for sign, wanted in (("||", True), ("-o", True), ("&&", False), ("-a", False)):
         if sign in words:
             at = words.index(sign)
             sides = (_tested(words[:at]), _tested(words[at + 1 :]))
             if wanted in sides:
                 return wanted
-            return None if None in sides else not wanted
+            if None in sides:
+                return None
+            return not wanted
     if len(words) == 2 and words[0] in ("-n", "-z"):
         if re.fullmatch(r"\$\{?\d+\}?", words[1]):  # the script is taken to run without arguments
             return words[0] == "-z"
-        return None if "$" in words[1] else (words[1] == "") == (words[0] == "-z")
+        if "$" in words[1]:
+            return None
+        return (words[1] == "") == (words[0] == "-z")
     if words in (["-n"], ["-z"]):
         return words == ["-z"]
     if len(words) != 3 or words[1] not in _TESTS or any("$" in word or "`" in word for word in words):
         return None
     left, sign, right = words
-    if sign.startswith("-"):
-        return _TESTS[sign](int(left), int(right)) if left.isdecimal() and right.isdecimal() else None
-    return fnmatchcase(left, right) if sign in ("=", "==") else not fnmatchcase(left, right)
+    if not sign.startswith("-"):  # = and != compare texts, of which the right one may be a pattern
+        return fnmatchcase(left, right) == (sign != "!=")
+    if left.isdecimal() and right.isdecimal():
+        return bool(_TESTS[sign](int(left), int(right)))
+    return None
 
 
 def _evaluated(node: ast.expr) -> int:

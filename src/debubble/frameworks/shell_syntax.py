@@ -131,8 +131,7 @@ class _Lexer:
                 self.at += 2
                 self.line += 1
             elif char == "#":
-                end = self.text.find("\n", self.at)
-                self.at = len(self.text) if end < 0 else end
+                self.at = self._end_of_line()
             elif match := _OPERATOR.match(self.text, self.at):
                 found += self._operator(match[0])
             else:
@@ -163,12 +162,11 @@ class _Lexer:
     def _document(self, end: str, literal: bool, indented: bool) -> Token:
         line, held = self.line, []
         while self.at < len(self.text):
-            stop = self.text.find("\n", self.at)
-            stop = len(self.text) if stop < 0 else stop
+            stop = self._end_of_line()
             row = self.text[self.at : stop]
             self.at = min(stop + 1, len(self.text))
             self.line += 1
-            if (row.lstrip("\t") if indented else row) == end:
+            if row == end or (indented and row.lstrip("\t") == end):  # <<- takes tabs away, and spaces never
                 break
             held.append(row)
         return Token("\n".join(held), line, "document", literal)
@@ -194,6 +192,11 @@ class _Lexer:
             self.at += 1
         return self.text[start : self.at]
 
+    def _end_of_line(self) -> int:
+        """Where the line ends that is being read."""
+        end = self.text.find("\n", self.at)
+        return len(self.text) if end < 0 else end
+
     def _skip(self, many: int) -> None:
         self.line += self.text.count("\n", self.at, self.at + many)
         self.at = min(self.at + many, len(self.text))
@@ -201,10 +204,12 @@ class _Lexer:
     def _quoted(self, quote: str) -> None:
         self._skip(1)
         while self.at < len(self.text) and self.text[self.at] != quote:
-            if quote != "'" and self.text.startswith("$(", self.at):
+            if quote == "'":  # nothing is special between single quotes
+                self._skip(1)
+            elif self.text.startswith("$(", self.at):
                 self._bracketed(self.at + 1)
             else:
-                self._skip(2 if quote != "'" and self.text[self.at] == "\\" else 1)
+                self._skip(1 + (self.text[self.at] == "\\"))
         self._skip(1)
 
     def _bracketed(self, start: int) -> None:
@@ -221,10 +226,9 @@ class _Lexer:
                 self._quoted(char)
                 continue
             elif char == "#" and self.text[self.at - 1] in " \t\n":
-                end = self.text.find("\n", self.at)
-                self._skip((len(self.text) if end < 0 else end) - self.at)
+                self._skip(self._end_of_line() - self.at)
                 continue
-            self._skip(2 if char == "\\" else 1)
+            self._skip(1 + (char == "\\"))  # a backslash takes the next character along
             if not closers:
                 return
 
@@ -242,10 +246,14 @@ class _Parser:
         return self.at < len(self.found)
 
     def peek(self) -> str:
-        return self.found[self.at].text if self.more else ""
+        if not self.more:
+            return ""
+        return self.found[self.at].text
 
     def take(self) -> Token | None:
-        token = self.found[self.at] if self.more else None
+        token = None
+        if self.more:
+            token = self.found[self.at]
         self.at += 1
         return token
 
@@ -281,7 +289,9 @@ class _Parser:
             following = self._node()
             if following is not None:
                 parts.append((sign, following))
-        return first if len(parts) == 1 else Chain(tuple(parts))
+        if len(parts) == 1:
+            return first
+        return Chain(tuple(parts))
 
     def _node(self) -> Node | None:
         forms: dict[str, Callable[[], Node]] = {
@@ -312,14 +322,17 @@ class _Parser:
                 words.append(token)
             elif re.fullmatch(r"&?\d*>>?&?\d*|\d*<|<<<", token.text):
                 self.take()
-                target = self.found[self.at] if self.more and ">" in token.text else target
+                if self.more and ">" in token.text:
+                    target = self.found[self.at]
                 if self.peek() in ("\n", ";"):
                     continue
             else:
                 break
             self.take()
         documents = self._documents()
-        return Simple(tuple(words), line, documents, target) if words or documents else None
+        if not words and not documents:
+            return None
+        return Simple(tuple(words), line, documents, target)
 
     def _documents(self) -> tuple[Token, ...]:
         """Here-documents that end the line of this command; they belong to its last command alone."""

@@ -8,13 +8,26 @@ from ..config.config import Config
 from ..config.layout import Layout, even_split
 from ..core.errors import nearest
 from ..schedules.catalog import CATALOG
-from . import common_rules as common
-from .framework import Breach, Framework, Rule, batch_of, launch_line, rule
+from .framework import (
+    Breach,
+    Framework,
+    Rule,
+    a_layer_a_stage,
+    batch_divides,
+    batch_of,
+    devices_multiply,
+    experts_divide,
+    heads_divide,
+    launch_line,
+    local_batch_divides,
+    rule,
+    split_is_whole,
+)
 
 VERSION = "torch 2.13.0"
 # Our name -> torch's, and stages per rank: exactly 1, exactly 2, or any (0).
 SCHEDULES = {
-    name: (entry.torch, 0 if entry.any_chunks else entry.chunks) for name, entry in CATALOG.items() if entry.torch
+    name: (entry.torch, entry.chunks * (not entry.any_chunks)) for name, entry in CATALOG.items() if entry.torch
 }
 KEYS = {
     "gpus": "world_size",
@@ -52,8 +65,15 @@ def filled(config: Config) -> Config:
     """
     config = config.filled(tensor=1, pipeline=1, context=1, recompute="none").renamed("schedule", our_names())
     config = config.derived("data", lambda c: c.replicas).derived("chunks", _chunks)
-    config = config.derived("schedule", lambda c: "interleaved" if c.number("chunks") > 1 else "1f1b")
+    config = config.derived("schedule", _schedule)
     return config.derived("split", lambda c: even_split(c.number("layers"), c.ranks * c.number("chunks")))
+
+
+def _schedule(config: Config) -> str:
+    """Classes for one stage a rank take no list of stages, so several imply an interleaved one."""
+    if config.number("chunks") > 1:
+        return "interleaved"
+    return "1f1b"
 
 
 def _chunks(config: Config) -> int:
@@ -61,7 +81,9 @@ def _chunks(config: Config) -> int:
     if config.split and len(config.split) % config.ranks == 0:
         return len(config.split) // config.ranks
     known = CATALOG.get(config.schedule or "")
-    return known.chunks if known else 1
+    if known is None:
+        return 1
+    return known.chunks
 
 
 @rule("distributed/pipelining/schedules.py, the constructor of each class")
@@ -79,8 +101,8 @@ def of_the_schedule(config: Config) -> Iterator[Breach]:
         yield Breach("stages a rank", ("chunks", "schedule"), what)
     if m is None:
         return
-    blamed = ("microbatches",) if config.said("microbatches") else ("local_batch", "micro_batch")
-    fields = (*config.said(*blamed), "pipeline")
+    blamed = config.said("microbatches") or config.said("local_batch", "micro_batch")
+    fields = (*blamed, "pipeline")
     if ours in ("1f1b", "dualpipe-v") and m < p * chunks:
         what = f"{theirs} needs at least as many micro-batches as stages: {m} < {p * chunks}"
         yield Breach("micro-batches for stages", fields, what)
@@ -91,13 +113,13 @@ def of_the_schedule(config: Config) -> Iterator[Breach]:
 
 
 RULES = (
-    Rule(common.devices, "distributed/device_mesh.py init_device_mesh"),
-    Rule(common.batch, "ours: what is left over would be lost"),
-    Rule(common.heads, "of the user's own tensor parallelism"),
-    Rule(common.experts, "of the user's own expert parallelism"),
-    Rule(common.given_split, "ours: as many numbers as stages, and all layers"),
-    Rule(common.local_batch, "distributed/pipelining/microbatch.py split_args_kwargs_into_chunks"),
-    Rule(common.long_enough, "ours: a stage without a layer has no parameters"),
+    Rule(devices_multiply, "distributed/device_mesh.py init_device_mesh"),
+    Rule(batch_divides, "ours: what is left over would be lost"),
+    Rule(heads_divide, "of the user's own tensor parallelism"),
+    Rule(experts_divide, "of the user's own expert parallelism"),
+    Rule(split_is_whole, "ours: as many numbers as stages, and all layers"),
+    Rule(local_batch_divides, "distributed/pipelining/microbatch.py split_args_kwargs_into_chunks"),
+    Rule(a_layer_a_stage, "ours: a stage without a layer has no parameters"),
     of_the_schedule,
 )
 
@@ -128,14 +150,17 @@ def emit(layout: Layout, model: Config) -> str:
         lines.append(f"schedule = get_schedule_class(schedule_name)({stages}, n_microbatches, loss_fn=loss_fn)")
     else:
         sizes_text = f"-p {layout.pipeline} -m {layout.microbatches}"
-        sizes_text += f" -v {layout.chunks}" if layout.chunks > 1 else ""
+        if layout.chunks > 1:
+            sizes_text += f" -v {layout.chunks}"
         lines += [
             f"# debubble show {layout.schedule} {sizes_text} --torch-csv order.csv",
             "schedule = _PipelineScheduleRuntime(stages, n_microbatches, loss_fn=loss_fn)",
             "schedule._load_csv('order.csv')",
         ]
     if layout.recompute != "none":
-        some = "every layer" if layout.recompute_layers is None else f"the first {layout.recompute_layers} layers"
+        some = "every layer"
+        if layout.recompute_layers is not None:
+            some = f"the first {layout.recompute_layers} layers"
         lines.append(f"# {layout.recompute} recomputation of {some} of each stage: torch.utils.checkpoint")
     return "\n".join(lines)
 

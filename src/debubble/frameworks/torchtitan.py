@@ -7,8 +7,21 @@ from math import ceil
 
 from ..config.config import Config
 from ..config.layout import Layout, ends_counted
-from . import common_rules as common
-from .framework import Breach, Framework, Rule, batch_of, launch_line, rule
+from .framework import (
+    Breach,
+    Framework,
+    Rule,
+    batch_divides,
+    batch_of,
+    devices_multiply,
+    expert_devices_divide,
+    experts_divide,
+    launch_line,
+    local_batch_divides,
+    rule,
+    split_is_whole,
+    whole_part,
+)
 from .torch_pipelining import SCHEDULES, of_the_schedule, our_names
 
 RELEASE = "torchtitan 0.3.0"
@@ -65,7 +78,9 @@ def zeros(ranks: int) -> tuple[int, ...]:
     after the last micro-batch: ZeRO-1. Read in pytorch/torchtitan@01e1814 ``distributed/fsdp.py``, and in torch 2.13.0
     ``pipelining/stage.py``, backward_maybe_with_nosync and perform_reduce_grad.
     """
-    return (3, 2) if ranks == 1 else (1,)
+    if ranks == 1:
+        return 3, 2
+    return (1,)
 
 
 def remark(layout: Layout) -> str:
@@ -100,19 +115,22 @@ def _at_once(config: Config) -> int | None:
     """Samples of a micro-batch: one in a pipeline, unless their number is said; else the local batch."""
     if config.ranks == 1:
         return config.local_batch
-    return None if config.said("microbatches") else 1
+    if config.said("microbatches"):
+        return None
+    return 1
 
 
 def _in_a_step(config: Config) -> int | None:
     """Micro-batches of a step: those of the pipeline, else as often as a local batch fits into the global one."""
     local = config.number("local_batch")
     if config.ranks > 1:
-        size = config.number("micro_batch")
-        return local // size if local % size == 0 else None
-    if config.global_batch is None:
-        return 1 if config.whole else None
-    unit = local * config.number("data")
-    return config.global_batch // unit if config.global_batch % unit == 0 else None
+        return whole_part(local, config.number("micro_batch"))
+    if config.global_batch is not None:
+        return whole_part(config.global_batch, local * config.number("data"))
+    # trainer.py Trainer.__init__: without a global batch gradients are not accumulated.
+    if config.whole:
+        return 1
+    return None
 
 
 def _replicas(config: Config) -> int:
@@ -125,7 +143,11 @@ def _chunks(config: Config) -> int:
         return len(config.split) // config.ranks
     if config.chunk_layers:
         return max(ceil(ceil(_units(config) / config.chunk_layers) / config.ranks), 1)
-    return 1 if config.ranks == 1 or SCHEDULES.get(config.schedule or "", ("", 1))[1] == 1 else 2
+    # pipeline_parallel.py pipeline_llm: one stage a rank for a class of single stages, two for any other.
+    _, stages = SCHEDULES.get(config.schedule or "", ("", 1))
+    if config.ranks == 1 or stages == 1:
+        return 1
+    return 2
 
 
 def _units(config: Config) -> int:
@@ -138,8 +160,10 @@ def _zero(config: Config) -> int:
     copies = config.copies or 1
     if copies > 1 and copies == config.replicas and config.context == 1:
         return 0
-    able = zeros(config.ranks)
-    return able[-1] if config.word("fsdp_reshard_after_forward") == "never" else able[0]
+    usual, *_, kept = (*zeros(config.ranks), *zeros(config.ranks))
+    if config.word("fsdp_reshard_after_forward") == "never":
+        return kept
+    return usual
 
 
 @rule("distributed/fsdp.py get_fsdp_reshard_after_forward_policy; config/configs.py ParallelismConfig")
@@ -192,8 +216,11 @@ def _tied(config: Config) -> Iterator[Breach]:
 def _sequence(config: Config) -> Iterator[Breach]:
     """Sequence parallelism and context groups cut the sequence without rest."""
     context = config.number("context")
-    unit = config.number("tensor") if config.sequence_parallel else 1
-    unit *= 2 * context if context > 1 else 1
+    unit = 1
+    if config.sequence_parallel:
+        unit *= config.number("tensor")
+    if context > 1:
+        unit *= 2 * context  # each member takes a piece from both ends, so that causal work is even
     if config.number("sequence") % unit:
         fields = config.said("context", "tensor", "sequence")
         yield Breach("sequence", fields, f"{config.sequence} tokens are cut into {unit} pieces", value=str(context))
@@ -202,7 +229,7 @@ def _sequence(config: Config) -> Iterator[Breach]:
 def _batch_alone(config: Config) -> Iterator[Breach]:
     """What a global batch must be, whatever the local batch."""
     if config.local_batch is None:
-        yield from common.batch(config)
+        yield from batch_divides(config)
 
 
 @rule("trainer.py Trainer.__init__")
@@ -283,7 +310,7 @@ def _given_split(config: Config) -> Iterator[Breach]:
     """As everywhere, but an end may hold the embedding or the head alone."""
     if config.ranks == 1:
         return  # without a pipeline nobody looks at it
-    for breach in common.given_split(config):
+    for breach in split_is_whole(config):
         if breach.law != "empty stage" or (config.split and 0 in config.split[1:-1]):
             yield breach
 
@@ -291,16 +318,18 @@ def _given_split(config: Config) -> Iterator[Breach]:
 @rule("distributed/pipeline_parallel.py pipeline_llm, build_pipeline_schedule; torch's pipelining/schedules.py")
 def _in_a_pipeline(config: Config) -> Iterator[Breach]:
     """What a pipeline asks of its batch and its schedule."""
-    if config.ranks > 1:
-        yield from common.local_batch(config) if config.said("local_batch") else ()
-        yield from of_the_schedule.breaches(config)
+    if config.ranks == 1:
+        return
+    if config.said("local_batch"):
+        yield from local_batch_divides(config)
+    yield from of_the_schedule.breaches(config)
 
 
 RULES = (
-    Rule(common.devices, "distributed/parallel_dims.py ParallelDims._validate"),
+    Rule(devices_multiply, "distributed/parallel_dims.py ParallelDims._validate"),
     Rule(_batch_alone, "trainer.py Trainer.__init__, where the local batch is not known"),
-    Rule(common.experts, "models/common/token_dispatcher.py AllToAllTokenDispatcher"),
-    Rule(common.expert_devices, "distributed/parallel_dims.py ParallelDims.build_mesh"),
+    Rule(experts_divide, "models/common/token_dispatcher.py AllToAllTokenDispatcher"),
+    Rule(expert_devices_divide, "distributed/parallel_dims.py ParallelDims.build_mesh"),
     Rule(_given_split, "distributed/pipeline_parallel.py _get_pp_rank_to_stage_indices_mapping; ours: all layers"),
     _copies,
     _words,
@@ -321,7 +350,9 @@ def emit(layout: Layout, model: Config) -> str:
     What torchtitan would take by itself differs from a plan: selective recomputation, 2 stages a rank, its own split,
     recorded graphs. Without a pipeline a local batch runs at once; the global batch says how often before an update.
     """
-    local = layout.micro_batch * (layout.microbatches if layout.pipeline > 1 else 1)
+    local = layout.micro_batch
+    if layout.pipeline > 1:
+        local *= layout.microbatches
     again = {"none": "None", "selective": "SelectiveAC.Config()", "full": "FullAC.Config()"}[layout.recompute]
     shared = (1, layout.data) if layout.zero else (layout.data, 1)
     fields = {
@@ -379,8 +410,10 @@ def _modules(split: tuple[int, ...]) -> list[str]:
     lines, start = ["module_fqns_per_model_part=["], 0
     for stage, layers in enumerate(split):
         names = [f"layers.{n}" for n in range(start, start + layers)]
-        names = ["tok_embeddings", *names] if stage == 0 else names
-        names = [*names, "norm", "lm_head"] if stage == len(split) - 1 else names
+        if stage == 0:
+            names.insert(0, "tok_embeddings")
+        if stage == len(split) - 1:
+            names += ["norm", "lm_head"]
         lines.append(f"    {names},")
         start += layers
     return [*lines, "],"]

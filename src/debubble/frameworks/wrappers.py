@@ -7,18 +7,61 @@ from a checkpoint or another file, so that layers and experts are often not said
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import replace
 
 from ..config.config import Config
 from ..config.layout import Layout
 from . import megatron
-from .framework import Framework, batch_of, nodes_of
-from .layout_string import write_layout
+from .framework import Breach, Framework, batch_of, launch_line, nodes_of, rule
 from .megatron_core_rules import CORE_RULES
-from .megatron_rules import PIPELINE_RULES, a_micro_batch
-from .nemo import KEYS as FIELDS
+from .megatron_stages import PIPELINE_RULES, write_layout
 
-FLAGS = {field: f"--{key}" for field, key in FIELDS.items()}
+NEMO_KEYS = {
+    "gpus": "world_size",
+    "tensor": "tensor_model_parallel_size",
+    "pipeline": "pipeline_model_parallel_size",
+    "data": "data_parallel_size",
+    "context": "context_parallel_size",
+    "expert": "expert_model_parallel_size",
+    "expert_tensor": "expert_tensor_parallel_size",
+    "layers": "num_layers",
+    "heads": "num_attention_heads",
+    "kv_heads": "num_query_groups",
+    "experts": "num_moe_experts",
+    "sequence": "seq_length",
+    "next_layers": "mtp_num_layers",
+    "chunks": "virtual_pipeline_model_parallel_size",
+    "first": "num_layers_in_first_pipeline_stage",
+    "last": "num_layers_in_last_pipeline_stage",
+    "embedding_layers": "account_for_embedding_in_pipeline_split",
+    "loss_layers": "account_for_loss_in_pipeline_split",
+    "layout": "pipeline_model_parallel_layout",
+    "pattern": "hybrid_layer_pattern",
+    "micro_batch": "micro_batch_size",
+    "microbatches": "micro-batches",
+    "global_batch": "global_batch_size",
+    "rampup": "rampup_batch_size",
+    "group": "microbatch_group_size_per_vp_stage",
+    "recompute": "recompute_granularity",
+    "recompute_method": "recompute_method",
+    "recompute_layers": "recompute_num_layers",
+    "recompute_modules": "recompute_modules",
+    "hidden": "hidden_size",
+    "ffn": "ffn_hidden_size",
+    "vocab": "vocab_size",
+    "sequence_parallel": "sequence_parallel",
+    "overlap": "overlap_grad_reduce",
+    "overlap_gather": "overlap_param_gather",
+    "tensor_overlap": "tp_comm_overlap",
+}
+NEMO_PRECISIONS = {
+    "bf16": "bf16_mixed",
+    "fp16": "fp16_mixed",
+    "fp8": "bf16_with_fp8_delayed_scaling_mixed",
+    "fp4": "bf16_with_nvfp4_mixed",
+}
+FLAGS = {field: f"--{key}" for field, key in NEMO_KEYS.items()}
 ALIASES = megatron.ALIASES | {
     key.lstrip("-").replace("-", "_"): field for field, key in megatron.KEYS.items() if key.startswith("--")
 }
@@ -155,9 +198,10 @@ def _emit_verl(layout: Layout, model: Config) -> str:
     lines.append(f"actor_rollout_ref.actor.ppo_mini_batch_size={values.pop('global_batch')}")
     lines.append("actor_rollout_ref.rollout.n=1")
     for field, value in values.items():
-        further = "" if field in _OWN_FIELDS else ".override_transformer_config"
-        plus = "++" if further else ""
-        lines.append(f"{plus}{within}{further}.{FIELDS[field]}={value}")
+        if field in _OWN_FIELDS:
+            lines.append(f"{within}.{NEMO_KEYS[field]}={value}")
+        else:  # ++ adds what verl's schema does not have
+            lines.append(f"++{within}.override_transformer_config.{NEMO_KEYS[field]}={value}")
     return f"# {VERL.version}; {batch_of(layout)}\npython3 -m verl.trainer.main_ppo \\\n" + " \\\n".join(lines)
 
 
@@ -167,7 +211,7 @@ _OWN_FIELDS = frozenset({"tensor", "pipeline", "context", "expert", "expert_tens
 
 def _emit_primus(layout: Layout, model: Config) -> str:
     """The YAML of a trainer."""
-    lines = [f"      {FIELDS[field]}: {value}" for field, value in _values(layout, model).items()]
+    lines = [f"      {NEMO_KEYS[field]}: {value}" for field, value in _values(layout, model).items()]
     head = ["modules:", "  pre_trainer:", "    framework: megatron", "    overrides:"]
     return "\n".join([f"# {PRIMUS.version}; {batch_of(layout)}; {layout.gpus} devices", *head, *lines])
 
@@ -175,7 +219,9 @@ def _emit_primus(layout: Layout, model: Config) -> str:
 def _equal(model: Config, stages: int) -> tuple[tuple[int, ...], ...]:
     """The one split of a plug-in that takes no layout: equally many layers to each stage."""
     layers = model.number("layers")
-    return () if layers % stages else ((layers // stages,) * stages,)
+    if layers % stages:
+        return ()
+    return ((layers // stages,) * stages,)
 
 
 def _emit_accelerate(layout: Layout, model: Config) -> str:
@@ -192,13 +238,75 @@ def _emit_accelerate(layout: Layout, model: Config) -> str:
     return "\n".join([note, *head, "megatron_lm_config:", *(f"  {key}: {value}" for key, value in said.items())])
 
 
+def _emit_nemo(layout: Layout, model: Config) -> str:
+    """Python assignments on the model provider and the training configuration, behind the recipe of a model."""
+    split, following = layout.split(model.number("layers")), model.next_layers or 0
+    said: dict[str, int | str | None] = {
+        "tensor": layout.tensor,
+        "pipeline": layout.pipeline,
+        "context": layout.context,
+        "expert": layout.expert,
+        "expert_tensor": layout.expert_shards if model.experts or layout.expert > 1 else None,
+        "chunks": layout.chunks if layout.chunks > 1 else None,
+        "next_layers": following or None,
+        "layout": None,
+        "recompute": None,
+    }
+    if model.pattern is not None:
+        said |= {"pattern": repr(megatron.barred(model.pattern, split)), "chunks": None}  # its bars cut the stages
+    elif len(set(split)) > 1:
+        said["layout"] = repr(write_layout(split, following))
+        said["chunks"] = None  # the layout says it
+    if layout.recompute != "none":
+        said["recompute"] = repr(layout.recompute)
+    lines = [f"# {NEMO.version}; {batch_of(layout)}", f"# {launch_line(layout, 'train.py')} on each node"]
+    lines += [f"cfg.model.{NEMO_KEYS[field]} = {value}" for field, value in said.items()]
+    if layout.recompute == "full":
+        how, many = megatron.recomputed(layout)
+        lines += [f"cfg.model.recompute_method = {how!r}", f"cfg.model.recompute_num_layers = {many}"]
+    together = layout.sequence_parallel and layout.tensor > 1
+    lines += [
+        f"cfg.model.sequence_parallel = {together}",
+        f"cfg.ddp.use_distributed_optimizer = {layout.zero >= 1}",
+        f"cfg.ddp.overlap_grad_reduce = {layout.overlap}",
+        f"cfg.ddp.overlap_param_gather = {layout.zero >= 1 and layout.overlap_gather and layout.overlap}",
+        f"cfg.comm_overlap.tp_comm_overlap = {layout.tensor_overlap and together}",
+        f"cfg.mixed_precision = {NEMO_PRECISIONS[layout.precision]!r}",
+        f"cfg.model.pipeline_dtype = torch.{'float16' if layout.precision == 'fp16' else 'bfloat16'}",
+        f"cfg.model.seq_length = {model.number('sequence')}",
+        f"cfg.train.micro_batch_size = {layout.micro_batch}",
+        f"cfg.train.global_batch_size = {layout.global_batch}",
+    ]
+    return "\n".join(lines)
+
+
+@rule("model_parallel_config.py ModelParallelConfig.__post_init__")
+def _sequence_parallel(config: Config) -> Iterator[Breach]:
+    """Sequence parallelism is of a tensor group; Megatron-LM switches it off itself on one device."""
+    if config.sequence_parallel and config.number("tensor") == 1:
+        what = "it needs a tensor group of 2 or more"
+        yield Breach("sequence parallelism alone", ("sequence_parallel", "tensor"), what, "turn it off", "on")
+
+
 _CORE = (*PIPELINE_RULES, *CORE_RULES)
 # Megatron-LM's own, but for a micro-batch, which these programs have by themselves.
-_UNSAID_BATCH = tuple(one for one in megatron.MEGATRON.rules if one is not a_micro_batch)
+_UNSAID_BATCH = tuple(one for one in megatron.MEGATRON.rules if one is not megatron.a_micro_batch)
 
 # What all of them are: another program that hands Megatron-LM its settings in words of its own, without dashes.
 _WRAPPER = replace(megatron.MEGATRON, wraps="megatron", provided=True, offered=False, dashed=False)
 
+NEMO = replace(
+    megatron.MEGATRON,
+    name="nemo",
+    title="NeMo and Megatron-Bridge",
+    version="NVIDIA-NeMo/Megatron-Bridge@067f987",
+    keys=NEMO_KEYS,
+    aliases={"num_experts": "experts", "hybrid_override_pattern": "pattern"},
+    rules=(*_CORE, _sequence_parallel),
+    emit=_emit_nemo,
+    dashed=False,
+    provided=True,
+)
 SWIFT = replace(
     _WRAPPER,
     name="swift",
@@ -230,7 +338,7 @@ VERL = replace(
     name="verl",
     title="verl",
     version="verl-project/verl@1dda039",
-    keys=FIELDS | {"micro_batch": "ppo_micro_batch_size_per_gpu", "global_batch": "samples of a step"},
+    keys=NEMO_KEYS | {"micro_batch": "ppo_micro_batch_size_per_gpu", "global_batch": "samples of a step"},
     aliases=ALIASES,
     marks=frozenset({"actor_rollout_ref.model.path", "actor_rollout_ref.rollout.name", "ppo_mini_batch_size"}),
     rules=_CORE,
@@ -244,9 +352,9 @@ PRIMUS = replace(
     name="primus",
     title="Primus",
     version="AMD-AGI/Primus@fd1eeab",
-    keys=FIELDS,
+    keys=NEMO_KEYS,
     aliases=ALIASES,
-    marks=frozenset(f"overrides.{key}" for key in FIELDS.values()) | {"enable_primus_turbo"},
+    marks=frozenset(f"overrides.{key}" for key in NEMO_KEYS.values()) | {"enable_primus_turbo"},
     filled=_primus,
     emit=_emit_primus,
 )

@@ -12,7 +12,7 @@ from ..core.errors import InputError
 from ..core.results import SPARSE, Result
 from ..frameworks.engines import implied_engine
 from ..frameworks.framework import SIZES, Breach, Framework, Rule
-from ..frameworks.layout_string import Stages, read_layout
+from ..frameworks.megatron_stages import Stages, read_layout
 from ..schedules.catalog import called
 from .idle import enough, exact, idle_share
 from .splits import MOST, best_splits, judged

@@ -17,10 +17,10 @@ from ..core.schedule import Schedule
 from ..estimate.hardware import cluster_of, read_hardware
 from ..estimate.read_model import read_model
 from ..frameworks.catalog import FRAMEWORKS, blocks_of, framework_of, only_a_model, recognised, unknown_keys
-from ..frameworks.files import SUFFIXES, Block, pairs_of
+from ..frameworks.files import SUFFIXES, Block
 from ..frameworks.framework import Framework
-from ..frameworks.keys import COMMAND_LINE, Said, fields_known, read_config
-from ..frameworks.layout_string import looks_like_layout
+from ..frameworks.keys import COMMAND_LINE, Said, fields_known, pairs_of, read_config
+from ..frameworks.megatron_stages import looks_like_layout
 from ..planning.check import Checked, ConfigurationCheck, SeveralChecks, checks_of, judgement_of
 from ..planning.check import check as judge
 from ..planning.verdict import room_without_recompute

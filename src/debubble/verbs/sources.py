@@ -14,8 +14,7 @@ from ..core.observation import Observation
 from ..diagnosis.fit import Fit, Sizes, fit_of
 from ..diagnosis.log_run import LoggedRun, logged_run
 from ..frameworks.catalog import FRAMEWORKS, configurations_of
-from ..frameworks.files import dump_pairs
-from ..frameworks.keys import read_config
+from ..frameworks.keys import dump_pairs, read_config
 from ..frameworks.megatron import MEGATRON
 from ..readers.columns import parse_mapping
 from ..readers.job_toml import is_job, read_jobs

@@ -1,30 +1,203 @@
-"""What Megatron-LM and Megatron-Core refuse: stages, groups of micro-batches, degrees, recomputation, growth, flags.
+"""How Megatron-Core cuts a model into stages: layout strings, uneven ends, chunks; and what it refuses of them.
 
-Files are of the releases that ``megatron.VERSION`` names. ``arguments.py`` is ``megatron/training/arguments.py``, where
+A layout string has stages between bars, ``Et*3|(tt|)*29,m|L``, laid on ranks chunk by chunk: stage i lives on rank
+i mod p. Its letters: E embedding, t transformer layer, m layer that predicts further tokens, L loss.
+
+Files are of the release that ``megatron.VERSION`` names. ``arguments.py`` is ``megatron/training/arguments.py``, where
 ``validate_args`` runs before anything is built; ``transformer_config.py`` and ``model_parallel_config.py`` are
 Megatron-Core's classes, which ``__post_init__`` checks whoever builds them.
 """
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
+from dataclasses import dataclass
+from itertools import groupby
 from math import gcd
 
 from ..config.config import Config
-from ..config.layout import ends_counted, even_split, near_even_ends
-from ..core.errors import InputError
-from . import common_rules as common
-from .common_rules import named
-from .framework import Breach, Rule, rule
-from .layout_string import layout_breaches, read_layout, write_layout
+from ..config.layout import ends_counted, even_split
+from ..core.errors import Fault, InputError
+from .framework import (
+    Breach,
+    Rule,
+    batch_divides,
+    devices_multiply,
+    expert_devices_divide,
+    experts_divide,
+    heads_divide,
+    named,
+    rule,
+    split_is_whole,
+)
+
+LONGEST = 20_000  # letters and bars when written out; the longest model published has about 130 layers
+_LETTERS = {"E": "embedding", "t": "layer", "m": "multi-token layer", "L": "loss"}
+_GROUP = re.compile(r"\(([^()]+)\)\*(\d{1,6})")
+_REPEAT = re.compile(r"([^*()])\*(\d{1,6})")
+_ALIKE = re.compile(r"[EtmL][A-Za-z|*(),\d\s]*\|[A-Za-z|*(),\d\s]*")
 
 
-@rule("arguments.py validate_args")
-def _ways_to_chunk(config: Config) -> Iterator[Breach]:
-    """One flag says the chunks of a rank."""
-    ways = config.said("chunk_layers", "chunks", "layout")
-    if len(ways) > 1:
-        yield Breach("one way to chunk", ways, f"only one of {named(ways)} may be set", f"leave out {named(ways[1:])}")
+@dataclass(frozen=True, slots=True)
+class Stages:
+    """A layout string, written out.
+
+    Args:
+        stages: letters of each stage.
+        ranks: positions in the pipeline.
+    """
+
+    stages: tuple[str, ...]
+    ranks: int
+
+    @property
+    def chunks(self) -> int:
+        """Stages per rank (the part that is whole)."""
+        return len(self.stages) // self.ranks
+
+    def count(self, letter: str) -> int:
+        """How often a letter occurs."""
+        return sum(stage.count(letter) for stage in self.stages)
+
+    @property
+    def per_rank(self) -> tuple[int, ...]:
+        """Transformer layers of each rank."""
+        return tuple(sum(stage.count("t") for stage in self.stages[rank :: self.ranks]) for rank in range(self.ranks))
+
+
+def looks_like_layout(text: str) -> bool:
+    """Whether a text can only be meant as a layout string, right or wrong."""
+    return bool(_ALIKE.fullmatch(text)) and "t" in text
+
+
+def read_layout(text: str, ranks: int) -> Stages:
+    """Write a layout string out.
+
+    Raises:
+        InputError: a character that no layout has, or repetitions that do not end.
+    """
+    written = text.replace(",", "").replace(" ", "")
+    for pattern in (_GROUP, _REPEAT):
+        _bounded(text, written, pattern)
+        written = pattern.sub(lambda match: match[1] * int(match[2]), written)
+    open_group = re.search(r"\([^()]*\)(?!\*\d)\*?|[^()|]?\*(?!\d)", written)
+    if open_group:
+        rule = f"{open_group[0]} does not say how often"
+        raise InputError(Fault(f"layout = {text[:60]!r}", rule, "put a number behind the star, as in (tt|)*3"))
+    strange = sorted(set(written) - set(_LETTERS) - {"|"})
+    if strange:
+        known = ", ".join(f"{letter} {name}" for letter, name in _LETTERS.items())
+        rule = f"no layout has {' '.join(strange)}"
+        raise InputError(Fault(f"layout = {text[:60]!r}", rule, f"known: {known}, and | between stages"))
+    return Stages(tuple(written.split("|")), ranks)
+
+
+def _bounded(text: str, written: str, pattern: re.Pattern[str]) -> None:
+    length = len(written) + sum(len(match[1]) * int(match[2]) for match in pattern.finditer(written))
+    if length > LONGEST:
+        rule = f"written out it has {length:,} letters"
+        raise InputError(Fault(f"layout = {text[:60]!r}", rule, f"stay under {LONGEST:,}"))
+
+
+def layout_breaches(laid: Stages, layers: int | None, next_layers: int | None) -> Iterator[Breach]:
+    """What Megatron-LM refuses of a layout."""
+    flat = "".join(laid.stages)
+    if len(laid.stages) % laid.ranks:
+        rule = f"{len(laid.stages)} stages do not divide over {laid.ranks} ranks"
+        yield _breach("stages", rule, "add or take away a bar", "pipeline")
+    for letter, place, where in (("E", 0, "first"), ("L", -1, "last")):
+        many = flat.count(letter)
+        if many != 1 or flat[place] != letter:
+            here = f"here are {many}"
+            if many == 1:
+                here = f"here it stands at place {flat.index(letter) + 1} of {len(flat)}"
+            yield _breach(f"one {letter}", f"exactly one {letter}, and it comes {where}; {here}", f"put it {where}")
+    for letter, wanted, noun in (("t", layers, "layers"), ("m", next_layers, "multi-token layers")):
+        if wanted is not None and flat.count(letter) != wanted:
+            rule = f"{flat.count(letter)} {letter} for {wanted} {noun} of the model"
+            blamed = ["layers"] if letter == "t" else []
+            yield _breach(f"count of {letter}", rule, f"write {wanted} {letter}", *blamed)
+    yield from _next_breaches(laid, flat)
+
+
+def _next_breaches(laid: Stages, flat: str) -> Iterator[Breach]:
+    many = flat.count("m")
+    if not many:
+        return
+    if "t" in flat[flat.index("m") :]:
+        yield _breach("m behind t", "layers t come before every m", "move m behind the last t")
+    holders = [stage for stage, held in enumerate(laid.stages) if "m" in held]
+    if len(holders) > 1:
+        rule = f"all {many} m share one stage; here they are in {len(holders)}"
+        yield _breach("m together", rule, "put them into one stage")
+    if any(stage < len(laid.stages) - laid.ranks for stage in holders):
+        yield _breach("m in the last chunk", "m lives in the last chunk of its rank", "move m towards the end")
+    if laid.ranks > 1 and any(stage % laid.ranks == 0 for stage in holders):
+        yield _breach("m off rank 0", "m does not live on the first rank", "move m to another rank")
+
+
+def _breach(law: str, rule: str, remedy: str, *more: str) -> Breach:
+    return Breach(f"layout: {law}", ("layout", *more), rule, remedy)
+
+
+def write_layout(split: tuple[int, ...], next_layers: int = 0) -> str:
+    """The string of a split into stages: embedding first, ``m`` and loss last, equal neighbours grouped."""
+    stages = [_repeated(layers) for layers in split]
+    stages[0] = "E" + stages[0]
+    stages[-1] += "m" * next_layers + "L"
+    text = ""
+    for stage, alike in groupby(stages[:-1]):
+        many = len(list(alike))
+        if many > 2:
+            text += f"({stage}|)*{many}"
+        else:
+            text += f"{stage}|" * many
+    return text + stages[-1]
+
+
+def _repeated(layers: int) -> str:
+    """So many transformer layers, as people write them: nothing, ``t``, ``t*3``."""
+    if layers > 1:
+        return f"t*{layers}"
+    return "t" * layers
+
+
+def ends_apart(layers: int, stages: int, first: int | None, last: int | None) -> tuple[int, ...] | None:
+    """First and last stage as told, the rest even; None where the middle does not divide."""
+    head = () if first is None else (first,)
+    tail = () if last is None else (last,)
+    between = stages - len(head) - len(tail)
+    rest = layers - sum(head) - sum(tail)
+    if between == 0 and rest == 0:
+        return head + tail
+    if between <= 0 or rest < 0 or rest % between:
+        return None
+    return head + (rest // between,) * between + tail
+
+
+def near_even_ends(layers: int, ranks: int, chunks: int = 1) -> tuple[int, int] | None:
+    """Layers of the first and last rank that leave the middle ranks an equal whole number, nearest to even.
+
+    Each rank's number divides over its chunks. None where there are fewer than three ranks.
+    """
+    if ranks < 3:
+        return None
+    about = layers // ranks // chunks * chunks
+    found = []
+    # Further off than two units from even, either an end or the middle is heavier than what is found here.
+    for middle in range(about + 2 * chunks, max(about - 3 * chunks, 0), -chunks):
+        ends = layers - middle * (ranks - 2)
+        last = ends // 2 // chunks * chunks
+        first = ends - last
+        if last < chunks or first < chunks or first % chunks:
+            continue
+        heaviest = max(first, middle)
+        found.append((heaviest, heaviest - min(last, middle), first, last))
+    if not found:
+        return None
+    _, _, first, last = min(found)
+    return first, last
 
 
 @rule("transformer_config.py TransformerConfig.__post_init__")
@@ -70,7 +243,9 @@ def _layout(config: Config) -> Iterator[Breach]:
         fault = error.faults[0]
         yield Breach("layout", ("layout",), fault.rule, fault.remedy)
         return
-    following = 0 if config.next_layers is None and config.whole else config.next_layers
+    following = config.next_layers
+    if following is None and config.whole:
+        following = 0
     yield from layout_breaches(laid, config.layers, following)
 
 
@@ -81,7 +256,8 @@ def _pattern(config: Config) -> Iterator[Breach]:
         return
     main = config.pattern.split("/")[0]
     others = (*config.said("chunks", "chunk_layers", "layout"), *_counted(config))
-    others += config.said("first", "last") if "|" in main else ()
+    if "|" in main:
+        others += config.said("first", "last")
     if others:
         what = f"with it {named(others)} cannot be used: its bars say the stages"
         yield Breach("pattern alone", ("pattern", *others), what, f"leave out {named(others)}")
@@ -127,9 +303,13 @@ def _even(config: Config) -> Iterator[Breach]:
     units, what = layers + counted, f"{layers} layers"
     if counted:
         what += f" + {counted} for embedding and loss"
-    chunks = config.chunks if config.said("chunks") else None
+    chunks = None
+    if config.said("chunks"):
+        chunks = config.chunks
     if units % ranks:
-        remedy = "" if counted else _uneven(layers, ranks, chunks or 1)
+        remedy = ""
+        if not counted:
+            remedy = _uneven(layers, ranks, chunks or 1)
         whole = f"{what} do not split evenly over {ranks} ranks"
         yield Breach("even ranks", ("pipeline", "layers"), whole, remedy)
         return
@@ -169,8 +349,8 @@ def _interleaving(config: Config) -> Iterator[Breach]:
     if m is None:
         return
     group = config.group or p
-    whose = ("microbatches",) if config.said("microbatches") else ("global_batch", "micro_batch", "data")
-    fields = (*config.said(*whose), "pipeline")
+    whose = config.said("microbatches") or config.said("global_batch", "micro_batch", "data")
+    fields = (*whose, "pipeline")
     if m < p:
         what = f"m < PP: a group of micro-batches holds from {p} (the ranks) to {m} (the micro-batches): none can"
         yield Breach("enough micro-batches", fields, what, _more(m, p))
@@ -179,7 +359,8 @@ def _interleaving(config: Config) -> Iterator[Breach]:
         yield Breach("group size", ("group", *fields), what)
     elif 0 < m % group < p:
         what = f"the last group would hold {m % group} of {m} micro-batches, fewer than the {p} ranks"
-        what += "" if config.group else "; without <group> they are a multiple of the ranks, chunks do not matter"
+        if not config.group:
+            what += "; without <group> they are a multiple of the ranks, chunks do not matter"
         yield Breach("last group", (*config.said("group"), *fields), what, _group(m, p))
 
 
@@ -222,25 +403,6 @@ def _experts_in_sequence(config: Config) -> Iterator[Breach]:
         yield Breach("experts with sequence parallelism", ("tensor", *config.said("expert", "experts")), what, remedy)
 
 
-@rule("transformer_config.py TransformerConfig.__post_init__")
-def _recomputation(config: Config) -> Iterator[Breach]:
-    """A full recomputation says of which layers; a selective one has its own idea."""
-    if config.recompute not in ("none", "full", "selective"):
-        yield Breach("granularity", ("recompute",), "it is full or selective", "give one of them")
-    elif config.recompute == "full":
-        missing = [f for f in ("recompute_method", "recompute_layers") if getattr(config, f) is None]
-        if missing:
-            remedy = "<recompute_method> uniform <recompute_layers> 1 for every layer, or block N for N of each stage"
-            yield Breach("layers of a full recomputation", ("recompute",), f"full needs {named(missing)}", remedy)
-        elif config.recompute_method not in ("uniform", "block"):
-            yield Breach("method", ("recompute_method",), "the methods are uniform and block", "give one of them")
-    elif config.recompute == "selective" and config.recompute_layers is not None:
-        what = "selective recomputes the attention of every layer"
-        yield Breach("layers of a selective one", ("recompute_layers",), what, "leave out <recompute_layers>")
-    elif config.recompute == "selective" and config.recompute_method not in (None, "uniform", "block"):
-        yield Breach("method", ("recompute_method",), "the methods are uniform and block", "leave it out")
-
-
 @rule("num_microbatches_calculator.py RampupBatchsizeNumMicroBatchesCalculator; training.py update_train_iters")
 def _batch_growth(config: Config) -> Iterator[Breach]:
     """A batch that grows starts at, and grows by, whole micro-batches of every replica, and arrives."""
@@ -259,8 +421,9 @@ def _batch_growth(config: Config) -> Iterator[Breach]:
         yield Breach("growth by something", ("rampup",), "it starts where it ends", "leave out <rampup>", text)
     elif config.global_batch and (config.global_batch < start or (config.global_batch - start) % step):
         what = f"{config.global_batch} is not reached from {start} in steps of {step}"
-        divides = gcd(config.global_batch - start, step)
-        remedy = "" if divides % unit else f"an increment of {divides} does"
+        divides, remedy = gcd(config.global_batch - start, step), ""
+        if divides % unit == 0:
+            remedy = f"an increment of {divides} does"
         yield Breach("growth arrives", ("rampup",), what, remedy, text)
 
 
@@ -300,86 +463,13 @@ def _flag(name: str, what: str, value: str = "on") -> Breach:
     return Breach(name, (name, "pipeline"), what, f"leave out <{name}>", value)
 
 
-@rule("arguments.py validate_args")
-def a_micro_batch(config: Config) -> Iterator[Breach]:
-    """What every launch must say."""
-    if config.whole and config.micro_batch is None:
-        yield Breach("a micro-batch", ("micro_batch",), "every launch says it", "give <micro_batch>", "nothing")
-
-
-@rule("arguments.py validate_args")
-def _gathers(config: Config) -> Iterator[Breach]:
-    """Gathers of weights beside the forward need weights that are shared out, and reductions beside the backward."""
-    if not config.overlap_gather:
-        return
-    if not config.number("zero"):
-        what = "it needs the distributed optimizer or Megatron-FSDP"
-        yield Breach("gathers of what is whole", ("overlap_gather",), what, "add --use-distributed-optimizer", "on")
-    if not config.overlap:
-        yield Breach("gathers alone", ("overlap_gather", "overlap"), "it needs <overlap>", "add <overlap>", "on")
-
-
-@rule("arguments.py validate_args")
-def _fully_sharded(config: Config) -> Iterator[Breach]:
-    """PyTorch's FSDP2 goes with data parallelism and little else."""
-    if not config.on("use_torch_fsdp2"):
-        if config.whole and config.word("ckpt_format") == "torch_dcp":
-            what = "it works with --use-torch-fsdp2 alone"
-            yield Breach("torch_dcp alone", ("ckpt_format",), what, "leave out <ckpt_format>", "torch_dcp")
-        return
-    others = (
-        (config.number("expert") > 1, "expert", "expert parallelism"),
-        (config.on("use_distributed_optimizer"), "use_distributed_optimizer", "the distributed optimizer"),
-        (config.on("fp16"), "fp16", "fp16"),
-    )
-    for broken, name, what in others:
-        if broken:
-            law = f"fsdp2 with {what}"
-            yield Breach(law, ("use_torch_fsdp2", name), f"it does not work with {what}", f"leave out <{name}>", "on")
-
-
-@rule("arguments.py validate_args")
-def _activations_spread(config: Config) -> Iterator[Breach]:
-    """Recomputation in a tensor group: saved inputs are spread in a full one, a selective one has no method."""
-    if config.on("distribute_saved_activations"):
-        if config.number("tensor") == 1:
-            what = "activations are spread over a tensor group of 2 or more"
-            yield Breach("activations on one device", ("distribute_saved_activations", "tensor"), what, value="on")
-        if config.recompute != "full":
-            what = "it is for full recomputation"
-            yield Breach("activations that stay", ("distribute_saved_activations", "recompute"), what, value="on")
-    if config.recompute == "selective" and config.recompute_method is not None:
-        what = "a selective recomputation has no method"
-        yield Breach("method of a selective one", ("recompute_method",), what, "leave out <recompute_method>")
-
-
-@rule("arguments.py validate_args")
-def _sequence_lengths(config: Config) -> Iterator[Breach]:
-    """Positions reach as far as the sequence, and heads have whole widths."""
-    reach = config.word("max_position_embeddings")
-    if reach is not None and str(reach).isdecimal() and int(str(reach)) < config.number("sequence"):
-        what = f"it reaches over the sequence of {config.sequence}"
-        yield Breach("positions", ("max_position_embeddings", "sequence"), what, "give <sequence> or more", str(reach))
-    if config.word("kv_channels") is None and config.hidden and config.heads and config.hidden % config.heads:
-        what = f"{config.heads} heads share a width of {config.hidden} without rest, unless <kv_channels> says theirs"
-        yield Breach("width of heads", ("hidden", "heads"), what)
-
-
-@rule("arguments.py validate_args")
-def _overlapped_products(config: Config) -> Iterator[Breach]:
-    """Tensor collectives run beside products only with sequence parallelism."""
-    if config.tensor_overlap and not (config.sequence_parallel and config.number("tensor") > 1):
-        what = "it needs <sequence_parallel> over a tensor group"
-        yield Breach("overlap without sequence parallelism", ("tensor_overlap", "sequence_parallel"), what, value="on")
-
-
 PIPELINE_RULES: tuple[Rule, ...] = (
-    Rule(common.devices, "parallel_state.py initialize_model_parallel; arguments.py validate_args"),
-    Rule(common.batch, "num_microbatches_calculator.py ConstantNumMicroBatchesCalculator.__init__"),
-    Rule(common.heads, "transformer_config.py TransformerConfig.__post_init__"),
-    Rule(common.experts, "transformer/moe/moe_layer.py BaseMoELayer.__init__"),
-    Rule(common.expert_devices, "parallel_state.py initialize_model_parallel"),
-    Rule(common.given_split, "ours: as many numbers as stages, and all layers"),
+    Rule(devices_multiply, "parallel_state.py initialize_model_parallel; arguments.py validate_args"),
+    Rule(batch_divides, "num_microbatches_calculator.py ConstantNumMicroBatchesCalculator.__init__"),
+    Rule(heads_divide, "transformer_config.py TransformerConfig.__post_init__"),
+    Rule(experts_divide, "transformer/moe/moe_layer.py BaseMoELayer.__init__"),
+    Rule(expert_devices_divide, "parallel_state.py initialize_model_parallel"),
+    Rule(split_is_whole, "ours: as many numbers as stages, and all layers"),
     _chunks_of_layout,
     _ways_to_split,
     _layout,
@@ -390,18 +480,7 @@ PIPELINE_RULES: tuple[Rule, ...] = (
     _key_value_heads,
     _context,
     _experts_in_sequence,
-    _recomputation,
     _batch_growth,
     _flags_of_a_pipeline,
     _flags_without_a_pipeline,
-)
-# Of Megatron-LM's own flags; Megatron-Core behind another front end does not ask them.
-ARGUMENT_RULES: tuple[Rule, ...] = (
-    _ways_to_chunk,
-    a_micro_batch,
-    _gathers,
-    _fully_sharded,
-    _activations_spread,
-    _sequence_lengths,
-    _overlapped_products,
 )
