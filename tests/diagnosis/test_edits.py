@@ -20,7 +20,7 @@ from debubble.diagnosis.edits import (
     other_schedule,
     without_transfer,
 )
-from debubble.diagnosis.remedies import Launcher, enough_microbatches, heaviest, remedies
+from debubble.diagnosis.remedies import OWN_ORDER, Launcher, enough_microbatches, heaviest, remedies
 from debubble.schedules.catalog import CATALOG
 
 SIZES = st.tuples(st.integers(2, 8), st.integers(1, 16))
@@ -162,3 +162,21 @@ def test_no_what_if_where_the_replay_misses_the_window_by_more_than_a_tenth(st_w
 def test_kinds_that_a_schedule_lacks_weigh_nothing():
     durations = replay(2, 2).tables[0]
     assert durations[Kind.I].max() == durations[Kind.W].max() == 0
+
+
+def test_a_schedule_of_your_own_stands_at_the_bound_that_gpipe_meets_over_a_slow_link():
+    """p = 2, m = 4, F = B = 1, a hop of 10: 1F1B waits for two round trips and takes 50, GPipe for one, and 30.
+
+    No order is shorter than 30: the way to rank 1 is 11, its work 8, the way back 11.
+    """
+    durations = {"forward": 1e6, "backward": 1e6, "transfer": 10e6}
+    (own,) = [each for each in remedies(replay(2, 4, **durations)).limits if each.change == OWN_ORDER]
+    assert (own.makespan_ns, own.speedup) == (30_000_000, pytest.approx(50 / 30))
+    assert own.idle_share == pytest.approx(1 - 16 / (2 * 30))
+    gpipe = remedies(replay(2, 4, "gpipe", **durations))
+    assert OWN_ORDER not in [each.change for each in gpipe.every]
+
+
+def test_a_schedule_of_your_own_is_not_offered_where_no_search_knows_the_order():
+    two_copies = remedies(replay(4, 8, "chimera", transfer=5e6))
+    assert OWN_ORDER not in [each.change for each in two_copies.every]

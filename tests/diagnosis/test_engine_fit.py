@@ -109,3 +109,20 @@ def test_megatronapp_is_explained_by_megatrons_overlap_without_a_fitted_hop(shar
     best, *others = found.engine_fits
     assert best.engine == "megatron-overlap"
     assert all(other.start_error_share > 2 * best.start_error_share for other in others)
+
+
+def test_why_compares_each_recording_under_the_engine_that_fits_it_as_diagnose_does():
+    """A run that 1F1B without an engine explains, and one in which Megatron's sends keep both ranks."""
+    runs = []
+    for engine in ("ideal", "megatron"):
+        timeline = measured("1f1b", 1, engine)
+        runs.append(Observation(engine, (Window(0, 0, timeline, timeline.makespan),), samples=8))
+    compared = debubble.why(*runs)
+    for run, side in zip(runs, (compared.a, compared.b), strict=True):
+        alone = debubble.diagnose(run)
+        assert [(cause.cause, cause.cost_ms) for cause in side.causes] == [
+            (cause.cause, cause.cost_ms) for cause in alone.causes
+        ]
+    assert "engine" not in [cause.cause for cause in compared.a.causes]
+    (engine,) = [cause for cause in compared.b.causes if cause.cause == "engine"]
+    assert engine.cost_ms > 0

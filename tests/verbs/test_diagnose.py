@@ -56,3 +56,15 @@ def test_what_a_framework_does_not_run_stands_apart():
 def test_the_page_names_no_folder_of_the_users_machine():
     page = debubble.diagnose(EIGHT).html()
     assert str(EIGHT.parent) not in page
+
+
+def test_the_command_that_searches_a_schedule_for_these_costs_finds_the_recording_again(tmp_path, monkeypatch):
+    four = EIGHT.with_name("four")
+    monkeypatch.chdir(four.parent)
+    found = debubble.diagnose("four")
+    assert found.search == "debubble synth --from four --engine ideal"
+    assert found.search in str(found)
+    (own,) = [change for change in found.what_if if change.change == "a schedule of your own, at most"]
+    searched = debubble.synth(from_="four", engine="ideal", evaluations=10)
+    assert searched.lower_bound_ms == pytest.approx(own.makespan_ms, rel=0.01)
+    assert str(four) not in debubble.diagnose(four).html()

@@ -22,6 +22,12 @@ SPLIT = (Kind.F, Kind.I, Kind.W)
 FUSED = (Kind.F, Kind.B)
 
 
+def searchable(schedule: Schedule) -> bool:
+    """Whether orders of these ops can be searched: whole micro-batches, one copy, with backwards, one op at a time."""
+    one_copy = schedule.placement.shape[0] == 1
+    return one_copy and schedule.slices == 1 and schedule.joined is None and not schedule.forward_only
+
+
 class Instance:
     """Ops, ranks, durations, memory and engine of a step, without an order.
 

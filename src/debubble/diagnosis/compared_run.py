@@ -25,7 +25,8 @@ from ..core.timeline import Timeline
 from ..frameworks.engines import engine_of, executing, implied_engine
 from ..schedules.catalog import build
 from .causes import Causes, causes, fitted
-from .edits import MOST_OPS, Replay, replay_of
+from .edits import MOST_OPS, Replay
+from .engine_fit import replayed
 from .evidence import slow_ranks, work_of
 from .log_run import History, LoggedRun
 from .order import Own, halved, own, rates, recognise, shape
@@ -277,9 +278,10 @@ def _of_observation(run: Observation) -> ComparedRun:
     summary = summarise(run)
     timeline = summary.window.timeline
     schedule = timeline.program.schedule
-    found = None if run.torn else causes(timeline)  # what missing ranks did is not known, nor what the order costs
-    replay = replay_of(run, summary, recognise(schedule).name)
-    job = _sizes(run, replay)
+    # As diagnose has it: under the engine that fits, so that both verbs give one answer for one recording.
+    again = replayed(run, summary, recognise(schedule).name)
+    found = None if run.torn else again.causes  # what missing ranks did is not known, nor what the order costs
+    job = _sizes(run, again.replay)
     step = summary.makespan_ns if summary.step_ns is None else summary.step_ns
     return ComparedRun(
         name=job.name,
@@ -290,7 +292,7 @@ def _of_observation(run: Observation) -> ComparedRun:
         window_share=summary.makespan_ns / step if summary.step_ns is not None else None,
         timeline=timeline,
         causes=found,
-        replay=None if run.torn else replay,
+        replay=None if run.torn else again.replay,
         outside_ns=summary.outside_ns or 0,
         observation=run,
         summary=summary,

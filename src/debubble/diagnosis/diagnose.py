@@ -12,7 +12,7 @@ from ..core.observation import Finding, Observation, OutsideParts, Span
 from ..core.timeline import Timeline
 from ..core.units import percent
 from ..schedules.catalog import called
-from .causes import REMEDIES, Causes, causes
+from .causes import REMEDIES, Causes
 from .edits import (
     ALIKE,
     BALANCED,
@@ -22,10 +22,9 @@ from .edits import (
     balanced_stages,
     faster_rank,
     other_schedule,
-    replay_of,
     without_hop,
 )
-from .engine_fit import EngineFit, engine_for, fit_engines
+from .engine_fit import EngineFit, replayed
 from .evidence import (
     Heavy,
     Late,
@@ -448,19 +447,23 @@ def diagnose(
     order = Recognised(None, None)
     if not run.torn:  # the order of some ranks alone may be that of many schedules
         order = recognise(schedule)
-    found = causes(summary.window.timeline)
-    replay, fits = replay_of(run, summary, order.name), tuple[EngineFit, ...]()
-    if not run.torn:
-        window = summary.window.timeline
-        fits = fit_engines(window, run.engine)
-        replay = engine_for(replay, window, fits, found, engine)
-        if replay.engine != IDEAL:
-            found = causes(window, replay.engine)
+    again = replayed(run, summary, order.name, engine)
     work = work_of(summary)
     slow = slow_ranks(work)
-    helpful, cured = measured_remedies(run, summary, replay, slow, launcher)
-    case = Case(run, summary, found, replay, order, asked or schedule.name, cured, heavy_stage(work, slow), helpful)
-    return Examined(run, summary, order, found, tuple(findings(case)), helpful, replicas(summary), replay, fits)
+    helpful, cured = measured_remedies(run, summary, again.replay, slow, launcher)
+    heavy, wanted = heavy_stage(work, slow), asked or schedule.name
+    case = Case(run, summary, again.causes, again.replay, order, wanted, cured, heavy, helpful)
+    return Examined(
+        run=run,
+        summary=summary,
+        order=order,
+        causes=again.causes,
+        findings=tuple(findings(case)),
+        remedies=helpful,
+        replicas=replicas(summary),
+        replay=again.replay,
+        engines=again.fits,
+    )
 
 
 def _remarks(d: Examined) -> Iterator[str]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from pathlib import PurePath
@@ -25,7 +26,7 @@ from .diagnose import Examined
 from .edits import WhatIf
 from .engine_fit import EngineFit
 from .evidence import Replica
-from .remedies import Sliders, measured_sliders, stage_table
+from .remedies import OWN_ORDER, Sliders, measured_sliders, stage_table
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -300,6 +301,7 @@ class Diagnosis(Result):
         findings: the dearest first.
         what_if: changes that were tried, the best first.
         first: the first recommendation, the best of them that can be launched; None if there is none.
+        search: the command that searches a schedule for these costs; None if no order can be 1 % faster than this one.
         verdict: the run in sentences, the answer first.
         remarks: what was left out, repaired or not offered, a sentence each.
         gate: what a script asked for, and whether it passes; None if nothing was asked.
@@ -355,6 +357,7 @@ class Diagnosis(Result):
     findings: tuple[FindingCost, ...]
     what_if: tuple[Change, ...]
     first: Change | None
+    search: str | None
     verdict: tuple[str, ...]
     remarks: tuple[str, ...]
     gate: Gate | None
@@ -481,6 +484,7 @@ def diagnosis_of(found: Examined, passes: Gate | None = None) -> Diagnosis:
         findings=tuple(_finding(each) for each in found.findings),
         what_if=tuple(map(change_of, found.what_ifs)),
         first=None if first is None else change_of(first),
+        search=_search(found),
         verdict=tuple(found.verdict),
         remarks=tuple(found.remarks),
         gate=passes,
@@ -511,6 +515,19 @@ def _named(source: str) -> str:
     if "://" in source:
         return source
     return PurePath(source).name or source
+
+
+def _search(found: Examined) -> str | None:
+    """The command line that searches a schedule of one's own, if that can pay."""
+    if found.remedies.gain(OWN_ORDER) is None:
+        return None
+    source = found.run.source
+    if PurePath(source).is_absolute():  # a page is handed on: it names no folder of this machine
+        source = _named(source)
+    words = ["debubble", "synth", "--from", source]
+    if not found.run.engine:  # a search is for one engine, and the recording does not say which ran
+        words += ["--engine", found.replay.engine.name]
+    return shlex.join(words)
 
 
 def _ms(nanoseconds: float | None) -> float | None:

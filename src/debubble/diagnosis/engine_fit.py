@@ -21,11 +21,13 @@ import numpy as np
 from ..core.engine import IDEAL, Engine
 from ..core.errors import InputError, Refusal
 from ..core.lower import lower
+from ..core.observation import Observation
 from ..core.simulate import simulate
 from ..core.timeline import Timeline
 from ..frameworks.engines import ENGINES, engine_of
-from .causes import TRUSTED, Causes, least_hops
-from .edits import Replay
+from .causes import TRUSTED, Causes, causes, least_hops
+from .edits import Replay, replay_of
+from .windows import Summary
 
 TELLING = 0.05  # share of the window that hops must cost before an engine makes a difference worth a model of its own
 MOST_OPS = 50_000  # of a window that every engine simulates again
@@ -44,6 +46,45 @@ class EngineFit:
     engine: str
     resim_ratio: float
     start_error_share: float
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Replayed:
+    """The median window of a run, simulated again by whoever ran it.
+
+    Args:
+        replay: under that engine, with its hops.
+        causes: why the window is as long as it is, under the same engine.
+        fits: of every engine that was asked, the best first; empty if ranks are missing.
+    """
+
+    replay: Replay
+    causes: Causes
+    fits: tuple[EngineFit, ...]
+
+
+def replayed(run: Observation, summary: Summary, name: str | None, asked: Engine | None = None) -> Replayed:
+    """Simulate the median window again, under the engine that fits it where its hops cost enough to tell.
+
+    Args:
+        run: what was measured.
+        summary: of its windows.
+        name: of its order in the catalog.
+        asked: the engine, if somebody said; None for the one that fits.
+
+    Raises:
+        InputError: the engine that was asked for does not run such orders.
+    """
+    window = summary.window.timeline
+    found = causes(window)
+    replay = replay_of(run, summary, name)
+    if run.torn:  # what missing ranks did is not known, so nothing can be held against an engine
+        return Replayed(replay, found, ())
+    fits = fit_engines(window, run.engine)
+    replay = engine_for(replay, window, fits, found, asked)
+    if replay.engine != IDEAL:
+        found = causes(window, replay.engine)
+    return Replayed(replay, found, fits)
 
 
 def fit_engines(timeline: Timeline, family: str | None = None) -> tuple[EngineFit, ...]:

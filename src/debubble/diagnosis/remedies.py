@@ -17,7 +17,10 @@ from itertools import combinations
 import numpy as np
 from numpy.typing import NDArray
 
+from ..core.bounds import lower_bound
 from ..core.costs import Costs
+from ..core.instance import searchable
+from ..core.memory import peak_activations
 from ..core.observation import Observation
 from ..core.results import HIDDEN
 from ..core.schedule import Schedule
@@ -51,6 +54,8 @@ HEAVY = 1.05  # a rank with more than this times the mean work of the others sta
 DEEPEST_CUT = 3  # halvings of a micro-batch of unknown size: more than 8 samples in one are rare in pipelines
 PAIRS_SHOWN = 2
 MOST_SLOW = 8  # slow ranks that are cured in simulation
+OWN_ORDER = "a schedule of your own, at most"
+UNBEATEN = "a search reaches the bound that no order of these ops is below"
 
 Edit = Callable[[Replay], Replay | None]
 Answered = tuple[Edit, WhatIf]
@@ -118,7 +123,7 @@ def remedies(run: Replay, slow: Sequence[tuple[int, float]] = (), launcher: Laun
     kinds = [_answers(run, allowed, edits) for edits in (_repairs(run, slow), _orders(run), _recuts(run), _larger(run))]
     kinds[1] = _distinct(kinds[1])
     alone = [answer for kind in kinds for _, answer in kind]
-    return _sorted_by_need([*alone, *_pairs(run, allowed, kinds)])
+    return _sorted_by_need([*alone, *_pairs(run, allowed, kinds), *_own_order(run)])
 
 
 def measured_remedies(
@@ -256,6 +261,34 @@ def _larger(run: Replay) -> Iterator[Edit]:
     now = run.schedule.microbatches
     for times in (2, 4):
         yield partial(more_microbatches, microbatches=times * now)
+
+
+def _own_order(run: Replay) -> Iterator[WhatIf]:
+    """What the best of all orders of the same ops can bring at most, if a search for it can pay.
+
+    The bound of ``core.bounds`` stands for that order: a search takes up to minutes, which is what ``synth`` is for.
+    """
+    schedule = run.schedule
+    if not searchable(schedule):
+        return
+    bound = lower_bound(schedule, run.costs, run.engine)
+    before = run.again()
+    step = bound + run.outside
+    if step <= 0 or before.window + run.outside < WORTH * step:
+        return
+    yield WhatIf(
+        change=OWN_ORDER,
+        step_ns=step,
+        makespan_ns=bound,
+        speedup=(before.window + run.outside) / step,
+        microbatches=schedule.microbatches,
+        idle_share=1 - int(before.compute.sum()) / (schedule.ranks * bound),
+        # An order that holds no more than this one is not shorter than the bound either.
+        peak_activations=float(peak_activations(schedule).max()),
+        activations_ratio=1.0,
+        assumes=(UNBEATEN,),
+        bound=True,
+    )
 
 
 def _answers(run: Replay, allowed: Callable[[Replay], Replay], edits: Iterator[Edit]) -> list[Answered]:

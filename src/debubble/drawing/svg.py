@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 from ..core.op import Kind
 from ..core.safe_output import inert
 from ..core.timeline import Timeline
-from ..core.units import duration
+from ..core.units import duration, percent
 from .scene import Scene, chunk_of_stage, scene, shares
 
 MOST_BOXES = 2000  # more would be narrower than their edges, and the file would be megabytes
@@ -138,7 +138,8 @@ def _sentence(laid: Scene) -> str:
     least = int(busy.argmin())
     return (
         f"{laid.schedule.ranks} ranks, {laid.schedule.microbatches} micro-batches, {duration(laid.window)}; "
-        f"ranks are busy for {busy.mean():.1%} of it on average, rank {least} for the least, {busy[least]:.1%}."
+        f"ranks are busy for {percent(float(busy.mean()))} of it on average, rank {least} for the least, "
+        f"{percent(float(busy[least]))}."
     )
 
 

@@ -11,7 +11,7 @@ from ..core.units import counted, percent
 from .advice import beyond_section, causes_section, changes_section
 from .figures import Cell, Unit, decimals, milliseconds, span
 from .launch import files, launch, numbers, show_command
-from .sections import Column, Figure, Figures, Picture, Ranks, Report, Section, Sentences, Table
+from .sections import Column, Figure, Figures, Paste, Picture, Ranks, Report, Section, Sentences, Table
 
 if TYPE_CHECKING:
     from ..diagnosis.diagnosis import Diagnosis, FindingCost, Gate, MemoryRow, PartOfRun, ReplicaWork
@@ -52,6 +52,7 @@ def report(run: Diagnosis, *, detail: bool = False) -> Report:
         *_engines(run, detail),
         Sentences("Findings", list(map(_finding, run.findings))),
         changes_section(launchable, fit, detail=detail),
+        Paste("Search a schedule of your own", run.search or ""),
         beyond_section(beyond),
         _clocks(run, detail),
         _memory(run.memory or (), detail),
@@ -359,7 +360,7 @@ def line_of(step: WatchedStep) -> str:
     words.append(f"idle {percent(step.idle_share)}")
     words.append(f"slowest rank {step.slowest_rank} ({step.slowest_ratio:.2f} of the mean)")
     if abs(step.drift_share) >= 0.005:
-        words.append(f"{step.drift_share:+.1%} against the first steps")
+        words.append(f"{100 * step.drift_share:+.1f} % against the first steps")
     if step.loss is not None:
         words.append(f"loss {step.loss:.4g}")
     return ", ".join(words)

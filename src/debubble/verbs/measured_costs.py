@@ -8,6 +8,7 @@ from os import PathLike
 from ..core.costs import Costs
 from ..core.engine import Engine
 from ..core.errors import Fault, InputError
+from ..core.instance import searchable
 from ..core.lower import lower
 from ..core.observation import Observation
 from ..core.op import Kind
@@ -82,7 +83,7 @@ def measured_costs(run: str | PathLike[str] | Observation, engine: str | None = 
     timeline = summarise(observation).window.timeline
     order = timeline.program.schedule
     faults = []
-    if order.placement.shape[0] > 1 or order.slices > 1 or order.joined is not None or order.forward_only:
+    if not searchable(order):
         rule = "a search orders whole micro-batches of one copy of the weights, with backwards, one op at a time"
         faults.append(Fault(f"from = {order.name}", rule, "give a run of such a schedule"))
     name = engine or observation.engine
