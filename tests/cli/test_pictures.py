@@ -54,6 +54,15 @@ def test_the_page_of_diagnose_holds_what_json_says(cli, tmp_path):
     assert page["tiles"][3]["value"] == f"{100 * ran.json['resim_ratio']:.1f} %"
 
 
+def test_the_next_command_of_a_diagnosis_is_its_first_recommendation(cli, tmp_path):
+    ran = cli(*VERBS["diagnose"], "--html", tmp_path / "p.html", "--json")
+    command = data(tmp_path / "p.html")["next"]
+    assert ran.json["first"]["change"] == "interleaved-zb with 2 chunks"
+    assert command.startswith("debubble show interleaved-zb -p 4 -m 4 -v 2 --forward ")
+    shown = cli(*command.split()[1:], "--json").json
+    assert shown["makespan_ms"] == pytest.approx(ran.json["first"]["makespan_ms"], rel=0.02)  # one hop for all
+
+
 def test_the_page_of_why_has_two_runs_and_the_verdict(cli, tmp_path):
     ran = cli(*VERBS["why"], "--html", tmp_path / "p.html", "--json")
     page = data(tmp_path / "p.html")
@@ -89,7 +98,9 @@ def test_commands_and_configurations_on_the_page_can_be_used(cli, tmp_path, name
 def test_the_next_command_of_two_jobs_can_be_used(cli, tmp_path):
     cli(*VERBS["why of jobs"], "--html", tmp_path / "p.html")
     command = data(tmp_path / "p.html")["next"]
-    assert command == "debubble show 1f1b -p 4 -m 8"
+    first = cli(*VERBS["why of jobs"], "--json").json["first"]
+    assert first["change"] == "interleaved-zb with 2 chunks"
+    assert command == "debubble show interleaved-zb -p 4 -m 4 -v 2 --input 1ms --weight 1ms"
     assert cli(*command.split()[1:]).status == 0
 
 

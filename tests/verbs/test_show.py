@@ -43,3 +43,14 @@ def test_a_result_shows_itself(tmp_path):
         assert (tmp_path / kind).read_bytes().startswith(start)
     with pytest.raises(debubble.InputError, match="kind = docx: it is no kind of file"):
         shown.write("docx", tmp_path / "x")
+
+
+def test_the_gap_to_the_bound_is_shown_beside_it():
+    """p = 2, m = 4, F = B = 1, a hop of 10: 1F1B takes 50 ms, no order less than 11 + 8 + 11, which GPipe takes."""
+    sizes = {"ranks": 2, "microbatches": 4, "forward": 1, "backward": 1, "transfer": 10}
+    shown = debubble.show("1f1b", **sizes)
+    assert (shown.makespan_ms, shown.lower_bound_ms, shown.gap_share) == (50, 30, pytest.approx(2 / 3))
+    assert "gap to bound" in shown.text()
+    assert "66.7 %" in shown.text()
+    assert "66.7 %" in shown.markdown()
+    assert debubble.show("gpipe", **sizes).gap_share == 0

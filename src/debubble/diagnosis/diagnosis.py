@@ -11,11 +11,9 @@ from typing import ClassVar
 import numpy as np
 
 from ..core.account import Account, RankTime, rank_times
-from ..core.costs import Rates
 from ..core.engine import IDEAL
 from ..core.memory import peak_activations
 from ..core.observation import DeviceClock, Finding, Link, Observation
-from ..core.op import Kind
 from ..core.results import HIDDEN, SPARSE, Result
 from ..core.timeline import Timeline
 from ..core.units import MILLISECOND, percent
@@ -26,7 +24,7 @@ from .diagnose import Examined
 from .edits import WhatIf
 from .engine_fit import EngineFit
 from .evidence import Replica
-from .remedies import OWN_ORDER, Sliders, measured_sliders, stage_table
+from .remedies import OWN_ORDER, Sliders, measured_sliders
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -410,18 +408,6 @@ class Diagnosis(Result):
         return ratio / (1 + ratio), "exact"
 
     @property
-    def rates(self) -> Rates:
-        """The mean duration of each kind, per micro-batch and rank."""
-        schedule = self.timeline.program.schedule
-        by_kind = stage_table(self.timeline).sum(axis=1) / schedule.ranks
-        spent = {"forward": by_kind[Kind.F]}
-        if schedule.splits:
-            spent |= {"input": by_kind[Kind.I], "weight": by_kind[Kind.W]}
-        else:
-            spent |= {"backward": by_kind[Kind.B]}
-        return Rates(**{name: float(f"{value:.4g}") for name, value in spent.items()})  # type: ignore[arg-type]
-
-    @property
     def sliders(self) -> Sliders | None:
         """Where the sliders of its page start; None if simulating the run again misses its window."""
         if not self.trusted or self.examined.replay.engine != IDEAL:
@@ -517,14 +503,18 @@ def _named(source: str) -> str:
     return PurePath(source).name or source
 
 
+def place_of(source: str) -> str:
+    """What was read, as a command names it: a page is handed on, so it holds no absolute path of this machine."""
+    if PurePath(source).is_absolute():
+        return _named(source)
+    return source
+
+
 def _search(found: Examined) -> str | None:
     """The command line that searches a schedule of one's own, if that can pay."""
     if found.remedies.gain(OWN_ORDER) is None:
         return None
-    source = found.run.source
-    if PurePath(source).is_absolute():  # a page is handed on: it names no folder of this machine
-        source = _named(source)
-    words = ["debubble", "synth", "--from", source]
+    words = ["debubble", "synth", "--from", place_of(found.run.source)]
     if not found.run.engine:  # a search is for one engine, and the recording does not say which ran
         words += ["--engine", found.replay.engine.name]
     return shlex.join(words)

@@ -34,7 +34,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 from numpy.typing import NDArray
@@ -138,6 +138,7 @@ class WhatIf:
         open: those of them that rest on what nobody said of the run: it may be so, or not.
         bound: whether nobody can do it: it only shows what something costs.
         evidence: always ``simulated``.
+        replay: what was simulated; None if a bound stands for it.
     """
 
     change: str
@@ -153,6 +154,7 @@ class WhatIf:
     open: tuple[str, ...] = ()
     bound: bool = False
     evidence: str = "simulated"
+    replay: Replay | None = field(default=None, compare=False, repr=False)
 
     @property
     def launchable(self) -> bool:
@@ -207,6 +209,7 @@ def _answer(changed: Replay, before: int, held: float) -> WhatIf:
         demands=changed.demands,
         open=changed.open,
         bound=changed.bound,
+        replay=changed,
     )
 
 

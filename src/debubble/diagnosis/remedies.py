@@ -18,16 +18,17 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..core.bounds import lower_bound
-from ..core.costs import Costs
+from ..core.costs import Costs, Rates
 from ..core.instance import searchable
 from ..core.memory import peak_activations
 from ..core.observation import Observation
+from ..core.op import Kind
 from ..core.results import HIDDEN
 from ..core.schedule import Schedule
 from ..core.timeline import Timeline
 from ..schedules.catalog import CATALOG, GENERATED
 from ..schedules.closed_form import enough
-from .causes import causes, fitted, present, stage_means
+from .causes import causes, present, stage_means
 from .edits import (
     Replay,
     WhatIf,
@@ -427,10 +428,19 @@ def _orders_of(replay: Replay) -> tuple[Schedule, ...]:
     return tuple(found.values())
 
 
-def stage_table(timeline: Timeline) -> NDArray[np.int64]:
-    """The mean duration of each kind and stage of a window, int64[kinds, stages]; 0 if there is no such op."""
-    schedule = timeline.program.schedule
+def mean_rates(run: Replay) -> Rates:
+    """The mean duration of each kind, per micro-batch and rank, and the mean hop: what ``show`` takes."""
+    schedule = run.schedule
     there = present(schedule).any(axis=2)
-    means = stage_means(fitted(timeline), schedule).durations[:, :, 0]
-    table: NDArray[np.int64] = np.where(there, means, 0)
-    return table
+    means = stage_means(run.costs, schedule).durations[:, :, 0]
+    by_kind = np.where(there, means, 0).sum(axis=1) / schedule.ranks  # a kind that has no op has no mean either
+    spent = {"forward": by_kind[Kind.F]}
+    if schedule.splits:
+        spent |= {"input": by_kind[Kind.I], "weight": by_kind[Kind.W]}
+    else:
+        spent |= {"backward": by_kind[Kind.B]}
+    hops = run.tables[1]
+    if hops.any():
+        spent["transfer"] = hops[hops > 0].mean()
+    # Four digits: a command line is read, and no op is measured better.
+    return Rates(**{name: float(f"{value:.4g}") for name, value in spent.items()})  # type: ignore[arg-type]

@@ -49,6 +49,7 @@ class Show(Result):
         microbatches: per step.
         makespan_ms: from the first op to the end of the last.
         lower_bound_ms: no schedule of the same placement and costs can be shorter.
+        gap_share: how far its makespan is above that, over the bound.
         idle_share: idle / (ranks x makespan).
         bubble_ratio: idle / busy; infinite without any work (None in JSON).
         span_idle_share: idle share of the longest rank between its own first and last op.
@@ -79,6 +80,7 @@ class Show(Result):
     microbatches: int
     makespan_ms: float
     lower_bound_ms: float
+    gap_share: float
     idle_share: float
     bubble_ratio: float
     span_idle_share: float
@@ -142,6 +144,7 @@ def simulated(
     timeline = simulate(lower(order, executes, placed, occupied=bool(rates.occupy)), costs)
     spent = account(timeline)
     closed = agreed(order, rates, spent)
+    bound = lower_bound(order, costs, executes)
     shown = Show(
         title=title_of(order, rates, timeline),
         schedule=order.name,
@@ -149,7 +152,8 @@ def simulated(
         stages=order.stages,
         microbatches=order.microbatches,
         makespan_ms=spent.window / MILLISECOND,
-        lower_bound_ms=lower_bound(order, costs, executes) / MILLISECOND,
+        lower_bound_ms=bound / MILLISECOND,
+        gap_share=(spent.window - bound) / bound if bound else 0.0,
         idle_share=spent.idle_share,
         bubble_ratio=spent.bubble_ratio,
         span_idle_share=spent.span_idle_share,

@@ -73,7 +73,9 @@ class Interval:
             return "nothing like it was validated: no published run on this device was predicted"
         if OWN in self.kind:
             return f"what calibration on {self.rows} rows of {self.kind[OWN]} leaves open"
-        return f"{100 * SHARE:.0f} % of {self.rows} published runs of {', '.join(self.kind.values())} were met within it"
+        return (
+            f"{100 * SHARE:.0f} % of {self.rows} published runs of {', '.join(self.kind.values())} were met within it"
+        )
 
 
 NOTHING_LIKE_IT = Interval({}, 0, UNLIKE, 1.0)

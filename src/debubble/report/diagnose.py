@@ -10,7 +10,7 @@ from ..core.engine import IDEAL
 from ..core.units import counted, percent
 from .advice import beyond_section, causes_section, changes_section
 from .figures import Cell, Unit, decimals, milliseconds, span
-from .launch import files, launch, numbers, show_command
+from .launch import files, launch, numbers, show_change
 from .sections import Column, Figure, Figures, Paste, Picture, Ranks, Report, Section, Sentences, Table
 
 if TYPE_CHECKING:
@@ -341,11 +341,8 @@ def _listed(values: Sequence[int]) -> str:
 
 
 def _next(run: Diagnosis) -> str:
-    """The same pipeline in simulation, with twice the micro-batches."""
-    schedule, name = run.timeline.program.schedule, run.examined.order.name
-    if name is None or schedule.ranks == 1 or not run.trusted:
-        return ""  # nothing that could be simulated would be this run
-    return show_command(schedule, run.rates, name=name, microbatches=2 * schedule.microbatches)
+    """The first recommendation in simulation, so that page, terminal and command give one piece of advice."""
+    return show_change(run.examined.remedies.first)
 
 
 def of_step(step: WatchedStep, *, detail: bool = False) -> Report:  # noqa: ARG001 - there is no more to say

@@ -9,6 +9,8 @@ from ..core.costs import Rates
 from ..core.results import Result
 from ..core.schedule import Schedule
 from ..core.units import Hops
+from ..diagnosis.edits import WhatIf
+from ..diagnosis.remedies import mean_rates
 from ..schedules.catalog import CATALOG
 from .sections import Paste
 
@@ -92,6 +94,16 @@ def show_command(
     if engine:
         words += ["--engine", engine]
     return shlex.join([*words, *_rates(rates)])
+
+
+def show_change(answer: WhatIf | None) -> str:
+    """The command line that shows a pipeline with a change made; empty if there is none, or no pipeline after it."""
+    if answer is None or answer.replay is None:
+        return ""
+    changed = answer.replay
+    if changed.name is None or changed.schedule.ranks == 1:  # one rank waits for nobody
+        return ""
+    return show_command(changed.schedule, mean_rates(changed), name=changed.name)
 
 
 def _rates(rates: Rates) -> Iterator[str]:

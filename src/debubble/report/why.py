@@ -7,12 +7,12 @@ from collections.abc import Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING
 
 from ..core.units import percent
-from ..diagnosis.order import rates
+from ..diagnosis.diagnosis import place_of
 from .advice import beyond_section, causes_section, first_changes, granted, legend, letters, more_changes
 from .diagnose import gate_section
 from .figures import Cell, Unit, shown
 from .fit import fits_section, phases_section
-from .launch import files, launch, numbers, show_command
+from .launch import files, launch, numbers, show_change
 from .sections import Column, Figure, Figures, Picture, Report, Section, Sentences, Table
 
 if TYPE_CHECKING:
@@ -286,10 +286,8 @@ def ways_out_section(ways: Sequence[WayOut], name: str, against: str | None, *, 
     columns.append(Column("if", left=True))
     rows: list[list[Cell]] = []
     for way in first:
-        *before, last = way.change.split(" + ")
-        for part in before:  # changes that go together are below each other
-            rows.append([f"{part} and", *[""] * (len(columns) - 1)])
-        row: list[Cell] = [last, way.microbatches, way.idle_share, f"{way.peak_activations:g}", way.activations_ratio]
+        held = f"{way.peak_activations:g}"
+        row: list[Cell] = [way.change, way.microbatches, way.idle_share, held, way.activations_ratio]
         row.append(way.predicted_ratio)
         if against is not None:
             row.append(way.against_a_ratio)
@@ -308,14 +306,11 @@ def missing_lines(missing: Sequence[Missing]) -> list[str]:
 
 
 def _next(c: Comparison) -> str:
-    """A measured run alone, in full; a stated one with twice the micro-batches."""
+    """A measured run alone, in full; of a stated one the first recommendation in simulation."""
     run = c.compared.b
     if run.measured and run.observation is not None:
-        return shlex.join(["debubble", "diagnose", run.observation.source])
-    if run.replay is None:
-        return ""
-    schedule = run.replay.schedule
-    return show_command(schedule, rates(run.job), microbatches=2 * schedule.microbatches)
+        return shlex.join(["debubble", "diagnose", place_of(run.observation.source)])
+    return show_change(c.compared.remedies.first)
 
 
 def of_one(alone: Alone, *, detail: bool = False) -> Report:
