@@ -1,6 +1,7 @@
 """A diagnosis as a whole: on simulated runs with known faults, and on a production run."""
 
 from dataclasses import replace
+from statistics import median
 
 import numpy as np
 import pytest
@@ -107,7 +108,8 @@ def test_least_most_and_median_of_all_windows_stand_in_the_result():
     lengths = sorted(window.timeline.makespan / MS for window in run.windows)
     assert (found.makespan_min_ms, found.makespan_max_ms) == (330, lengths[-1])
     assert lengths[-1] > 400
-    assert found.makespan_ms in lengths
+    assert (found.makespan_median_ms, found.makespan_ms) == (median(lengths), lengths[len(lengths) // 2 - 1])
+    assert sum(cause.cost_ms for cause in found.causes) == pytest.approx(found.makespan_ms)
     assert found.idle_share_min < found.idle_share < found.idle_share_max
     assert found.bubble_ratio_min < found.bubble_ratio < found.bubble_ratio_max
 

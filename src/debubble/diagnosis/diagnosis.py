@@ -266,7 +266,9 @@ class Diagnosis(Result):
         nearest: published order that is most like it; None if there is none for this shape.
         departure: where it departs from that; None if it does not.
         paced: whether ops were stretched to given durations.
-        makespan_ms: length of the pipeline window.
+        makespan_ms: length of the median window (the shorter of two in the middle), to which ``causes`` and
+            ``per_rank`` sum.
+        makespan_median_ms: median length of the windows (the mean of two in the middle).
         predicted_ms: what was simulated for it before the run; None if nothing was.
         step_ms: a whole step; None if it was not measured.
         outside_ms: what a step holds beside its pipeline window.
@@ -318,6 +320,7 @@ class Diagnosis(Result):
     departure: str | None
     paced: bool
     makespan_ms: float
+    makespan_median_ms: float
     makespan_min_ms: float
     makespan_max_ms: float
     predicted_ms: float | None
@@ -433,6 +436,7 @@ def diagnosis_of(found: Examined, passes: Gate | None = None) -> Diagnosis:
         departure=found.order.departure or None,
         paced=run.paced,
         makespan_ms=summary.makespan_ns / MILLISECOND,
+        makespan_median_ms=summary.median_ns / MILLISECOND,
         makespan_min_ms=min(lengths) / MILLISECOND,
         makespan_max_ms=max(lengths) / MILLISECOND,
         predicted_ms=_ms(run.predicted_ns),

@@ -163,7 +163,7 @@ def _slowest(run: Diagnosis) -> Iterator[Section]:
 def _windows(run: Diagnosis) -> Table:
     """Lengths and shares over all windows, with the least and the most."""
     columns = [Column("", left=True), Column(""), Column("least"), Column("most"), Column("", left=True)]
-    spans = (run.makespan_ms, run.makespan_min_ms, run.makespan_max_ms)
+    spans = (run.makespan_median_ms, run.makespan_min_ms, run.makespan_max_ms)
     shares = (run.idle_share, run.idle_share_min, run.idle_share_max)
     ratios = (run.bubble_ratio, run.bubble_ratio_min, run.bubble_ratio_max)
     rows: list[list[Cell]] = [
@@ -191,7 +191,7 @@ def _tiles(run: Diagnosis) -> Figures:
         count += f", {span(run.outside_ms)} of it outside the pipeline"
     length = Figure("step", run.step_ms, Unit.TIME, count)
     if run.step_ms is None:  # ops alone, without what begins and ends a step
-        length = Figure("pipeline window", run.makespan_ms, Unit.TIME, count)
+        length = Figure("pipeline window", run.makespan_median_ms, Unit.TIME, count)
     share, evidence = run.promised
     own = Figure(
         "what the schedule itself promises",
