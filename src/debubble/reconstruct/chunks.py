@@ -19,6 +19,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..core.errors import Fault, InputError
+from ..core.laws import FORWARD, GRADIENT, LINE
 from ..core.op import Kind
 from .device_ops import UNKNOWN, Ints, Mask, RankOps, of_each_op
 from .groups import group_of, place_within
@@ -43,6 +44,7 @@ def with_chunks(
     Raises:
         InputError: labels or messages tell another number of chunks than was said, or ops do not divide by it.
     """
+    devices = [_of_micro_batches(device) for device in devices]
     used = [i for i in places.placed() if len(devices[i])]
     labelled = _labelled(devices, used)
     told = labelled or _by_messages(devices, sides, places, used)
@@ -59,6 +61,28 @@ def with_chunks(
     interleaved = [_in_megatrons_order(device, places.ranks, count) for device in devices]
     how = f"{count} chunks a rank, which take turns as Megatron-LM interleaves them: no label tells their order"
     return tuple(interleaved), [how]
+
+
+def _of_micro_batches(device: RankOps) -> RankOps:
+    """The device with its numbers of chunks as micro-batches, if that is what they count.
+
+    "chunk" is a word for both: GPipe and torch split a batch into chunks. If each number comes once a step, either one
+    micro-batch passes several chunks, last in, first out, or several micro-batches pass one.
+    """
+    if device.chunk is None or device.unit is not None or device.stage is not None or not device.chunk.any():
+        return device
+    line = LINE[device.kind]
+    if place_within(group_of(device.step, line, device.chunk)).any():
+        return device
+    order = np.lexsort((device.start, device.step))
+    step, line, chunk = device.step[order], line[order], device.chunk[order]
+    same = np.diff(step) == 0
+    forward_again = same & (line[:-1] == GRADIENT) & (line[1:] == FORWARD)
+    gradient = line == GRADIENT
+    upwards = (np.diff(step[gradient]) == 0) & (np.diff(chunk[gradient]) > 0)
+    if not forward_again.any() and not upwards.any():
+        return device
+    return replace(device, chunk=None, unit=device.chunk)
 
 
 def _labelled(devices: Sequence[RankOps], used: Sequence[int]) -> int | None:
