@@ -422,7 +422,6 @@ def diagnosis_of(found: Examined, passes: Gate | None = None) -> Diagnosis:
     """What was found of a run, under the keys of its JSON."""
     run, summary, schedule = found.run, found.summary, found.summary.window.timeline.program.schedule
     lengths = [each.window for each in summary.accounts]
-    ratios = [each.bubble_ratio for each in summary.accounts]
     first = found.remedies.first
     return Diagnosis(
         source=_named(run.source),
@@ -447,8 +446,8 @@ def diagnosis_of(found: Examined, passes: Gate | None = None) -> Diagnosis:
         idle_share_max=max(summary.idle_shares),
         pooled_idle_share=summary.pooled_idle_share,
         bubble_ratio=summary.bubble_ratio,
-        bubble_ratio_min=min(ratios),
-        bubble_ratio_max=max(ratios),
+        bubble_ratio_min=min(summary.bubble_ratios),
+        bubble_ratio_max=max(summary.bubble_ratios),
         evidence=summary.account.evidence,
         windows=len(lengths),
         left_out_steps=summary.left_out,

@@ -55,6 +55,11 @@ class Summary:
         return [each.idle_share for each in self.accounts]
 
     @property
+    def bubble_ratios(self) -> list[float]:
+        """Idle over busy of each window."""
+        return [each.bubble_ratio for each in self.accounts]
+
+    @property
     def idle_share(self) -> float:
         """Mean idle share."""
         return _mean(self.idle_shares)
@@ -62,7 +67,7 @@ class Summary:
     @property
     def bubble_ratio(self) -> float:
         """Mean of idle over busy."""
-        return _mean([each.bubble_ratio for each in self.accounts])
+        return _mean(self.bubble_ratios)
 
     @property
     def pooled_idle_share(self) -> float:
