@@ -66,8 +66,8 @@ KEYS = {
     },
     "Synthesis": {
         "": "makespan_ms span_ms lower_bound_ms gap_share status stopped method peak_activations caps least_cap engine"
-        " objective best_known best_known_ms gain_ratio per_engine_ms search_s evaluations notes robust measured_ms"
-        " measured_again_ms torch_csv evidence per_rank",
+        " objective best_known best_known_ms gain_ratio per_engine_ms search_s evaluations notes on_megatron robust"
+        " measured_ms measured_again_ms torch_csv evidence per_rank",
         "per_rank": PER_RANK,
         "robust": "sigma steps seed mean_ms p95_ms best_nominal_p95_ms orders",
     },

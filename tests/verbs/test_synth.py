@@ -3,11 +3,14 @@
 import json
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 import debubble
 from debubble import InputError, Shape, build, lower, simulate, violations
 from debubble.cli.main import main
+from debubble.core.observation import Observation, Window
+from debubble.verbs.synth import _megatron_flags
 
 TEN = {"forward": 10, "input": 10, "weight": 10}
 
@@ -27,8 +30,6 @@ def test_the_founding_instance():
 
 
 def _even_costs(ranks):
-    import numpy as np
-
     table = np.zeros((4, ranks, 1), np.int64)
     table[:3], table[3] = 10_000_000, 20_000_000
     return debubble.Costs(table, np.zeros_like(table))
@@ -153,6 +154,48 @@ def test_costs_come_from_a_recording():
     assert found.lower_bound_ms <= found.makespan_ms <= found.measured_again_ms
     assert not found.order.splits  # nobody measured the halves of its backwards
     assert "the same order simulated" in str(found)
+
+
+def test_measured_jitter_is_the_spread_that_was_measured():
+    """A run whose ops vary by 4 % (lognormal): that is what is drawn, and steps vary less than with 20 %."""
+    draw = np.random.default_rng(0)
+    order = build("1f1b", Shape(4, 64))
+    durations = np.rint(1e7 * np.exp(0.04 * draw.standard_normal((4, 4, 64)))).astype(np.int64)
+    timeline = simulate(lower(order), debubble.Costs(durations, np.zeros_like(durations)))
+    observation = Observation(source="drawn", windows=(Window(0, 0, timeline),), engine="ideal")
+    measured, wide = (debubble.synth(from_=observation, jitter=share, evaluations=200) for share in ("measured", "20%"))
+    assert measured.robust.sigma == pytest.approx(0.04, rel=0.1)
+    assert measured.robust.mean_ms < measured.robust.p95_ms < wide.robust.p95_ms
+    with pytest.raises(InputError, match="nothing was measured; give --from"):
+        synth(4, 8, jitter="measured")
+
+
+def test_a_measurement_limits_memory_to_what_is_known_to_fit():
+    """1F1B held 4, 3, 2 and 1: so does what is found, unless a cap says that more fits."""
+    folder = Path(__file__).parents[2] / "examples" / "four-to-eight" / "recordings" / "eight"
+    found = debubble.synth(from_=folder, engine="ideal", evaluations=500)
+    assert found.peak_activations == found.caps == (4, 3, 2, 1)
+    assert "no rank holds more activations than the run did" in found.notes[-1]
+    roomy = debubble.synth(from_=folder, engine="ideal", evaluations=500, cap=8)
+    assert roomy.caps is None
+    assert max(roomy.makespan_ms, found.makespan_ms) <= found.measured_again_ms
+
+
+def test_megatron_launches_its_own_two_orders():
+    """1F1B and interleaved 1F1B in groups, recognised by their order and not by the name of what found them."""
+    line = "--pipeline-model-parallel-size 4"
+    loop = line + " --num-virtual-stages-per-pipeline-rank 2 --microbatch-group-size-per-virtual-pipeline-stage "
+    assert _megatron_flags(build("1f1b", Shape(4, 8))) == line
+    assert _megatron_flags(build("interleaved", Shape(4, 8))) == loop + "4"
+    assert _megatron_flags(build("interleaved", Shape(4, 12, 2, group=6))) == loop + "6"
+    for other in ("zb-h1", "eager-1f1b", "gpipe", "zb-v", "looped-bfs", "hanayo", "v-half"):
+        assert _megatron_flags(build(other, Shape(4, 8))) == "", other
+
+
+def test_the_answer_says_whether_megatron_launches_it():
+    found = synth(4, 8, cap=3)
+    assert found.on_megatron.startswith("No option of Megatron-LM launches this order")
+    assert "No option of Megatron-LM" in str(found)
 
 
 def test_the_report_says_what_ended_the_search():

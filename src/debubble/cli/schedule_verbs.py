@@ -100,10 +100,14 @@ def show(schedule: str | None, output: Output, *, list_them: bool, **given: Any)
 @option(
     "--objective", type=click.Choice(["makespan", "span"]), default="makespan", show_default=True, help="What counts."
 )
-@option("--jitter", metavar="5%", help="How much ops vary; 5%,6-7=30ms@10% for a link that is slow now and then.")
+@option(
+    "--jitter",
+    metavar="5%",
+    help="How much ops vary, or measured; 5%,6-7=30ms@10% for a link that is slow at times.",
+)
 @option("--budget", default="30s", show_default=True, help="Time to search.")
 @option("--evaluations", type=COUNT, help="Orders to simulate at most; then every machine finds the same.")
-@option("--from", "from_", metavar="PATH", help="A recording or trace: costs, hops and engine as measured.")
+@option("--from", "from_", metavar="PATH", help="A recording or trace: costs, hops, engine and memory as measured.")
 @output_options("html", "svg", "png", "pdf", "perfetto", "torch-csv")
 def synth(output: Output, **given: Any) -> int:
     """Search the schedule with the shortest step for these costs, this memory, these links and this engine.

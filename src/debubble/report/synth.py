@@ -30,7 +30,8 @@ def report(found: Synthesis, *, detail: bool = False) -> Report:
     if detail:
         sections.append(Ranks("", found.per_rank, found.account.window / MILLISECOND))
     sections += _engines(found)
-    sections.append(Sentences("", [_ended(found), *found.notes, *_robust(found)], plain=True, margin=1))
+    said = [_ended(found), *found.notes, *_robust(found), found.on_megatron]
+    sections.append(Sentences("", said, plain=True, margin=1))
     if detail:
         run = f"debubble run --schedule schedule.csv -p {found.ranks} -m {found.microbatches} --check --out runs/found"
         sections += [Paste("Run it", run), *files(found.order), numbers(found)]

@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from itertools import pairwise
 
 import numpy as np
+from numpy.typing import NDArray
 
 from ..core.costs import Costs
 from ..core.errors import Fault, InputError
@@ -26,22 +27,24 @@ from .problem import Problem
 STEPS = 1_000  # of a normal spread the 95th percentile is then known to 7 % of that spread
 SEED = 16  # any; fixed, so that the same question has the same answer
 PERCENTILE = 95.0
+MEASURED = "measured"  # instead of a share: as much as the ops of a measurement vary
 MOST_ORDERS = 12  # each is simulated over all steps
 _LINK = re.compile(r"(\d+)-(\d+)=([^@]+)@(\d+\.?\d*)%")
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, eq=False)
 class Jitter:
     """How much steps vary.
 
     Args:
-        sigma: of the logarithm of each op's factor.
+        sigma: of the logarithm of each op's factor; or one for each kind and stage, float64[kinds, stages], as they
+            were measured.
         link: two ranks between which transfers are sometimes slow; None for none.
         delay: what that adds, nanoseconds.
         share: of the steps in which it does.
     """
 
-    sigma: float
+    sigma: float | NDArray[np.float64]
     link: tuple[int, int] | None = None
     delay: int = 0
     share: float = 0.0
@@ -52,7 +55,7 @@ class Robustness:
     """How an order does if ops vary.
 
     Args:
-        sigma: of the logarithm of each op's factor.
+        sigma: of the logarithm of each op's factor; its mean over the kinds and stages that vary, if it was measured.
         steps: in each of the two sets.
         seed: of their draws.
         mean_ms: of the step, over the set by which nothing was chosen.
@@ -71,19 +74,29 @@ class Robustness:
     schedule: Schedule = field(metadata=HIDDEN)
 
 
-def read_jitter(text: str) -> Jitter:
-    """Read ``5%``, or ``5%,6-7=30ms@10%`` with a link that is slow by so much in so many steps.
+def read_jitter(text: str, measured: NDArray[np.float64] | None = None) -> Jitter:
+    """Read ``5%`` or ``measured``, and ``5%,6-7=30ms@10%`` with a link that is slow by so much in so many steps.
+
+    Args:
+        text: as typed.
+        measured: what ``measured`` stands for: sigma of each kind and stage; None without a measurement.
 
     Raises:
-        InputError: it is neither.
+        InputError: it is neither, or nothing was measured.
     """
     share, _, link = text.replace(" ", "").partition(",")
     match = _LINK.fullmatch(link) if link else None
     number = re.fullmatch(r"(\d+\.?\d*)%", share)
-    if number is None or (link and match is None) or not 0 <= float(number[1]) < 100:
-        rule = "it is a share, and if wanted a link that is slow in a share of the steps"
+    sigma: float | NDArray[np.float64]
+    if share == MEASURED and measured is None:
+        raise InputError(Fault(f"jitter = {text}", "nothing was measured", "give --from, or a share as in 5%"))
+    if share == MEASURED and measured is not None and (match is not None or not link):
+        sigma = measured
+    elif number is None or (link and match is None) or not 0 <= float(number[1]) < 100:
+        rule = "it is a share (or `measured`), and if wanted a link that is slow in a share of the steps"
         raise InputError(Fault(f"jitter = {text}", rule, "write it as in 5% or 5%,6-7=30ms@10%"))
-    sigma = float(number[1]) / 100
+    else:
+        sigma = float(number[1]) / 100
     if match is None:
         return Jitter(sigma)
     delay = round(nanoseconds(match[3], "jitter"))
@@ -107,7 +120,7 @@ def most_robust(problem: Problem, orders: Sequence[Schedule], jitter: Jitter) ->
     best = int(np.argmin(tails))
     steps, nominal = simulate_many(programs[best], reported_on), simulate_many(programs[-1], reported_on)
     return Robustness(
-        sigma=jitter.sigma,
+        sigma=_mean(jitter.sigma),
         steps=STEPS,
         seed=SEED,
         mean_ms=float(steps.mean()) / 1e6,
@@ -118,16 +131,28 @@ def most_robust(problem: Problem, orders: Sequence[Schedule], jitter: Jitter) ->
     )
 
 
+def _mean(sigma: float | NDArray[np.float64]) -> float:
+    """One figure for the report: a kind that does not occur has no spread, and does not count."""
+    spread = np.atleast_1d(np.asarray(sigma, np.float64))
+    if not spread.any():
+        return 0.0
+    return float(spread[spread > 0].mean())
+
+
 def drawn(problem: Problem, jitter: Jitter, seed: int) -> list[Costs]:
     """Costs of each of ``STEPS`` steps, every op and transfer with a column for each micro-batch."""
     instance, costs = problem.instance, problem.instance.costs
     draw = np.random.default_rng(seed)
     shape = (*costs.durations.shape[:2], instance.microbatches)
     slow = _slow(problem, jitter, shape)
+    sigma = np.atleast_3d(np.asarray(jitter.sigma, np.float64))  # of a kind and stage, for all micro-batches
+    nominal = costs.durations
+    if sigma.size > 1:  # what differs between micro-batches is part of the variation that was measured
+        nominal = nominal.mean(axis=2, keepdims=True)
     steps = []
     for _ in range(STEPS):
-        factors = np.exp(jitter.sigma * draw.standard_normal(shape))
-        durations = np.rint(costs.durations * factors).astype(np.int64)
+        factors = np.exp(sigma * draw.standard_normal(shape))
+        durations = np.rint(nominal * factors).astype(np.int64)
         transfers = np.broadcast_to(costs.transfers, shape) + slow * int(draw.random() < jitter.share)
         steps.append(Costs(durations, transfers))
     return steps

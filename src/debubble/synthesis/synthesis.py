@@ -26,6 +26,7 @@ from .starts import best_seed, seeds
 
 MILLISECOND = 1e6
 OPTIMAL, BEST_FOUND, INFEASIBLE = "optimal", "best_found", "infeasible"
+OWN = "the order that was measured"
 _FUSED_SHARE = 0.25  # of the budget, for orders of full backwards, where an engine may take those better
 
 Engines = Mapping[str, Callable[[Schedule], Engine]]
@@ -60,6 +61,7 @@ class Synthesis(Result):
         search_s: seconds that were searched.
         evaluations: orders that were simulated.
         notes: what else there is to know, a sentence each.
+        on_megatron: whether Megatron-LM's options launch the order, and which, a sentence; empty where nothing fits.
         robust: how it does if ops vary; None if that was not asked.
         measured_ms: of the run whose costs these are; None if they were given.
         measured_again_ms: of that run's own order, simulated with these costs under the same engine.
@@ -92,6 +94,7 @@ class Synthesis(Result):
     search_s: float
     evaluations: int
     notes: tuple[str, ...]
+    on_megatron: str = ""
     robust: Robustness | None = field(default=None, metadata=SPARSE)
     measured_ms: float | None = field(default=None, metadata=SPARSE)
     measured_again_ms: float | None = field(default=None, metadata=SPARSE)
@@ -121,6 +124,7 @@ def synthesised(
     engines: Engines,
     *,
     jitter: Jitter | None = None,
+    own: Schedule | None = None,
     progress: Progress | None = None,
 ) -> Synthesis:
     """Search a schedule, and say how good it is.
@@ -130,6 +134,7 @@ def synthesised(
         budget: how long.
         engines: by name, how each executes an order, for ``per_engine_ms``.
         jitter: how much ops vary; the order is then chosen by its 95th percentile.
+        own: the order of the run whose costs these are: the search begins with it too, and ends no worse.
         progress: told of the search, see ``Search``.
     """
     instance = problem.instance
@@ -138,6 +143,8 @@ def synthesised(
         return _infeasible(problem, least)
     named = list(seeds(problem))  # listed once: they are the yardstick, the start, and a source of the engine's bound
     known, known_value = best_seed(problem, iter(named))
+    if own is not None:
+        named.append((OWN, own))
     outer = _bound_of_engine(problem, named)
     search = Search(problem, _shared(problem, budget, fused=False), bound=outer, progress=progress)
     best = search.run(named)

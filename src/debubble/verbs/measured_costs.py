@@ -2,20 +2,25 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from os import PathLike
+
+import numpy as np
+from numpy.typing import NDArray
 
 from ..core.costs import Costs
 from ..core.engine import Engine
 from ..core.errors import Fault, InputError
 from ..core.instance import searchable
 from ..core.lower import lower
-from ..core.observation import Observation
-from ..core.op import Kind
+from ..core.memory import Release, peak_activations
+from ..core.observation import Observation, Window
+from ..core.op import KINDS, Kind
 from ..core.schedule import Schedule
 from ..core.simulate import makespan
 from ..core.units import duration
-from ..diagnosis.causes import fitted
+from ..diagnosis.causes import fitted, spent
 from ..diagnosis.windows import summarise
 from ..frameworks.engines import engine_of
 from ..synthesis.synthesis import MILLISECOND, Synthesis
@@ -43,6 +48,8 @@ class Measured:
         engine: that ran it.
         window: how long it took, nanoseconds.
         again: what simulating it with these costs under this engine gives, nanoseconds.
+        variation: standard deviation of the logarithm of durations, of each kind and stage, over micro-batches and
+            steps, float64[kinds, stages]; 0 where there is one op or none.
     """
 
     order: Schedule
@@ -51,9 +58,21 @@ class Measured:
     engine: Engine
     window: int
     again: int
+    variation: NDArray[np.float64]
 
-    def beside(self, found: Synthesis) -> Synthesis:
-        """The answer with what was measured next to it."""
+    def room(self, release: Release) -> NDArray[np.int64]:
+        """Half activations of a chunk that each rank held at most: what fitted is known, what else would is not."""
+        chunks = self.order.chunks_of().max(axis=0)
+        held: NDArray[np.int64] = np.rint(2 * chunks * peak_activations(self.order, release)).astype(np.int64)
+        return held
+
+    def beside(self, found: Synthesis, *, limits_memory: bool) -> Synthesis:
+        """The answer with what was measured next to it.
+
+        Args:
+            found: the answer.
+            limits_memory: whether its cap was what the run held.
+        """
         if found.makespan_ms is None:
             return found
         then = duration(1e6 * found.makespan_ms)
@@ -61,11 +80,14 @@ class Measured:
             f"measured: {duration(self.window)}; the same order simulated: {duration(self.again)}; this order: {then},"
             f" {self.again / (1e6 * found.makespan_ms):.2f} x"
         )
+        notes = [compared, *found.notes]
+        if limits_memory:
+            notes.append("no rank holds more activations than the run did, which fitted; --cap allows more")
         return replace(
             found,
             measured_ms=self.window / MILLISECOND,
             measured_again_ms=self.again / MILLISECOND,
-            notes=(compared, *found.notes),
+            notes=tuple(notes),
         )
 
 
@@ -80,7 +102,8 @@ def measured_costs(run: str | PathLike[str] | Observation, engine: str | None = 
         InputError: nobody says who ran it, or it is no pipeline whose orders can be searched.
     """
     observation = run if isinstance(run, Observation) else read(run)
-    timeline = summarise(observation).window.timeline
+    summary = summarise(observation)
+    timeline = summary.window.timeline
     order = timeline.program.schedule
     faults = []
     if not searchable(order):
@@ -96,4 +119,15 @@ def measured_costs(run: str | PathLike[str] | Observation, engine: str | None = 
     costs = _with_whole_backwards(fitted(timeline), order)
     again = makespan(lower(order, executes), costs)
     mixed = order.splits and not bool((order.kind == Kind.B).any())
-    return Measured(order, costs, mixed, executes, timeline.makespan, again)
+    return Measured(order, costs, mixed, executes, timeline.makespan, again, _variation(summary.windows, order))
+
+
+def _variation(windows: Sequence[Window], order: Schedule) -> NDArray[np.float64]:
+    """How much durations vary, by kind and stage, over the windows that ran this order."""
+    sigma = np.zeros((KINDS, order.stages))
+    same = [each.timeline for each in windows if each.timeline.program.schedule.same_order(order)]
+    # In logarithms, so that the spread is a share, whatever the op takes; an op of no time says nothing of it.
+    taken = np.log(np.maximum([spent(timeline) for timeline in same], 1))
+    for kind, stage in np.unique(np.stack([order.kind, order.stage]), axis=1).T:
+        sigma[kind, stage] = taken[:, (order.kind == kind) & (order.stage == stage)].std()
+    return sigma

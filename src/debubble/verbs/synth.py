@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from os import PathLike
 from typing import Any
 
@@ -18,11 +19,12 @@ from ..core.op import KINDS, Kind
 from ..core.schedule import Schedule, Shape, from_rows, loop_placement, v_placement
 from ..core.units import count_bytes, duration, hops, nanoseconds
 from ..frameworks.engines import ENGINES, engine_of
+from ..frameworks.megatron import KEYS as MEGATRON_KEYS
 from ..schedules.catalog import build
 from ..schedules.entry import caps_of
 from ..synthesis.layers import Joint, jointly
 from ..synthesis.problem import Problem
-from ..synthesis.robust import read_jitter
+from ..synthesis.robust import Jitter, read_jitter
 from ..synthesis.search import Budget
 from ..synthesis.synthesis import Synthesis, synthesised
 from .arguments import Hop, Size, hop, size, together, weight_list
@@ -82,10 +84,12 @@ def synth(
         split_layers: weights of the layers, ``0.3,1*32,1.5``: durations are then those of a layer of weight 1, and
             the split is searched with the schedule.
         objective: ``makespan``, or ``span``, the longest rank's own time.
-        jitter: how much ops vary, ``5%``, and a link that is slow now and then, ``5%,6-7=30ms@10%``.
+        jitter: how much ops vary, ``5%``, or ``measured`` with ``from_``; and a link that is slow now and then,
+            ``5%,6-7=30ms@10%``.
         budget: seconds of search.
         evaluations: orders to simulate at most, for answers that do not depend on the machine; None for no limit.
-        from_: a recording or a trace, whose costs, hops and engine count.
+        from_: a recording or a trace, whose costs, hops and engine count, and, without a cap, whose peaks of
+            activations on each rank.
 
     Raises:
         InputError: what is missing, cannot be read or contradicts; all at once where there are several.
@@ -95,11 +99,14 @@ def synth(
     spent = {"forward": forward, "input": input, "weight": weight}
     progress = _Progress()
     limit = Budget(_seconds(budget), evaluations, solver=evaluations is None)
-    drawn = None if jitter is None else read_jitter(jitter)
+    drawn = _jitter(jitter, measured)
     executes = _engine(engine, measured)
     if objective not in ("makespan", "span"):
         raise InputError(Fault(f"objective = {objective}", "no such objective", "give makespan or span"))
-    room = _room(cap, activation, static, shape)
+    if cap is None and measured is not None:
+        room = measured.room(Release(release))
+    else:
+        room = _room(cap, activation, static, shape)
 
     def problem(durations: NDArray[np.int64]) -> Problem:
         costs = measured.costs if measured else Costs(durations, _transfers(transfer, shape))
@@ -112,10 +119,59 @@ def synth(
     if split_layers is not None:
         if measured is not None:
             raise InputError(Fault("--split-layers beside --from", "a trace has one time a stage", "leave one out"))
-        return jointly(_layers(split_layers), _of_a_layer(spent), shape, problem, (limit, _engines(), progress))
-    durations = np.zeros((KINDS, shape.stages, 1), np.int64) if measured else _durations(spent, shape)
-    found = synthesised(problem(durations), limit, _engines(), jitter=drawn, progress=progress)
-    return found if measured is None else measured.beside(found)
+        joint = jointly(_layers(split_layers), _of_a_layer(spent), shape, problem, (limit, _engines(), progress))
+        if isinstance(joint, Synthesis):
+            return joint
+        return replace(joint, synthesis=_with_launch(joint.synthesis))
+    if measured is None:
+        found = synthesised(problem(_durations(spent, shape)), limit, _engines(), jitter=drawn, progress=progress)
+        return _with_launch(found)
+    own = measured.order
+    nothing = np.zeros((KINDS, shape.stages, 1), np.int64)  # its costs are there already
+    found = synthesised(problem(nothing), limit, _engines(), jitter=drawn, own=own, progress=progress)
+    return _with_launch(measured.beside(found, limits_memory=cap is None))
+
+
+def _jitter(text: str | None, measured: Measured | None) -> Jitter | None:
+    if text is None:
+        return None
+    return read_jitter(text, None if measured is None else measured.variation)
+
+
+def _with_launch(found: Synthesis) -> Synthesis:
+    """The answer with a sentence on Megatron-LM: it has options for two published orders, and none for another."""
+    if found.order is None:
+        return found
+    flags = _megatron_flags(found.order)
+    if flags:
+        return replace(found, on_megatron=f"Megatron-LM launches this order: {flags}.")
+    kinds = "1F1B and interleaved 1F1B in groups, with full backwards"
+    return replace(
+        found,
+        on_megatron=f"No option of Megatron-LM launches this order: its layout options place layers, and what it runs"
+        f" on them is {kinds}. PyTorch's runtime takes it as a file.",
+    )
+
+
+def _megatron_flags(order: Schedule) -> str:
+    """The options with which Megatron-LM runs this order; empty if it cannot."""
+    ranks, chunks = order.ranks, order.stages // order.ranks
+    flags = {"pipeline": ranks}
+    if chunks == 1:
+        name, shape = "1f1b", Shape(ranks, order.microbatches)
+    else:
+        # Rank 0 begins with one group of its first chunk, whatever comes then.
+        first = order.stage[: order.offsets[1]]
+        group = int(np.argmax(first != 0))
+        name, shape = "interleaved", Shape(ranks, order.microbatches, chunks, group=group or None)
+        flags |= {"chunks": chunks, "group": group}
+    try:
+        theirs = build(name, shape)
+    except InputError:
+        return ""
+    if not order.same_order(theirs):
+        return ""
+    return " ".join(f"{MEGATRON_KEYS[key]} {value}" for key, value in flags.items())
 
 
 class _Progress:
