@@ -106,7 +106,7 @@ def test_c51_the_outermost_axis_crosses_nodes(cases, number):
     sizes = {"data": given["dp"], "pipeline": given["pp"], "tensor": given["tp"]}
     order = tuple(AXES[axis] for axis in given["orders"][number])
     found = placed(order, sizes, given["gpus_per_node"])
-    assert found.crossing == (AXES[expect["cross_node"][number]],)
+    assert found.cross_node == (AXES[expect["cross_node"][number]],)
     assert found.first_groups["data"] == tuple(expect["dp_groups_first"][number])
     assert found.first_groups["pipeline"] == tuple(expect["pp_pair_first"][number])
 

@@ -207,21 +207,21 @@ def growth_table(question: Question, start: int, increment: int, samples: int) -
 
 
 @dataclass(frozen=True, slots=True)
-class Placed:
-    """One order of axes and what it does.
+class PlacementOrder:
+    """One order of axes over devices, outermost first.
 
     Args:
-        order: axes, outermost first: neighbours on the innermost axis are neighbouring devices.
-        crossing: axes of which a group has members on different nodes.
-        first_groups: devices of the first group of each axis that has more than one member.
+        order: of the axes.
+        cross_node: axes of which a group has members on different nodes.
+        first_groups: devices of the first group of each axis.
     """
 
     order: tuple[str, ...]
-    crossing: tuple[str, ...]
-    first_groups: dict[str, tuple[int, ...]]
+    cross_node: tuple[str, ...]
+    first_groups: Mapping[str, tuple[int, ...]]
 
 
-def placed(order: tuple[str, ...], sizes: dict[str, int], per_node: int) -> Placed:
+def placed(order: tuple[str, ...], sizes: dict[str, int], per_node: int) -> PlacementOrder:
     """Lay out axes over devices numbered node by node.
 
     Args:
@@ -232,7 +232,7 @@ def placed(order: tuple[str, ...], sizes: dict[str, int], per_node: int) -> Plac
     strides = {axis: prod(sizes[inner] for inner in order[n + 1 :]) for n, axis in enumerate(order)}
     groups = {axis: tuple(k * strides[axis] for k in range(sizes[axis])) for axis in order if sizes[axis] > 1}
     crossing = tuple(axis for axis in groups if not _within_nodes(strides[axis], sizes[axis], per_node))
-    return Placed(order, crossing, groups)
+    return PlacementOrder(order, crossing, groups)
 
 
 def _within_nodes(stride: int, size: int, per_node: int) -> bool:
@@ -240,7 +240,7 @@ def _within_nodes(stride: int, size: int, per_node: int) -> bool:
     return per_node % (stride * size) == 0
 
 
-def orders(sizes: dict[str, int], per_node: int) -> list[Placed]:
+def orders(sizes: dict[str, int], per_node: int) -> list[PlacementOrder]:
     """Every order that keeps tensor innermost, those in which the pipeline crosses nodes and data does not first.
 
     Pipelines send the least between nodes, so they belong outermost.
@@ -249,7 +249,7 @@ def orders(sizes: dict[str, int], per_node: int) -> list[Placed]:
     inner = ["tensor"] if sizes.get("tensor", 1) > 1 else []
     found = [placed((*order, *inner), sizes, per_node) for order in permutations(outer)]
     cost = {"pipeline": 1, "data": 2, "context": 4, "tensor": 8}
-    return sorted(found, key=lambda one: sum(cost.get(axis, 4) for axis in one.crossing))
+    return sorted(found, key=lambda one: sum(cost.get(axis, 4) for axis in one.cross_node))
 
 
 ENOUGH = 0.1  # idle share that counts as small
@@ -286,21 +286,6 @@ class BatchCandidate(LayoutRow):
     parts: Mapping[str, float] = field(default_factory=dict)
     samples: float | None = field(default=None, metadata=SPARSE)
     evidence: str
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class PlacementOrder:
-    """One order of axes over devices, outermost first.
-
-    Args:
-        order: of the axes.
-        cross_node: axes of which a group has members on different nodes.
-        first_groups: devices of the first group of each axis.
-    """
-
-    order: tuple[str, ...]
-    cross_node: tuple[str, ...]
-    first_groups: Mapping[str, tuple[int, ...]]
 
 
 @dataclass(frozen=True, slots=True, eq=False, repr=False, kw_only=True)
@@ -366,17 +351,14 @@ class GrowthSize:
     reason: str
 
 
-def batch_plan(found: Sequence[Bubbled], refused: Sequence[Rejected], orders: Sequence[Placed]) -> BatchPlan:
+def batch_plan(found: Sequence[Bubbled], refused: Sequence[Rejected], orders: Sequence[PlacementOrder]) -> BatchPlan:
     """What a table of a batch says, under the keys of its JSON."""
-    placement = tuple(
-        PlacementOrder(order=one.order, cross_node=one.crossing, first_groups=one.first_groups) for one in orders
-    )
     return BatchPlan(
         candidates=tuple(_candidate(one) for one in found),
         rejected=tuple(
             RejectedRow(cause=one.cause, reason=one.reason, count=one.count, **one.sizes) for one in refused
         ),
-        placement=placement or None,
+        placement=tuple(orders) or None,
         verdict=tuple(_verdict(found))[:MOST_SENTENCES],
         evidence="exact" if all(one.evidence == "exact" for one in found) else "simulated",
     )

@@ -22,7 +22,7 @@ from ..planning.batch import (
     Bubbled,
     Growth,
     GrowthPlan,
-    Placed,
+    PlacementOrder,
     batch_plan,
     batch_table,
     growth_plan,
@@ -324,7 +324,7 @@ def _question_of_batch(asked: PlanOptions, gpus: int | None) -> Question:
     return Question(fixed, tries | {name: values for name, values in listed.items() if values})
 
 
-def _orders(asked: PlanOptions, found: list[Bubbled]) -> list[Placed]:
+def _orders(asked: PlanOptions, found: list[Bubbled]) -> list[PlacementOrder]:
     """Which axes cross nodes, if hosts are given and one layout is asked for."""
     if asked.nodes is None or not found:
         return []
