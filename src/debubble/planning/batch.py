@@ -14,11 +14,12 @@ from ..config.plan import Question
 from ..core.errors import Fault, InputError
 from ..core.results import SPARSE, Result
 from ..schedules.catalog import CATALOG, entry_of
-from .idle import enough, exact, idle_share
+from .idle import enough, evidence, idle_share
 from .launch import LayoutRow, Rejected, RejectedRow, sizes_of_layout
 
-MOST_ROWS = 20_000
+MOST_ROWS = 20_000  # of one table: more is read by nobody, and takes seconds
 MOST_RANKS = 256  # of a pipeline that is not asked for by number
+MOST_GROWTH = 1000  # sizes of a batch that grows: BLOOM's had 117 (192 to 2,048 by 16)
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,16 +77,15 @@ def batch_table(question: Question) -> tuple[list[Bubbled], list[Rejected]]:
         known = entry_of(question.config.schedule).name
         question = replace(question, config=question.config.changed(schedule=known))
     amounts = question.values("global_batch") or question.values("microbatches")
-    free = (question.values("chunks"), question.values("micro_batch"), amounts)
+    ranks = question.values("pipeline") or tuple(_divisors(question))
     found: list[Bubbled] = []
     refused: list[Rejected] = []
-    for pipeline in question.values("pipeline") or _divisors(question):
-        for chunks, size, amount in product(*free):
-            one = _combined(question, pipeline, chunks, size, amount)
-            if isinstance(one, Bubbled):
-                found.append(one)
-            else:
-                refused.append(one)
+    for pipeline, *others in product(ranks, question.values("chunks"), question.values("micro_batch"), amounts):
+        one = _combined(question, pipeline, *others)
+        if isinstance(one, Bubbled):
+            found.append(one)
+        else:
+            refused.append(one)
     return found, refused
 
 
@@ -116,7 +116,9 @@ def _divisors(question: Question) -> Iterator[int]:
     """Ranks that the devices leave room for."""
     fixed = question.config
     whole = fixed.number("gpus") // (fixed.number("tensor") * fixed.number("context"))
-    return (p for p in range(1, min(whole, MOST_RANKS) + 1) if whole % p == 0)
+    for ranks in range(1, min(whole, MOST_RANKS) + 1):
+        if whole % ranks == 0:
+            yield ranks
 
 
 def _combined(question: Question, pipeline: int, chunks: int, size: int, amount: int) -> Bubbled | Rejected:
@@ -132,11 +134,15 @@ def _combined(question: Question, pipeline: int, chunks: int, size: int, amount:
         near = _near(amount, size * data)
         rule = f"micro-batch {size} x data {data} does not divide a global batch of {amount}; nearest {near}"
         return Rejected("batch", rule, sizes | {"data": data, "global_batch": amount})
-    many = amount // (size * data) if whole_batch else amount
+    many = amount  # micro-batches, if those were asked for
+    if whole_batch:
+        many = amount // (size * data)
     if chunks > 1 and pipeline == 1:
         return Rejected("chunks", "a pipeline of one rank has nothing to interleave", sizes)
-    name = fixed.schedule or ("interleaved" if chunks > 1 else "1f1b")
-    chunks = CATALOG[name].chunks if chunks == 1 and pipeline > 1 else chunks
+    usual = "interleaved" if chunks > 1 else "1f1b"
+    name = fixed.schedule or usual
+    if chunks == 1 and pipeline > 1:
+        chunks = CATALOG[name].chunks  # schedules such as ZB-V have their own number
     share = idle_share(name, pipeline, many, chunks)
     if share is None:
         rule = f"{name} does not suit p={pipeline}, m={many}, v={chunks}"
@@ -151,15 +157,23 @@ def _combined(question: Question, pipeline: int, chunks: int, size: int, amount:
         microbatches=many,
         schedule=name,
     )
-    return Bubbled(layout, share, "exact" if exact(name, pipeline, many, chunks) else "simulated")
+    return Bubbled(layout, share, evidence(name, pipeline, many, chunks))
 
 
 def _other_ranks(fixed: Config, pipeline: int) -> str:
     """The ranks next to those asked for that the devices leave room for."""
     gpus, group = fixed.number("gpus"), fixed.number("tensor") * fixed.number("context")
-    able = [p for p in range(1, min(gpus, MOST_RANKS) + 1) if gpus % (group * p) == 0]
-    near = sorted({*[p for p in able if p < pipeline][-1:], *[p for p in able if p > pipeline][:1]})
-    return f", or pipeline {' or '.join(map(str, near))}" if near else ""
+    below: list[int] = []
+    above: list[int] = []
+    for ranks in range(1, min(gpus, MOST_RANKS) + 1):
+        if gpus % (group * ranks) or ranks == pipeline:
+            continue
+        side = below if ranks < pipeline else above
+        side.append(ranks)
+    near = [*below[-1:], *above[:1]]
+    if not near:
+        return ""
+    return f", or pipeline {' or '.join(map(str, near))}"
 
 
 def _near(value: int, unit: int) -> str:
@@ -191,18 +205,22 @@ def growth_table(question: Question, start: int, increment: int, samples: int) -
         InputError: it does not arrive at the global batch, or there are more than a thousand sizes.
     """
     (end,) = question.values("global_batch") or (0,)
-    first = [question.values(name)[0] for name in ("pipeline", "chunks", "micro_batch")]
+    pipeline, chunks, size = (question.values(name)[0] for name in ("pipeline", "chunks", "micro_batch"))
     steps, rest = divmod(end - start, increment)
-    if rest or not 0 <= steps <= 1000:
+    if rest or not 0 <= steps <= MOST_GROWTH:
         near = start + max(round((end - start) / increment), 0) * increment
         rule = f"{end} is not reached from {start} in at most 1000 steps of {increment}"
         raise InputError(Fault(f"rampup = {start},{increment},{samples}", rule, f"nearest global batch: {near}"))
     rows = []
     for number in range(steps + 1):
         batch = start + number * increment
-        one = _combined(question, first[0], first[1], first[2], batch)
-        share = samples / steps if steps and number < steps else 0.0
-        rows.append(Growth(None, batch, share, one.reason) if isinstance(one, Rejected) else Growth(one, batch, share))
+        one = _combined(question, pipeline, chunks, size, batch)
+        # Megatron-LM trains equally many samples at each size (--rampup-batch-size), none of them at the last.
+        share = samples / steps if number < steps else 0.0
+        if isinstance(one, Rejected):
+            rows.append(Growth(None, batch, share, one.reason))
+        else:
+            rows.append(Growth(one, batch, share))
     return rows
 
 
@@ -248,8 +266,13 @@ def orders(sizes: dict[str, int], per_node: int) -> list[PlacementOrder]:
     outer = [axis for axis in sizes if axis != "tensor" and sizes[axis] > 1]
     inner = ["tensor"] if sizes.get("tensor", 1) > 1 else []
     found = [placed((*order, *inner), sizes, per_node) for order in permutations(outer)]
+    # In the order of what they send: a hop a micro-batch, gradients a step, keys and values a layer, all a layer.
     cost = {"pipeline": 1, "data": 2, "context": 4, "tensor": 8}
-    return sorted(found, key=lambda one: sum(cost.get(axis, 4) for axis in one.cross_node))
+
+    def price(one: PlacementOrder) -> int:
+        return sum(cost.get(axis, 4) for axis in one.cross_node)
+
+    return sorted(found, key=price)
 
 
 ENOUGH = 0.1  # idle share that counts as small
@@ -340,9 +363,9 @@ class GrowthPlan(Result):
         return 1 if self.rejected else 0
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True)
 class GrowthSize:
-    """One size of a batch that grows, by arithmetic."""
+    """One size of a batch that grows, by arithmetic; None where it does not come out whole."""
 
     global_batch: int
     samples: float
@@ -374,25 +397,28 @@ def growth_plan(rows: Sequence[Growth]) -> GrowthPlan:
             if not row.bubbled
         ),
         idle_share_of_growth=mean_idle(rows),
-        sizes=tuple(
-            GrowthSize(
-                global_batch=row.global_batch,
-                samples=row.samples,
-                microbatches=row.bubbled.layout.microbatches if row.bubbled else None,
-                idle_share=row.bubbled.idle_share if row.bubbled else None,
-                reason=row.reason,
-            )
-            for row in rows
-        ),
+        sizes=tuple(map(_size, rows)),
         evidence="exact",
     )
 
 
+def _size(row: Growth) -> GrowthSize:
+    if row.bubbled is None:
+        return GrowthSize(row.global_batch, row.samples, None, None, row.reason)
+    layout = row.bubbled.layout
+    return GrowthSize(row.global_batch, row.samples, layout.microbatches, row.bubbled.idle_share, row.reason)
+
+
 def mean_idle(rows: Sequence[Growth]) -> float | None:
     """Idle share over all samples while the batch grows: time is in steps, so small batches weigh most."""
-    whole = [(row.samples / row.global_batch, row.bubbled) for row in rows if row.bubbled and row.samples]
-    slots = sum(steps * one.slots for steps, one in whole)
-    return 1 - sum(steps * one.layout.microbatches for steps, one in whole) / slots if slots else None
+    slots = busy = 0.0
+    for row in rows:
+        if row.bubbled is None:
+            continue
+        steps = row.samples / row.global_batch
+        slots += steps * row.bubbled.slots
+        busy += steps * row.bubbled.layout.microbatches
+    return 1 - busy / slots if slots else None
 
 
 def _candidate(one: Bubbled, samples: float | None = None) -> BatchCandidate:
@@ -415,6 +441,7 @@ def _verdict(found: Sequence[Bubbled]) -> Iterator[str]:
     sizes = sorted({(one.layout.pipeline, one.layout.micro_batch, one.layout.data, one.full_batch) for one in found})
     if len(sizes) == 1 and sizes[0][0] > 1:
         p, b, d, full = sizes[0]
+        # A common slip: a global batch of p x b x d samples is p micro-batches a replica, not p x b.
         twice = f" ({full * b} would count the micro-batch twice)" if b > 1 else ""
         yield f"the pipe is first full at a global batch of {full} = p {p} x micro-batch {b} x data {d}{twice}"
     batches = {(one.layout.gpus, one.layout.global_batch, one.layout.pipeline, one.layout.chunks) for one in found}

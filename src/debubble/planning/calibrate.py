@@ -31,12 +31,12 @@ from .screen import screen
 
 Column = NDArray[np.float64]
 
-FREEDOM = 1  # of Student's t for measurements
-NORMAL = 1e9  # as good as infinite
-STEPS = 12
+FREEDOM = 1  # of Student's t for measurements: so heavy a tail that a run gone wrong counts as one more good one
+NORMAL = 1e9  # degrees of freedom, as good as infinite: Student's t is the normal distribution there
+STEPS = 12  # of Gauss-Newton at most, for fits that swing between two kinks
 LONGEST_STEP = 0.5  # of a step, in e-folds
-CLOSE = 1e-3
-NUDGE = 0.02
+CLOSE = 1e-3  # step at which it stops: far below the noise of any measurement
+NUDGE = 0.02  # of a finite difference: above the rounding to nanoseconds, below the distance of kinks
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -86,11 +86,16 @@ def posterior(
         tails: degrees of freedom of each prior, or of all: few where a factor may lie far off, ``NORMAL`` where not.
     """
     target, noise = measured
-    at = np.zeros(len(prior)) if start is None else start
+    at = np.zeros(len(prior))
+    if start is not None:
+        at = start
 
+    # Student's t by reweighting: each measurement weighs (freedom + 1) / (freedom + its misfit^2) as much as if normal.
     def pull(off: Column) -> Column:
-        student = (FREEDOM + 1) / (FREEDOM + (off / noise) ** 2)
-        weights: Column = (student if robust else np.ones_like(off)) / noise**2
+        believed = np.ones_like(off)
+        if robust:
+            believed = (FREEDOM + 1) / (FREEDOM + (off / noise) ** 2)
+        weights: Column = believed / noise**2
         return weights
 
     def hold(at: Column) -> Column:
@@ -101,13 +106,17 @@ def posterior(
         here, slope = linear(predict, at)
         off = here - target
         weights, held = pull(off), hold(at)
+        # Gauss-Newton: the slopes' products stand for the second derivatives, which are never negative then.
         step = np.linalg.solve(_curve(slope, weights, held), -(slope.T @ (weights * off) + held * at))
+        # The host's floor and the device's time trade places at a kink: a long step would leap over it.
         at = at + np.clip(step, -LONGEST_STEP, LONGEST_STEP)
         if np.abs(step).max() < CLOSE:
             break
     here, slope = linear(predict, at)
     off = here - target
-    misfit = (FREEDOM + 1) * np.log1p((off / noise) ** 2 / FREEDOM) if robust else (off / noise) ** 2
+    misfit = (off / noise) ** 2
+    if robust:
+        misfit = (FREEDOM + 1) * np.log1p(misfit / FREEDOM)
     odd = tails * np.log1p((at / prior) ** 2 / tails)
     lost = float(misfit.sum() + odd.sum())
     return Posterior(at, np.linalg.inv(_curve(slope, pull(off), hold(at))).astype(np.float64), off, slope, lost)
@@ -299,7 +308,9 @@ def _saved(text: str, path: Path) -> Calibration:
     except (tomllib.TOMLDecodeError, RecursionError) as error:
         raise InputError(Fault(str(path), f"it cannot be read: {error}", "give a file of --save-calibration")) from None
     found: dict[str, Any] = {name: _factor(table[name]) for name in GENERIC.factors() if name in table}
-    found |= {name: table[name] if _is_size(table[name]) else None for name in ("rows", "band") if name in table}
+    for name in ("rows", "band"):
+        if name in table:
+            found[name] = table[name] if _is_size(table[name]) else None
     rule = "a factor is a table of a value above 0 and its error, rows and band are numbers from 0 on"
     faults = [Fault(f"{path}: {name}", rule, "calibrate again") for name, one in found.items() if one is None]
     if faults:

@@ -109,9 +109,7 @@ def calibrate_stages(runs: Sequence[StageRun], rows: Sequence[Run] = (), source:
 
     def predicted(at: Column) -> Column:
         factors = corrected(at)
-        return np.concatenate(
-            [*(one.predicted(factors) for one in held), np.log(predict(timed, factors)[0]) if timed else np.zeros(0)]
-        )
+        return np.concatenate([*(one.predicted(factors) for one in held), np.log(predict(timed, factors)[0])])
 
     start, prior, kernels = _start(held), np.array(list(PRIOR.values())), NAMES.index("kernels")
     prior[kernels] = max(prior[kernels], abs(start[kernels]))  # a device that is off as a whole is so in them first
@@ -165,4 +163,6 @@ def _costs(run: StageRun, factors: Calibration) -> tuple[Costs, float]:
     costs = simulated(run.model, run.cluster, run.layout, factors)[1]
     parts = judge(run.model, run.cluster, run.layout, factors).parts
     outside = (parts.data + parts.optimizer + parts.fixed) / SECOND
-    return costs, outside if run.layout.zero < 3 else 0.0
+    if run.layout.zero == 3:  # what is gathered inside the window cannot be told from the stages' own time
+        return costs, 0.0
+    return costs, outside

@@ -10,7 +10,7 @@ from pathlib import Path
 from ..core.errors import Fault, InputError
 
 LARGEST = 20_000_000  # bytes of a table
-LARGEST_COUNT, LARGEST_NUMBER = 1e12, 1e15
+LARGEST_COUNT, LARGEST_NUMBER = 1e12, 1e15  # beyond what any job has, and what floats count exactly
 SHOWN = 40  # characters of a cell in a fault
 YES, NO = ("1", "true", "yes", "on"), ("0", "false", "no", "off")
 
@@ -100,7 +100,7 @@ class Cells:
         try:
             return float(text)
         except ValueError:
-            return -1.0  # no number of a table
+            return -1.0  # no number of a table: whoever asks refuses it by its own rule
 
 
 def read_cells(path: Path, other_names: Mapping[str, str]) -> tuple[list[str], list[tuple[int, dict[str, str]]]]:

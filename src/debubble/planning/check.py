@@ -14,10 +14,10 @@ from ..frameworks.engines import implied_engine
 from ..frameworks.framework import SIZES, Breach, Framework, Rule
 from ..frameworks.megatron_stages import Stages, read_layout
 from ..schedules.catalog import called
-from .idle import enough, exact, idle_share
+from .idle import enough, evidence, idle_share
 from .splits import MOST, best_splits, judged
 
-FARTHEST = 256  # steps to look on either side
+FARTHEST = 256  # steps to look on either side; all rules are asked anew at each
 Mends = Callable[[frozenset[str]], bool]  # of the rules that are still broken
 
 ENOUGH = 0.10  # idle share that is worth a warning above
@@ -261,7 +261,7 @@ def _engine(config: Config) -> str | None:
         engine = implied_engine(config)
     except StillOpen:  # what is open is asked for where it decides the verdict; this is beside it
         return None
-    return None if engine is None else engine.name
+    return engine.name if engine else None
 
 
 def checks_of(verdicts: tuple[ConfigurationCheck, ...]) -> ConfigurationCheck | SeveralChecks:
@@ -292,14 +292,15 @@ def _sizes(framework: Framework, checked: Checked) -> dict[str, Any]:
     with suppress(Unknown):
         sizes |= {"data": full.replicas, "microbatches": full.flush}
     # A split that nobody said is worth a word only if the whole is legal: else it may follow from what is wrong.
-    split = full.split if "split" in full.known() and (not checked.faults or full.said("split")) else None
-    if split:
+    if "split" in full.known() and full.split and (not checked.faults or full.said("split")):
+        split = full.split
         sizes["split"] = split
-        sizes["balance"] = sum(split) / len(split) / max(split) if max(split) else None
+        if max(split):
+            sizes["balance"] = sum(split) / len(split) / max(split)
     idle = idle_of(framework, full)
     if idle is not None:
-        sure = exact(full.schedule or "", full.ranks, full.flush or 1, full.number("chunks"))
-        sizes |= {"idle_share": idle, "idle_evidence": "exact" if sure else "simulated"}
+        sizes["idle_share"] = idle
+        sizes["idle_evidence"] = evidence(full.schedule or "", full.ranks, full.flush or 1, full.number("chunks"))
     return sizes
 
 
@@ -315,16 +316,16 @@ def _layout(laid: Stages) -> LayoutString:
 
 
 def _broken(framework: Framework, config: Config, breach: Breach, rule: Rule) -> ConfigurationFault:
-    offered = () if rule is SIZES else alternatives(framework, config, breach)
-    texts = [_choices(framework, field, offered) for field in dict.fromkeys(one.field for one in offered)]
-    texts += [breach.remedy] if breach.remedy else []
-    texts += [text] if (text := _better_split(framework, config, breach)) else []
+    offered: tuple[NearestLegal, ...] = ()
+    if rule is not SIZES:  # of what is no size, nothing is near
+        offered = alternatives(framework, config, breach)
+    texts = [*_choices(offered), breach.remedy, _better_split(framework, config, breach)]
     first = breach.fields[0]
     return ConfigurationFault(
         key=framework.key(first),
         value=breach.value or _value(config, first),
         rule=framework.worded(breach.rule),
-        remedy=framework.worded("; or ".join(texts)),
+        remedy=framework.worded("; or ".join(filter(None, texts))),
         alternatives=offered,
         place=config.where(first),
         source=rule.source,
@@ -337,14 +338,16 @@ def _value(config: Config, name: str) -> str:
     return str(known[name] if name in known else config.own.get(name))
 
 
-def _choices(framework: Framework, field: str, offered: tuple[NearestLegal, ...]) -> str:
-    """``--pipeline-model-parallel-size 4 (idle 16.3 %) or 8 (31.1 %)``."""
-    values = [f"{one.value}{_share(one.idle_share)}" for one in offered if one.field == field]
-    return f"{framework.key(field)} {' or '.join(values)}"
-
-
-def _share(idle: float | None) -> str:
-    return "" if idle is None else f" (idle {100 * idle:.1f} %)"
+def _choices(offered: tuple[NearestLegal, ...]) -> Iterator[str]:
+    """``--pipeline-model-parallel-size 4 (idle 16.3 %) or 8 (idle 31.1 %)``, a text for each key."""
+    values: dict[str, list[str]] = {}
+    for one in offered:
+        share = ""
+        if one.idle_share is not None:
+            share = f" (idle {100 * one.idle_share:.1f} %)"
+        values.setdefault(one.key, []).append(f"{one.value}{share}")
+    for key, texts in values.items():
+        yield f"{key} {' or '.join(texts)}"
 
 
 def _better_split(framework: Framework, config: Config, breach: Breach) -> str:
@@ -399,7 +402,10 @@ def _about_split(framework: Framework, full: Config) -> Iterator[str]:
     if not split or sum(split) == 0:
         return
     laid = _laid(full)
-    empty = [stage for stage, layers in enumerate(split) if not layers and (laid is None or laid.stages[stage] == "")]
+    empty = []
+    for stage, layers in enumerate(split):
+        if not layers and (laid is None or laid.stages[stage] == ""):  # embedding or loss alone is no empty stage
+            empty.append(stage)
     if empty:
         yield f"stage {', '.join(map(str, empty))} is empty: it only passes activations on"
     if laid is not None:
@@ -410,11 +416,13 @@ def _about_split(framework: Framework, full: Config) -> Iterator[str]:
         if split not in own:
             dealt = " or ".join(",".join(map(str, one)) for one in own)
             yield f"{framework.title} deals layers by itself, as {dealt}: another split takes a change of its code"
+    # Embedding and loss weigh as many layers as the framework was told to count them for, else nothing.
     loads = [sum(split[rank::ranks]) for rank in range(ranks)]
     loads[0] += full.embedding_layers or 0
     loads[-1] += full.loss_layers or 0
     whole = sum(loads)
     least = -(-whole // ranks)
+    # Layers are whole: beyond an even split nothing but more or fewer ranks helps.
     if max(loads) == least and whole % ranks:
         idle = 100 * (1 - whole / ranks / least)
         yield (
@@ -443,6 +451,7 @@ def alternatives(framework: Framework, config: Config, breach: Breach) -> tuple[
     Where there is none, those that mend this rule: others could not be asked before it held (how many samples a replica
     trains, before the devices divide).
     """
+    # A value that mends one rule and breaks another is no remedy, so all rules are asked again.
     before = framework.broken(config).laws - {breach.law}
     strictly = _offered(framework, config, breach, lambda laws: laws <= before)
     return strictly or _offered(framework, config, breach, lambda laws: breach.law not in laws)
@@ -464,9 +473,13 @@ def _nearest(framework: Framework, config: Config, field: str, mends: Mends) -> 
     value = config.number(field)
     step = _unit(framework, config) if field == "global_batch" else 1
     whole = value // step * step
-    for direction, start in ((-1, whole if whole < value else whole - step), (1, whole + step)):
-        for number in range(max(start, 0), 0, -step) if direction < 0 else range(start, start + FARTHEST * step, step):
-            if abs(number - value) > max(FARTHEST, 4 * value) or start - number > FARTHEST * step:
+    below = whole if whole < value else whole - step
+    for direction, start in ((-1, below), (1, whole + step)):
+        end = start + FARTHEST * step
+        if direction < 0:
+            end = max(start - (FARTHEST + 1) * step, 0)
+        for number in range(max(start, 0), end, direction * step):
+            if abs(number - value) > max(FARTHEST, 4 * value):
                 break
             if mends(framework.broken(config.changed(**{field: number})).laws):
                 yield number

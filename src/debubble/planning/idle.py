@@ -38,7 +38,9 @@ def idle_share(schedule: str, ranks: int, microbatches: int, chunks: int = 1) ->
         return 0.0
     entry, shape = _shape(schedule, ranks, microbatches, chunks)
     share = _by_formula(entry, shape)
-    return _simulated(entry, shape) if share is None else share
+    if share is None:
+        return _simulated(entry, shape)
+    return share
 
 
 def exact(schedule: str, ranks: int, microbatches: int, chunks: int = 1) -> bool:
@@ -46,16 +48,25 @@ def exact(schedule: str, ranks: int, microbatches: int, chunks: int = 1) -> bool
     return ranks == 1 or _by_formula(*_shape(schedule, ranks, microbatches, chunks)) is not None
 
 
+def evidence(schedule: str, ranks: int, microbatches: int, chunks: int = 1) -> str:
+    """Where ``idle_share`` comes from: ``exact`` or ``simulated``."""
+    return "exact" if exact(schedule, ranks, microbatches, chunks) else "simulated"
+
+
 def _shape(schedule: str, ranks: int, microbatches: int, chunks: int) -> tuple[Entry, Shape]:
     """With the group that Megatron-LM has to be given where micro-batches are no multiple of the ranks."""
     entry = entry_of(schedule)
-    group = smallest_group(ranks, microbatches) if entry.name == "interleaved" else None
+    group = None
+    if entry.name == "interleaved":
+        group = smallest_group(ranks, microbatches)
     return entry, entry.shape(Shape(ranks, microbatches, chunks, group=group))
 
 
 def _by_formula(entry: Entry, shape: Shape) -> float | None:
     pipeline = Even(shape.ranks, shape.microbatches, shape.chunks, group=shape.group)
-    return closed_form.idle_share(entry, pipeline) if closed_form.takes(entry, pipeline) else None
+    if not closed_form.takes(entry, pipeline):
+        return None
+    return closed_form.idle_share(entry, pipeline)
 
 
 def _simulated(entry: Entry, shape: Shape) -> float | None:
@@ -87,6 +98,7 @@ def enough(schedule: str, ranks: int, share: float, chunks: int = 1) -> int | No
         found = idle_share(schedule, ranks, many, chunks)
         return found is None or found > share
 
+    # More micro-batches never idle for longer, so a search by halves finds the least.
     high = ranks
     while idles(high):
         high *= 2
@@ -95,7 +107,10 @@ def enough(schedule: str, ranks: int, share: float, chunks: int = 1) -> int | No
     low = high // 2 if high > ranks else 0
     while high - low > 1:
         middle = (low + high) // 2
-        low, high = (middle, high) if idles(middle) else (low, middle)
+        if idles(middle):
+            low = middle
+        else:
+            high = middle
     return high
 
 
@@ -116,6 +131,7 @@ def bubbles(layouts: Layouts, forward: Column, backward: Column, weight: Column)
         times = (forward[rows], (backward - weight)[rows], weight[rows])
         pipelines = _even(layouts, rows, *times)
         idle = closed_form.idle_times(entry, pipelines)
+        # NaN: the formula's conditions do not hold at these costs (F, I and W unequal, say).
         found[rows] = np.where(np.isnan(idle), closed_form.least_idle(entry, pipelines), idle)
     return found
 

@@ -115,6 +115,7 @@ def _case(model: Model, cluster: Cluster, layout: Layout, calibration: Calibrati
     stages = stage_time(setting, model_time(setting), held)
     own = _durations(stages)
     program = _program(layout, own)
+    # Three windows, so that what each step adds has a name: the bubble of even stages, unequal stages, hops.
     mean = np.rint(own.mean(axis=1, keepdims=True)).astype(np.int64)
     even, free = np.broadcast_to(mean, own.shape), np.zeros_like(own)
     hops = _transfers(setting, program)
@@ -141,6 +142,7 @@ def stage_layers(model: Model, layout: Layout) -> StageLayers:
     )
 
 
+# Layouts of a search differ in degrees and splits more than in shape: some dozens of shapes are met again and again.
 @lru_cache(maxsize=64)
 def _lowered(schedule: str, ranks: int, microbatches: int, chunks: int) -> Program:
     return lower(build(schedule, Shape(ranks, microbatches, chunks)))
@@ -159,6 +161,7 @@ def _program(layout: Layout, table: NDArray[np.int64]) -> Program:
 def _durations(stages: StageTime) -> NDArray[np.int64]:
     """Of each kind of op and stage, nanoseconds."""
     table = np.zeros((KINDS, len(stages.forward)))
+    # W runs products alone; where the host is slower than them, what it adds stays with I.
     weight = np.minimum(stages.weight, stages.backward)
     table[Kind.F], table[Kind.B] = stages.forward, stages.backward
     table[Kind.I], table[Kind.W] = stages.backward - weight, weight
@@ -168,6 +171,8 @@ def _durations(stages: StageTime) -> NDArray[np.int64]:
 def _transfers(setting: Setting, program: Program) -> NDArray[np.int64]:
     """Delay of each stage's input, nanoseconds: forward from the stage before, backward from the one after."""
     per_node = setting.cluster.gpus_per_node
+    # Devices are numbered as Megatron-LM does, tensor innermost and pipeline outermost: the next rank is all devices
+    # of a stage away.
     rank = program.schedule.placement[0].astype(np.int64)
     stride = int(setting.layouts.gpus[0] / setting.layouts.pipeline[0])  # devices from one rank to the next
     node = rank * stride // per_node
@@ -217,6 +222,7 @@ def _parts(case: _Case, even: float, unequal: float, real: float) -> tuple[Parts
     """Where the step goes, and the mean work of a rank in its window, nanoseconds."""
     stages, layout, own = case.stages, case.layout, case.durations[1]
     each = layout.microbatches / layout.pipeline  # micro-batches, a rank's share of the pipeline
+    # Every stage runs each micro-batch once forward and once backward, whatever the schedule splits B into.
     busy = float(own[Kind.F].sum() + own[Kind.B].sum()) * each
     data, update = _outside(case)
 
@@ -228,7 +234,7 @@ def _parts(case: _Case, even: float, unequal: float, real: float) -> tuple[Parts
     gathered = spent(stages.data)  # ZeRO-3 inside the window
     parts = Parts(
         **named,
-        kernels=work - sum(named.values()) - gathered,
+        kernels=work - sum(named.values()) - gathered,  # the rest, so that parts sum to the step
         bubble=even - busy,
         imbalance=unequal - even,
         transfer=real - unequal,
@@ -244,6 +250,7 @@ def _outside(case: _Case) -> tuple[float, float]:
     setting, program, stages = case.setting, case.program, case.stages
     shared, routed = _rank_parameters(setting, program, case.held)
     beside = (_by_rank(program, stages.forward), _by_rank(program, stages.backward))
+    # The last micro-batch's backward hides gradients, the first one's forward the weights that are gathered.
     data = setting.factors.data.value * data_time(setting, shared, routed, beside) + tied_time(setting)
     return SECOND * float(data.max()), SECOND * float(optimizer_time(setting, shared, routed).max())
 
@@ -255,6 +262,7 @@ def _memory(setting: Setting, program: Program, held: StageLayers) -> Column:
     # Activations of a micro-batch are on one of the copies of its stage, where a schedule has two.
     kept = _by_rank(program, activation_bytes(setting, held)) / copies * peak_activations(program.schedule)
     logits = _by_rank(program, held.last) * logits_bytes(setting)
+    # What is there for a moment, and what libraries hold for themselves.
     other = passing_bytes(setting) + setting.constants.workspace
     rows = [np.broadcast_to(row, (ranks,)) for row in (*state, kept, logits, other)]
     return np.stack(rows) * setting.factors.memory.value

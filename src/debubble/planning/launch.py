@@ -53,6 +53,7 @@ def sizes_of(model: Model, sequence: int) -> Config:
     )
 
 
+# A space asks for the same few thousand shapes under every choice of tensor, context and micro-batch.
 @lru_cache(maxsize=1 << 16)
 def unsuited(schedule: str, ranks: int, microbatches: int, chunks: int) -> str:
     """Why a schedule of the catalog does not take a shape; empty where it does.
@@ -84,6 +85,7 @@ def unlaunchable(backend: str, schedule: str, ranks: int, microbatches: int, chu
     """
     framework = FRAMEWORKS[backend]
     config = Config(pipeline=ranks, microbatches=microbatches, chunks=chunks if chunks > 1 else None, zero=zero)
+    # Asked without model and devices: rules that need what is not said here are left for the whole layout.
     breaches = framework.broken(framework.with_schedule(config, schedule)).breaches
     return f"{framework.title}: {framework.worded(breaches[0][0].rule)}" if breaches else ""
 

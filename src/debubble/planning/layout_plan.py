@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, fields
+from dataclasses import asdict, dataclass, field
 from typing import ClassVar
 
 from ..config.layout import Layout
@@ -23,7 +23,7 @@ from ..frameworks.catalog import OFFERED
 from ..frameworks.framework import Framework
 from .batch import Growth
 from .calibrate import FactorValue, factor_values
-from .idle import exact, idle_share
+from .idle import evidence, idle_share
 from .judge import simulated
 from .launch import LayoutRow, RejectedRow, sizes_of, sizes_of_layout
 from .verdict import Found, Scaled, about, more_devices, scaled
@@ -97,7 +97,7 @@ class ScalingRow:
     global_batch_for_10_percent_idle: int
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True)
 class GrowthStep:
     """One size of a batch that grows, with the layout that is launched; what it does not have is None."""
 
@@ -172,15 +172,18 @@ class Search:
     @property
     def best(self) -> Found:
         """The search at the largest number of devices at which a layout fits."""
+        # Who lists several numbers asks whether to grow: the answer that is detailed is that of the most devices.
         return next(self.found[gpus] for gpus in sorted(self.found, reverse=True) if self.found[gpus].plans)
 
     @property
     def launched(self) -> tuple[int, Framework] | None:
         """The first layout that a framework launches by name, and which; the one asked for, if any."""
         able = [self.framework] if self.framework else list(OFFERED)
-        plans = self.best.plans
-        pairs = ((n, each) for n, plan in enumerate(plans) for each in able if _runs(each, plan))
-        return next(pairs, None)
+        for number, plan in enumerate(self.best.plans):
+            for framework in able:
+                if plan.layout.schedule in framework.schedules:
+                    return number, framework
+        return None
 
 
 @dataclass(frozen=True, slots=True, eq=False, repr=False, kw_only=True)
@@ -255,7 +258,9 @@ class LayoutPlan(Result):
         best = self.best
         sizes = best.schedule, best.pipeline, best.microbatches, best.chunks
         share = idle_share(*sizes)
-        return (best.idle_share, "simulated") if share is None else (share, "exact" if exact(*sizes) else "simulated")
+        if share is None:  # too long to simulate by itself: what this layout idles, as the search simulated it
+            return best.idle_share, "simulated"
+        return share, evidence(*sizes)
 
     @property
     def framework(self) -> str | None:
@@ -298,8 +303,8 @@ def layout_plan(asked: Search) -> LayoutPlan:
     best = asked.best
     plan = best.plans[0]
     rows = scaled(dict(asked.found), asked.price)
-    more = more_devices(rows) if len(rows) > 1 else []
-    emitted = asked.framework is not None and asked.emit
+    several = len(rows) > 1
+    more = more_devices(rows) if several else []
     return LayoutPlan(
         title=_title(asked),
         model=asked.model.name,
@@ -321,11 +326,11 @@ def layout_plan(asked: Search) -> LayoutPlan:
         error_of=best.interval.said,
         verdict=(_launch(asked, plan), *_unable(asked), *map(_sentence, (*about(asked.model, best), *more))),
         evidence="estimated",
-        calibration=None if asked.calibration is None else _calibration(asked.calibration),
-        scaling=tuple(_scaling(row) for row in rows) if len(rows) > 1 else None,
-        growth=_growth(asked.growth) if asked.growth else None,
-        emit=_emitted(asked, plan) if emitted else None,
-        emitted=1 if emitted else None,
+        calibration=_calibration(asked.calibration),
+        scaling=tuple(map(_scaling, rows)) if several else None,
+        growth=_growth(asked.growth),
+        emit=_emitted(asked, plan),
+        emitted=1 if asked.emit and asked.framework else None,
         next=asked.next,
         search=asked,
     )
@@ -338,13 +343,9 @@ def _candidates(asked: Search) -> Iterator[Candidate]:
             yield _candidate(plan, number)
 
 
-def _runs(framework: Framework, plan: Plan) -> bool:
-    return plan.layout.schedule in framework.schedules
-
-
 def _candidate(plan: Plan, number: int) -> Candidate:
     layout = plan.layout
-    costs = {part.name: getattr(plan.parts, part.name) for part in fields(plan.parts)}
+    costs = asdict(plan.parts)
     return Candidate(
         **sizes_of_layout(layout),  # type: ignore[arg-type]  # fields by name
         number=number,
@@ -370,8 +371,9 @@ def _candidate(plan: Plan, number: int) -> Candidate:
 def _title(asked: Search) -> str:
     model, cluster = asked.model, asked.cluster
     counts = ", ".join(map(str, asked.clusters))
-    interval = asked.best.interval
-    band = f"±{100 * interval.band:.0f} %" if interval.kind else "nothing like it was validated"
+    interval, band = asked.best.interval, "nothing like it was validated"
+    if interval.kind:
+        band = f"±{100 * interval.band:.0f} %"
     name = f"{model.name}  {model.layers} layers, {parameters(model) / 1e9:.1f} B parameters"
     device = cluster.device
     size = f"{counts} x {device.name} {device.memory / 1e9:.0f} GB, {cluster.gpus_per_node} a node"
@@ -387,7 +389,7 @@ def _launch(asked: Search, plan: Plan) -> str:
     degrees = {"tensor": layout.tensor, "pipeline": layout.pipeline, "data": layout.data, "context": layout.context}
     said = ", ".join(f"{name} {many}" for name, many in degrees.items() if many > 1) or "one device"
     chunks = f" with {layout.chunks} chunks" if layout.chunks > 1 else ""
-    again = "no recomputation" if layout.recompute == "none" else f"{layout.recompute} recomputation"
+    again = f"{layout.recompute} recomputation".replace("none", "no")
     return (
         f"Launch {said}: {layout.microbatches} micro-batches of {layout.micro_batch} on {layout.schedule}{chunks}, "
         f"{again}. A step takes {duration(plan.step)} (estimated {_off(asked.best)}), "
@@ -413,7 +415,9 @@ def _unable(asked: Search) -> Iterator[str]:
     )
 
 
-def _calibration(found: Calibration) -> CalibrationValues:
+def _calibration(found: Calibration | None) -> CalibrationValues | None:
+    if found is None:
+        return None
     return CalibrationValues(source=found.source, rows=found.rows, factors=factor_values(found))
 
 
@@ -431,7 +435,7 @@ def _scaling(row: Scaled) -> ScalingRow:
 
 
 def _emitted(asked: Search, plan: Plan) -> str | None:
-    if asked.framework is None:
+    if asked.framework is None or not asked.emit:
         return None
     return asked.framework.emit(plan.layout, sizes_of(asked.model, plan.layout.sequence))
 
@@ -449,26 +453,34 @@ def _pastes(model: Model, layout: Layout) -> Iterator[tuple[str, str, str]]:
         yield f"Launch it on {framework.title}", f"{framework.name}.txt", text
 
 
-def _growth(rows: Sequence[tuple[Growth, Plan | None]]) -> BatchGrowth:
-    sizes = tuple(
-        GrowthStep(
-            global_batch=row.global_batch,
-            samples=row.samples,
-            microbatches=plan.layout.microbatches if plan else None,
-            idle_share=plan.idle_share if plan else None,
-            step_ms=plan.step / MILLISECOND if plan else None,
-            tokens_per_second_per_gpu=plan.tokens_per_second_per_gpu if plan else None,
-            reason=row.reason or None,
-        )
-        for row, plan in rows
-    )
-    whole = sum(plan.step * row.samples / row.global_batch for row, plan in rows if plan)
+def _growth(rows: Sequence[tuple[Growth, Plan | None]]) -> BatchGrowth | None:
+    if not rows:
+        return None
+    whole = samples = 0.0
+    for row, plan in rows:
+        if plan is not None:
+            whole += plan.step * row.samples / row.global_batch
+            samples += row.samples
     last = rows[-1][1]
-    samples = sum(row.samples for row, plan in rows if plan)
     lost = None
     if last is not None and samples:
         lost = whole / (last.step * samples / last.layout.global_batch) - 1
+    sizes = tuple(_growth_step(row, plan) for row, plan in rows)
     return BatchGrowth(sizes=sizes, duration_ms=whole / MILLISECOND, lost_share=lost, note=_refused(rows))
+
+
+def _growth_step(row: Growth, plan: Plan | None) -> GrowthStep:
+    if plan is None:
+        return GrowthStep(row.global_batch, row.samples, None, None, None, None, row.reason or None)
+    return GrowthStep(
+        row.global_batch,
+        row.samples,
+        plan.layout.microbatches,
+        plan.idle_share,
+        plan.step / MILLISECOND,
+        plan.tokens_per_second_per_gpu,
+        row.reason or None,
+    )
 
 
 def _refused(rows: Sequence[tuple[Growth, Plan | None]]) -> str:
@@ -477,8 +489,11 @@ def _refused(rows: Sequence[tuple[Growth, Plan | None]]) -> str:
     if not refused:
         return ""
     said = f"{len(refused)} of {len(rows)} sizes cannot be run, and count nowhere; the first: {refused[0].reason}"
-    layout = next((plan.layout for _, plan in rows if plan), None)
-    unit = layout.micro_batch * layout.data if layout else 0
-    if unit and all(one.global_batch % unit for one in refused):
-        said += f"; start and grow by a multiple of {unit}, or try --micro-batch 1"
+    for _, plan in rows:
+        if plan is None:
+            continue
+        unit = plan.layout.micro_batch * plan.layout.data  # of a batch that every replica can share in
+        if all(one.global_batch % unit for one in refused):
+            said += f"; start and grow by a multiple of {unit}, or try --micro-batch 1"
+        break
     return said

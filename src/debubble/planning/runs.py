@@ -26,7 +26,7 @@ from ..frameworks.framework import habits_of
 from ..schedules.catalog import called
 from .cells import Cells, Unusable, read_cells
 
-MOST_FAULTS = 20
+MOST_FAULTS = 20  # that are told: a column of the wrong unit makes one in each row
 GIB = 2.0**30
 STATUS = ("ok", "oom", "failed")
 TASKS = ("", "pretrain", "pre-training", "pretraining", "training")
@@ -166,6 +166,7 @@ def read_runs(path: Path, planned: Planned | None = None) -> RunTable:
         same = (run.model, run.layout, run.cluster.gpus, run.cluster.device.name, run.seconds, run.status, run.group)
         if same in runs:
             left_out["it repeats another row"] += 1
+        # Of repeats the one that prints more memory counts: some logs hold it for one rank, others for all.
         if same not in runs or run.memory > runs[same].memory:
             runs[same] = run
     if faults:
@@ -212,7 +213,7 @@ def _run(cells: Cells, folder: Path, planned: Planned | None) -> Run:
     if not seconds and rate:
         seconds = layout.global_batch * layout.sequence / (rate * layout.gpus)
     group: tuple[str, ...] = (cells.text("group"),)
-    if not cells.text("group"):
+    if not cells.text("group"):  # only runs of the same work on the same devices can be ranked
         alike = (layout.gpus, layout.sequence, layout.global_batch, layout.precision)
         group = (model.name, cluster.device.name, *map(str, alike))
     return Run(
@@ -379,7 +380,8 @@ def _pipelined(cells: Cells, ranks: int, planned: Planned | None) -> tuple[int, 
     if chunks is None and several and not planned:
         raise Unusable("chunks unknown")
     if entry is None:
-        return chunks or 1, "interleaved" if (chunks or 1) > 1 else "1f1b"
+        chunks = chunks or 1
+        return chunks, "interleaved" if chunks > 1 else "1f1b"
     return chunks or entry.chunks, entry.name
 
 
@@ -430,4 +432,8 @@ def _split(cells: Cells, model: Model, layout: Layout) -> tuple[int, ...]:
         return split
     ends = [end for end in (first, last) if end is not None]
     inner = even_split(model.layers - sum(ends), max(layout.stages - len(ends), 1))
-    return (*([] if first is None else [first]), *inner, *([] if last is None else [last]))
+    if first is not None:
+        inner = (first, *inner)
+    if last is not None:
+        inner = (*inner, last)
+    return inner

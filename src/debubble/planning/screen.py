@@ -89,6 +89,7 @@ def _ranks(setting: Setting) -> _Ranks:
     layouts, model = setting.layouts, setting.model
     shares = [count / model.layers for count in model.counts]
     stages = layouts.pipeline * layouts.chunks
+    # Without inner stages the larger end stands for them: chunks of a rank beyond its end are taken from here.
     inner = np.where(stages <= 2, np.maximum(layouts.first, layouts.last), layouts.most)
     none, one, more = np.zeros_like(inner), np.ones_like(inner), (layouts.chunks - 1) * inner
     # The embedding and the head share a stage if there is but one, and a rank if there is but one.
@@ -130,12 +131,15 @@ def _step(setting: Setting, ranks: _Ranks) -> Column:
     mean = _mean(first, last, inner, several, ranks.inner_count)
     slowest = np.maximum(first.slot, several * last.slot)
     slowest = np.maximum(slowest, np.where(ranks.inner_count > 0, inner.slot, 0.0))
+    # All micro-batches but one at the pace of the steady state; that one passes a mean rank; then what the schedule
+    # idles beyond, and a hop each way for each rank.
     window = (layouts.microbatches - several) * period(layouts, mean.slot, slowest, delay)
     bubble = bubbles(layouts, mean.forward, mean.backward, mean.weight)
     window = window + several * mean.slot + bubble + 2 * (p - 1) * delay
 
     first_shared, first_routed = stage_parameters(setting, ranks.first.whole)
     last_shared, last_routed = stage_parameters(setting, ranks.last.whole)
+    # Replicas of a rank reduce by themselves, all ranks at once: the step waits for the rank that holds most.
     shared, routed = np.maximum(first_shared, last_shared), np.maximum(first_routed, last_routed)
     data = setting.factors.data.value * data_time(setting, shared, routed, (mean.forward, mean.backward))
     outside = data + tied_time(setting) + optimizer_time(setting, shared, routed) + setting.constants.step
@@ -145,6 +149,7 @@ def _step(setting: Setting, ranks: _Ranks) -> Column:
 def _rank_time(stage: StageTime, inner: StageTime, chunks: Column) -> RankTime:
     """One stage of an end, and the rank's other chunks from the middle of the model."""
     others = chunks - 1
+    # The end's own layers stand in one of the rank's chunks; its others are like those of an inner rank.
     return RankTime(
         stage.forward + others * inner.forward,
         stage.backward + others * inner.backward,
@@ -154,7 +159,9 @@ def _rank_time(stage: StageTime, inner: StageTime, chunks: Column) -> RankTime:
 
 def _longer_by(rank: RankTime, seconds: Column) -> RankTime:
     """A rank whose forward and backward together take so much longer."""
-    times = np.where(rank.slot > 0, 1 + seconds / np.maximum(rank.slot, 1e-30), 1.0)
+    times = np.where(
+        rank.slot > 0, 1 + seconds / np.maximum(rank.slot, 1e-30), 1.0
+    )  # a stage without layers stays empty
     return RankTime(rank.forward * times, rank.backward * times, rank.weight * times)
 
 
@@ -186,6 +193,8 @@ def period(layouts: Layouts, mean: Column, slowest: Column, hop: Column) -> Colu
 
 def _peak_bytes(setting: Setting, ranks: _Ranks) -> Column:
     """Bytes of the fuller of first and last rank."""
+    # The first rank keeps most activations and may hold the embedding; the last has head and logits. Inner ranks keep
+    # less than the first and hold neither.
     first_kept, last_kept = in_flight(setting.layouts)
     fuller = np.maximum(
         _rank_bytes(setting, ranks.first.whole, first_kept), _rank_bytes(setting, ranks.last.whole, last_kept)

@@ -22,7 +22,7 @@ from .screen import Screened, screen
 from .space import Space, space
 from .verdict import SAME, Found
 
-SIMULATED = 200
+SIMULATED = 200  # layouts: nearly all the time of a search
 NEAR = 1.1  # the screen's bytes over the device's, up to which a layout is judged exactly before it is ruled out
 AT_ONCE = 20_000  # layouts a screen takes in one go: some 100 columns of them stay in a few hundred megabytes
 
@@ -47,7 +47,8 @@ def search(
     Raises:
         InputError: nothing can be enumerated (see ``space``).
     """
-    framework = framework_of(question.config.framework) if question.config.framework else None
+    named = question.config.framework
+    framework = framework_of(named) if named else None
     legal = space(model, cluster, question)
     seen = _screened(model, cluster, legal, calibration)
     memory = cluster.device.usable
@@ -138,6 +139,7 @@ def promising(legal: Space, seen: Screened, memory: float, many: int) -> NDArray
     """
     near = np.flatnonzero(seen.peak_bytes <= NEAR * memory)
     family, below = legal.family[near], (seen.peak_bytes[near] <= memory).astype(np.int64)
+    # Less recomputation is always faster: behind two rows of a family that surely fit, no third can win.
     first = np.searchsorted(family, family)  # the rows of a family lie together
     before = np.cumsum(below) - below
     short = near[before - before[first] < 2]
@@ -162,6 +164,7 @@ def without_twins(plans: Sequence[Plan]) -> tuple[Plan, ...]:
         share = plan.layout.micro_batch / plan.layout.context
         key = (alone, share)
         other = kept.get(key)
+        # The first that comes is the fastest; one within what could be measured replaces it if it is plainer.
         near = other is not None and plan.expected_step <= other.expected_step * (1 + SAME)
         if other is None or (near and plan.layout.context < other.layout.context):
             kept[key] = plan

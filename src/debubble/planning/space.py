@@ -23,13 +23,13 @@ from .launch import Rejected, chunks_of, sizes_of, unlaunchable, unsuited
 from .splits import candidate_splits
 
 USUAL = ("1f1b", "interleaved", "zb-h1", "zb-v")
-MOST_CHUNKS = 12
+MOST_CHUNKS = 12  # of a rank, if nobody asks for more: each adds a hop to every micro-batch
 UNEVEN_CHUNKS = 3  # up to which layers need not divide over all stages
-MOST_RANKS = 128
-LARGEST_MICRO_BATCH = 8
+MOST_RANKS = 128  # as many as the deepest published models have layers
+LARGEST_MICRO_BATCH = 8  # beyond it kernels gain nothing, and the bubble grows
 SHORTEST_SLICE = 4096  # tokens of a sequence on one device of a context group, unless the user asks for less
-MOST_LAYOUTS = 400_000
-MOST_OPS = 400_000  # of a schedule that is simulated
+MOST_LAYOUTS = 400_000  # three seconds of screening
+MOST_OPS = 400_000  # of a schedule that is simulated: half a second
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -164,6 +164,7 @@ class _Builder:
         """``_DEGREES``, what replicas share out, micro-batch, micro-batches."""
         for t, c, p in self._replicas():
             d = self.gpus // (t * c * p)
+            # Experts are spread over context and data alike: Megatron-LM folds both into expert groups.
             for (e, shards), zero in product(self._experts(t, c * d), tuple(self._zeros(p))):
                 for b in self._sizes(d):
                     yield t, p, d, c, e, shards, zero, b, self.batch // (d * b)
@@ -224,6 +225,7 @@ class _Builder:
                 self._refuse("devices", f"tensor {t} does not divide {gpus} GPUs; {_nearest(gpus, t)}")
             elif model.heads % t:
                 self._refuse("heads", f"tensor {t} does not share {model.heads} heads without rest")
+            # Fewer heads than devices are copied, as Megatron-LM does with groups of queries; no head is cut.
             elif model.kv_heads % t and t % model.kv_heads:
                 self._refuse("heads", f"tensor {t} is no multiple or divisor of {model.kv_heads} key-value heads")
             else:
@@ -238,6 +240,7 @@ class _Builder:
             if rest % c:
                 near = _nearest(rest, c)
                 self._refuse("devices", f"context {c} does not divide the {rest} GPUs that tensor leaves; {near}")
+            # Each device takes one piece from the front and one from the back, so that causal work comes out even.
             elif c > 1 and sequence % (2 * c):
                 self._refuse("sequence", f"a sequence of {sequence} is not cut into 2 x {c} pieces")
             else:
@@ -268,7 +271,8 @@ class _Builder:
                     continue
                 if group % n or e.count % n:
                     near, what = _nearest(gcd(group, e.count), n), "data x context"
-                    what = what if shards == tensor else f"tensor x {what} / expert tensor {shards} ="
+                    if shards != tensor:
+                        what = f"tensor x {what} / expert tensor {shards} ="
                     self._refuse("experts", f"expert {n} does not divide {what} {group} and {e.count} experts; {near}")
                 else:
                     yield n, shards
@@ -277,7 +281,11 @@ class _Builder:
         """Devices that share each expert: the tensor group, or each device has its experts whole."""
         backend = self.framework
         lacks = backend.lacks if backend else frozenset()
-        usual = (tensor,) if "expert" in lacks else (1,) if "expert tensor" in lacks else dict.fromkeys((tensor, 1))
+        usual = tuple(dict.fromkeys((tensor, 1)))  # both are common; what lies between is asked for by number
+        if "expert" in lacks:
+            usual = (tensor,)
+        elif "expert tensor" in lacks:
+            usual = (1,)
         for n in self.question.values("expert_tensor") or usual:
             if backend and n > 1 and "expert tensor" in lacks:
                 self._refuse("framework", f"{backend.title} leaves each expert whole, on one device")
@@ -313,7 +321,9 @@ class _Builder:
 
     def _suits(self, name: str, p: int, m: int, v: int) -> bool:
         """Whether a schedule takes this shape; if not, why is counted."""
-        reason = unsuited(name, p, m, v) if 2 * p * v * m <= MOST_OPS else f"more than {MOST_OPS:,} ops in a step"
+        reason = f"more than {MOST_OPS:,} ops in a step"
+        if 2 * p * v * m <= MOST_OPS:
+            reason = unsuited(name, p, m, v)
         if not reason and self.framework:
             reason = unlaunchable(self.framework.name, name, p, m, v, zero=self.question.base.zero)
         if reason:
@@ -323,10 +333,9 @@ class _Builder:
     def _chunks(self, name: str, p: int) -> Iterator[int]:
         wanted, any_number = self.question.values("chunks"), CATALOG[name].any_chunks
         if any_number and not wanted:  # few chunks even where stages come out unequal
-            wanted = tuple(
-                v for v in range(2, MOST_CHUNKS + 1) if v <= UNEVEN_CHUNKS or self.model.layers % (p * v) == 0
-            )
-        least = 2 if any_number else 1
+            layers = self.model.layers
+            wanted = tuple(v for v in range(2, MOST_CHUNKS + 1) if v <= UNEVEN_CHUNKS or layers % (p * v) == 0)
+        least = 2 if any_number else 1  # interleaved with one chunk is 1F1B
         for v in chunks_of(name, wanted):
             if v > self.model.layers // p and self.question.values("chunks"):
                 self._refuse("layers", f"{self.model.layers} layers cannot fill {p} x {v} stages")
@@ -358,9 +367,12 @@ class _Builder:
             yield 1, np.inf
         if asked in ("none", "selective"):
             return
-        most = 0 if self._lacks("some layers") else max(split)
-        for layers in sorted({-(-most * quarter // 4) for quarter in (1, 2, 3)} - {most}):
-            yield 2, layers
+        # Of what lies between none and all, quarters: memory falls evenly with each layer, so a finer choice saves
+        # less than a quarter of a full recomputation.
+        most = max(split)
+        if not self._lacks("some layers"):
+            for layers in sorted({-(-most * quarter // 4) for quarter in (1, 2, 3)} - {most}):
+                yield 2, layers
         yield 2, np.inf
 
 
@@ -370,9 +382,14 @@ def _divisors(of: int, most: int) -> tuple[int, ...]:
 
 def _nearest(of: int, value: int) -> str:
     """The divisors next to a value that is none."""
-    below = max((n for n in range(1, min(value, of) + 1) if of % n == 0), default=1)
-    above = next((n for n in range(value + 1, of + 1) if of % n == 0), None)
-    return f"nearest {below}" + (f" or {above}" if above else "")
+    below, above = 1, 0
+    for divisor in _divisors(of, of):
+        if divisor <= value:
+            below = divisor
+        else:
+            above = divisor
+            break
+    return f"nearest {below} or {above}" if above else f"nearest {below}"
 
 
 def _powers(most: int) -> tuple[int, ...]:

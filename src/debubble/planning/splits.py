@@ -27,7 +27,7 @@ from ..estimate.count import layer_flops
 from ..estimate.model import Model
 from ..schedules.catalog import build, entry_of
 
-MOST = 400  # splits to simulate
+MOST = 400  # splits to simulate, in some seconds
 UNIT = 3_000_000  # nanoseconds that F and B of a weight of 1 take, F a third of it
 
 
@@ -101,6 +101,8 @@ def _candidates(weights: Sequence[float], ranks: int) -> list[tuple[int, ...]]:
         return [tuple(np.diff([0, *cut, len(weights)]).tolist()) for cut in cuts]
     if len(set(weights)) == 1:
         return list(dict.fromkeys(_where_to_put_the_rest(len(weights), ranks)))
+    # Too many to try all: the lightest heaviest stage is known exactly, and the few ways that fill stages up to it
+    # are what is simulated.
     limit = lightest(weights, ranks)
     return list(
         dict.fromkeys(
@@ -126,6 +128,7 @@ def lightest(weights: Sequence[float], ranks: int) -> float:
     sums = np.concatenate([[0.0], np.cumsum(weights)])
     found = np.full(len(sums), np.inf)
     found[0] = 0.0
+    # After n rounds found[k] is the lightest heaviest stage of k blocks on n ranks: each round adds a rank.
     for _ in range(ranks):
         heavier = np.maximum(found[None, :], sums[:, None] - sums[None, :])
         found = np.where(sums[:, None] > sums[None, :], heavier, np.inf).min(axis=1)
@@ -137,6 +140,7 @@ def _packed(weights: Sequence[float], ranks: int, limit: float) -> tuple[int, ..
     blocks, held = [0], 0.0
     for n, weight in enumerate(weights):
         left = len(weights) - n
+        # Sums of fractions differ from the limit by rounding; and every later stage must get a block.
         full = held + weight > limit + 1e-9 or left <= ranks - len(blocks)
         if blocks[-1] and full and len(blocks) < ranks:
             blocks.append(0)
@@ -199,6 +203,7 @@ def lighter_end(layers: int, stages: int, head: float) -> tuple[int, ...]:
     if stages == 1:
         return (layers,)
 
+    # Of equally heavy choices the last stage takes most, so that the others keep fewer activations.
     def heaviest(last: int) -> tuple[float, int]:
         return max(-(-(layers - last) // (stages - 1)), last + head), -last
 

@@ -10,8 +10,10 @@ from typing import ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
+from ..config.layout import Layout
 from ..core.results import SPARSE, Result
 from ..estimate.count import flops_per_token
+from ..estimate.model import Model
 from ..estimate.setting import Calibration
 from .calibrate import calibrate, predict
 from .certainty import Traits, expected, if_stalled, intervals, nearest, published, traits
@@ -222,12 +224,14 @@ def as_they_fit(runs: Sequence[Run]) -> tuple[Run, ...]:
     settled = list(runs)
     left = [place for place, run in enumerate(runs) if run.status == "ok" and "recompute" in run.unknown]
     for mode, modules in LADDER:
-        tried = [_with(settled[place], mode, modules) for place in left]
-        peaks = predict(tried)[1].tolist() if tried else []
-        for place, run in zip(left, tried, strict=True):
-            settled[place] = run
-        fits = [peak <= run.cluster.device.usable for peak, run in zip(peaks, tried, strict=True)]
-        left = [place for place, enough in zip(left, fits, strict=True) if not enough]
+        for place in left:
+            settled[place] = _with(settled[place], mode, modules)
+        peaks = predict([settled[place] for place in left])[1].tolist()
+        too_large = []
+        for place, peak in zip(left, peaks, strict=True):
+            if peak > settled[place].cluster.device.usable:
+                too_large.append(place)
+        left = too_large
     return tuple(settled)
 
 
@@ -236,8 +240,8 @@ def _with(run: Run, mode: str, modules: tuple[str, ...]) -> Run:
 
 
 def _scored(table: RunTable, seconds: Column, peaks: Column) -> SetScore:
-    is_timed = np.array([is_to_be_trusted(run) for run in table.runs], np.bool_)
-    timed = [run for run in table.runs if is_to_be_trusted(run)]
+    is_timed = np.fromiter(map(is_to_be_trusted, table.runs), np.bool_, len(table.runs))
+    timed = list(filter(is_to_be_trusted, table.runs))
     doubts: dict[str, int] = dict(table.left_out)
     for run in table.runs:
         if run.time_doubt and run.status == "ok":
@@ -267,6 +271,11 @@ def _scored(table: RunTable, seconds: Column, peaks: Column) -> SetScore:
         taken_as_usual=tuple(TakenAsUsual(*each) for each in table.taken_as_usual),
         unknown_columns=table.unknown_columns,
     )
+
+
+def steps_measured(runs: Sequence[Run]) -> Column:
+    """Seconds of a step of each run, float64[runs]."""
+    return np.fromiter((run.seconds for run in runs), np.float64, len(runs))
 
 
 def is_to_be_trusted(run: Run) -> bool:
@@ -303,17 +312,19 @@ def errors(runs: Sequence[Run], predicted: Column, ranked: Column | None = None)
         ranked: by which the first of a group is chosen; None for ``predicted``.
     """
     chosen = predicted if ranked is None else ranked
-    measured = np.array([run.seconds for run in runs])
+    measured = steps_measured(runs)
     ratio = predicted / measured
     groups = _groups(runs)
-    correlations = [_spearman(predicted[group], measured[group]) for group in groups]
-    regret = [_regret(chosen[group], measured[group]) for group in groups]
+    spearman = regret = None
+    if groups:
+        spearman = float(np.mean([_spearman(predicted[group], measured[group]) for group in groups]))
+        regret = 100 * float(np.mean([_regret(chosen[group], measured[group]) for group in groups]))
     return Errors(
         100 * float(np.abs(ratio - 1).mean()),
         100 * _after_scale(ratio),
         float(np.median(ratio)),
-        float(np.mean(correlations)) if groups else None,
-        100 * float(np.mean(regret)) if groups else None,
+        spearman,
+        regret,
     )
 
 
@@ -322,11 +333,13 @@ def _groups(runs: Sequence[Run]) -> list[NDArray[np.int64]]:
     groups = defaultdict(list)
     for position, run in enumerate(runs):
         groups[run.group].append(position)
-    return [np.array(group) for group in groups.values() if len(group) >= SMALLEST_GROUP]
+    large = filter(lambda group: len(group) >= SMALLEST_GROUP, groups.values())
+    return list(map(np.array, large))
 
 
 def _after_scale(ratio: Column) -> float:
     """Smallest mean of |s x ratio - 1| over all factors s: it lies at one that makes some row exact."""
+    # The mean of |s r - 1| is convex and piecewise linear in s: a kink is where some s r = 1.
     return float(min(np.abs(ratio / exact - 1).mean() for exact in ratio))
 
 
@@ -348,7 +361,7 @@ def _spearman(predicted: Column, measured: Column) -> float:
 
 def _regret(predicted: Column, measured: Column) -> float:
     """Measured step of what is ranked first, ties averaged, over the best, less 1."""
-    first = np.isclose(predicted, predicted.min(), rtol=1e-9)
+    first = np.isclose(predicted, predicted.min(), rtol=1e-9)  # ties as a user meets them: any of them is picked
     return float(measured[first].mean() / measured.min() - 1)
 
 
@@ -364,7 +377,8 @@ def coverage(runs: Sequence[Run], predicted: Column) -> float:
     same table, by kind; where too few are of a kind, from the published runs of the nearest one.
     """
     kinds = [kind_of(run) for run in runs]
-    ratios = predicted / np.array([run.seconds for run in runs])
+    ratios = predicted / steps_measured(runs)
+    # At random, since neighbours in a table are runs of one job: an interval from them would hold them all too well.
     part = np.random.default_rng(SEED).permutation(len(runs)) % FOLDS
     within = []
     for number in range(FOLDS):
@@ -381,7 +395,7 @@ def kinds_of(runs: Sequence[Run], predicted: Column) -> tuple[KindScore, ...]:
     for place, run in enumerate(runs):
         kind = kind_of(run)
         members[tuple(kind.get(name, "") for name in _TOLD_APART)].append(place)
-    ratios = predicted / np.array([run.seconds for run in runs])
+    ratios = predicted / steps_measured(runs)
     found = []
     for (framework, device, numbers, experts), places in sorted(members.items()):
         of_kind = ratios[places]
@@ -423,7 +437,9 @@ def constant_mfu(runs: Sequence[Run]) -> Column:
     for run in runs:
         layout = run.layout
         work = flops_per_token(run.model, layout.sequence) * layout.sequence * layout.global_batch
-        again = 4 / 3 if layout.recompute == "full" else 1.0
+        again = 1.0
+        if layout.recompute == "full":  # a forward more, beside one forward and a backward of two
+            again = 4 / 3
         peak = run.cluster.device.peak(layout.precision)
         steps.append(work * again / (layout.gpus * peak * CONSTANT_MFU))
     return np.array(steps)
@@ -502,15 +518,18 @@ def _after_a_factor(ratio: Column, fullness: Column, failed: NDArray[np.bool_]) 
 
 def _certain(runs: Sequence[Run]) -> tuple[NDArray[np.int64], NDArray[np.bool_]]:
     """Positions of one run for each layout that always ran or always failed, and which of them failed."""
-    first: dict[object, int] = {}
-    states: dict[object, set[bool]] = defaultdict(set)
+    first: dict[tuple[Model, str, Layout], int] = {}
+    states: dict[tuple[Model, str, Layout], set[bool]] = defaultdict(set)
     for position, run in enumerate(runs):
         bare = (run.model, run.cluster.device.name, run.layout)
         first.setdefault(bare, position)
         states[bare].add(run.status != "ok")
-    certain = [bare for bare in first if len(states[bare]) == 1]
-    positions = np.array([first[bare] for bare in certain], np.int64)
-    return positions, np.array([states[bare] == {True} for bare in certain], np.bool_)
+    positions, failed = [], []
+    for bare, position in first.items():
+        if len(states[bare]) == 1:  # a layout that both ran and failed says nothing of its memory
+            positions.append(position)
+            failed.append(True in states[bare])
+    return np.array(positions, np.int64), np.array(failed, np.bool_)
 
 
 def _told_apart(beyond: NDArray[np.bool_], failed: NDArray[np.bool_]) -> tuple[float | None, float | None]:

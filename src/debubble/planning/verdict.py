@@ -97,7 +97,7 @@ def _scaled(gpus: int, plan: Plan | None, closest: float, first: Plan | None, pr
     if plan is None or first is None:
         return Scaled(gpus, None, closest, 0.0, 0.0, 0.0, None, 0)
     rate = plan.tokens_per_second_per_gpu * gpus
-    growth = gpus / first.layout.gpus
+    growth = gpus / first.layout.gpus  # an ideal job speeds up by as much
     speedup = rate / (first.tokens_per_second_per_gpu * first.layout.gpus)
     cost = None if price is None else price * gpus / 3600 / rate * BILLION
     return Scaled(gpus, plan, closest, rate, speedup, speedup / growth, cost, efficient_batch(plan))
@@ -148,7 +148,7 @@ def about(model: Model, found: Found) -> list[str]:
     sentences = [*_ties(found), *_stalls(found), *_tight(found), *best.reasons]
     if best.layout.pipeline > 1:
         head = head_in_layers(model, best.layout.sequence)
-        if head >= 0.5:
+        if head >= 0.5:  # a lighter head than half a layer changes no split of whole layers
             last = best.layout.split(model.layers)
             sentences.append(
                 f"the loss head weighs {head:.1f} layers; the last stage has {last[-1]} layers, the fullest {max(last)}"
@@ -170,6 +170,7 @@ def _ties(found: Found) -> list[str]:
     alike = sum(plan.expected_step <= best.expected_step * (1 + found.band) for plan in rivals)
     if behind > found.band:
         return [f"the first layout is {100 * behind:.0f} % ahead, more than the error of ±{100 * found.band:.0f} %"]
+    # Within the error no winner is claimed; what a coin would cost is.
     regret = expected_regret(behind, found.band)
     return [
         f"{alike} layouts lie within ±{100 * found.band:.0f} % of the first: no winner among them; picking the first "
@@ -223,7 +224,7 @@ def expected_regret(behind: float, band: float) -> float:
     The true difference is normal with mean ``behind`` and standard deviation ``band`` (two estimates of one model share
     half of their variance): s phi(d/s) - d (1 - Phi(d/s)).
     """
-    if band <= 0:
+    if band <= 0:  # nothing is uncertain, and the first is the best
         return 0.0
     at = behind / band
     return band * exp(-at * at / 2) / sqrt(2 * pi) - behind * (1 - (1 + erf(at / sqrt(2))) / 2)
