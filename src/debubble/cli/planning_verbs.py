@@ -14,7 +14,7 @@ from ..config.config import SWITCHES
 from ..config.fields import KINDS
 from ..core.errors import Fault, InputError
 from .console import wrote
-from .options import BLOCKS, COUNT, COUNTS, FRAMEWORK, GPU, MODEL, RATE, SCHEDULE, WEIGHTS, Verb, option, options
+from .options import BLOCKS, COUNT, COUNTS, FRAMEWORK, GPU, HOP, MODEL, RATE, SCHEDULE, WEIGHTS, Verb, option, options
 from .output import Output, output_options
 from .progress import working
 
@@ -82,6 +82,12 @@ plan_options = options(
     option("--micro-batch", type=COUNTS, help="Samples in a micro-batch, the ones to try."),
     option("-m", "--microbatches", type=COUNTS, help="Micro-batches per pipeline and step, instead of a global batch."),
     option("--schedule", shell_complete=SCHEDULE, help="Schedules to try, with commas between them."),
+    option(
+        "--transfer",
+        type=HOP,
+        former=("--hop",),
+        help="One hop between ranks as measured; 1ms,6-7=30ms by link.  [default: estimated]",
+    ),
     option(
         "--precision",
         type=click.Choice(list(KINDS["precision"].words)),

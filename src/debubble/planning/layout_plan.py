@@ -24,7 +24,7 @@ from ..frameworks.framework import Framework
 from .batch import Growth
 from .calibrate import FactorValue, factor_values
 from .idle import evidence, idle_share
-from .judge import simulated
+from .judge import Wiring, simulated
 from .launch import LayoutRow, RejectedRow, sizes_of, sizes_of_layout
 from .verdict import Found, Scaled, about, more_devices, scaled
 
@@ -39,6 +39,7 @@ class Candidate(LayoutRow):
         zero: what replicas share out.
         recompute: ``none``, ``selective`` or ``full``.
         recompute_layers: how many layers are computed again; None for all.
+        engine: under which it was simulated: that of the framework that was named, else ``ideal``.
         layers: of each stage; empty if they are even.
         step_ms: from one update to the next.
         expected_step_ms: the same weighed with what it would be on a cluster that stalls; layouts rank by it.
@@ -58,6 +59,7 @@ class Candidate(LayoutRow):
     zero: int
     recompute: str
     recompute_layers: int | None
+    engine: str
     layers: tuple[int, ...]
     step_ms: float
     expected_step_ms: float
@@ -147,6 +149,7 @@ class Search:
         calibration: of the cost model, or None.
         framework: that is to launch it, or None.
         emit: whether what to paste was asked for.
+        wiring: the engine and the hops under which layouts were simulated.
         price: of one device for an hour, or None.
         top: layouts of each number of devices that results hold.
         growth: sizes of a batch that grows, with the plan of each; of the layout to launch.
@@ -159,6 +162,7 @@ class Search:
     calibration: Calibration | None
     framework: Framework | None
     emit: bool
+    wiring: Wiring
     price: float | None
     top: int
     growth: Sequence[tuple[Growth, Plan | None]] = ()
@@ -250,7 +254,7 @@ class LayoutPlan(Result):
     @property
     def best(self) -> Candidate:
         """The layout to launch."""
-        return _candidate(self.search.best.plans[0], 1)
+        return _candidate(self.search, self.search.best.plans[0], 1)
 
     @property
     def promised(self) -> tuple[float, str]:
@@ -277,7 +281,9 @@ class LayoutPlan(Result):
         """The pipeline window of the layout to launch, op by op."""
         plan = self.search.best.plans[0]
         cluster = self.search.clusters[plan.layout.gpus]
-        timeline, costs = simulated(self.search.model, cluster, plan.layout, self.search.calibration)
+        timeline, costs = simulated(
+            self.search.model, cluster, plan.layout, self.search.calibration, self.search.wiring
+        )
         spent = account(timeline)
         peaks = peak_activations(timeline.program.schedule)
         return PlannedWindow(timeline, costs, spent, rank_times(spent, peaks))
@@ -324,10 +330,10 @@ def layout_plan(asked: Search) -> LayoutPlan:
         ranked={str(gpus): len(one.plans) for gpus, one in asked.found.items()},
         error_band_share=best.band if best.interval.kind else None,
         error_of=best.interval.said,
-        verdict=(_launch(asked, plan), *_unable(asked), *map(_sentence, (*about(asked.model, best), *more))),
+        verdict=(*_sentences(asked, plan), *map(_sentence, (*about(asked.model, best), *more))),
         evidence="estimated",
         calibration=_calibration(asked.calibration),
-        scaling=tuple(map(_scaling, rows)) if several else None,
+        scaling=tuple(_scaling(asked, row) for row in rows) if several else None,
         growth=_growth(asked.growth),
         emit=_emitted(asked, plan),
         emitted=1 if asked.emit and asked.framework else None,
@@ -340,10 +346,10 @@ def _candidates(asked: Search) -> Iterator[Candidate]:
     """The first of each number of devices."""
     for one in asked.found.values():
         for number, plan in enumerate(one.plans[: asked.top], start=1):
-            yield _candidate(plan, number)
+            yield _candidate(asked, plan, number)
 
 
-def _candidate(plan: Plan, number: int) -> Candidate:
+def _candidate(asked: Search, plan: Plan, number: int) -> Candidate:
     layout = plan.layout
     costs = asdict(plan.parts)
     return Candidate(
@@ -353,6 +359,7 @@ def _candidate(plan: Plan, number: int) -> Candidate:
         zero=layout.zero,
         recompute=layout.recompute,
         recompute_layers=layout.recompute_layers,
+        engine=asked.wiring.engine(layout).name,
         layers=tuple(layout.layers),
         step_ms=plan.step / MILLISECOND,
         expected_step_ms=plan.expected_step / MILLISECOND,
@@ -402,6 +409,21 @@ def _off(found: Found) -> str:
     return f"±{percent(found.band)}" if found.interval.kind else "by a model that was never held against such runs"
 
 
+def _sentences(asked: Search, plan: Plan) -> Iterator[str]:
+    """The answer first, then what it rests on."""
+    yield _launch(asked, plan)
+    yield from _stated(asked, plan)
+    yield from _unable(asked)
+
+
+def _stated(asked: Search, plan: Plan) -> Iterator[str]:
+    """Whose hops were simulated, if they are not the estimate's."""
+    if asked.wiring.hops is None or plan.layout.pipeline == 1:
+        return
+    engine = asked.wiring.engine(plan.layout)
+    yield f"Hops are as stated, {asked.wiring.hops}, and ranks wait for them as under the engine {engine.name}."
+
+
 def _unable(asked: Search) -> Iterator[str]:
     """If no framework has the schedule to launch by name: how to run it all the same, and what comes next."""
     found, plan = asked.launched, asked.best.plans[0]
@@ -421,11 +443,11 @@ def _calibration(found: Calibration | None) -> CalibrationValues | None:
     return CalibrationValues(source=found.source, rows=found.rows, factors=factor_values(found))
 
 
-def _scaling(row: Scaled) -> ScalingRow:
+def _scaling(asked: Search, row: Scaled) -> ScalingRow:
     return ScalingRow(
         gpus=row.gpus,
         fits=row.plan is not None,
-        best=None if row.plan is None else _candidate(row.plan, 1),
+        best=None if row.plan is None else _candidate(asked, row.plan, 1),
         tokens_per_second=row.tokens_per_second,
         speedup=row.speedup,
         efficiency=row.efficiency,

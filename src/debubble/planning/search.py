@@ -16,7 +16,7 @@ from ..estimate.setting import Calibration
 from ..frameworks.catalog import framework_of
 from ..frameworks.framework import Framework
 from .certainty import OWN, Interval, by_rank, nearest, published, traits, weighed
-from .judge import judge_all
+from .judge import UNSAID, Wiring, judge_all
 from .launch import Rejected
 from .screen import Screened, screen
 from .space import Space, space
@@ -34,6 +34,7 @@ def search(
     calibration: Calibration | None = None,
     *,
     simulated: int = SIMULATED,
+    wiring: Wiring = UNSAID,
 ) -> Found:
     """Find the fastest layouts that fit.
 
@@ -43,6 +44,7 @@ def search(
         question: what is fixed and what may be chosen.
         calibration: of the cost model; None for the generic one.
         simulated: how many layouts to simulate.
+        wiring: under which engine, and with which hops. The screen before takes hops from the estimate.
 
     Raises:
         InputError: nothing can be enumerated (see ``space``).
@@ -53,7 +55,7 @@ def search(
     seen = _screened(model, cluster, legal, calibration)
     memory = cluster.device.usable
     chosen = promising(legal, seen, memory, simulated)
-    judged = judge_all(model, cluster, [legal.layout(row) for row in chosen], calibration)
+    judged = judge_all(model, cluster, [legal.layout(row) for row in chosen], calibration, wiring)
     judged = [_remarked(plan, framework) for plan in judged]
     if judged:
         judged = weighed(judged, _rows(legal, chosen), model, cluster, calibration)

@@ -265,14 +265,14 @@ class _Builder:
             yield 1, tensor
             return
         for shards in self._shards(tensor, tensor * replicas):
-            group = tensor * replicas // shards
+            group, what = tensor * replicas // shards, "data x context"
+            if shards != tensor:
+                what = f"tensor x {what} / expert tensor {shards} ="
             for n in self.question.values("expert") or _divisors(gcd(group, e.count), e.count):
                 if n > 1 and self._lacks("expert"):
                     continue
                 if group % n or e.count % n:
-                    near, what = _nearest(gcd(group, e.count), n), "data x context"
-                    if shards != tensor:
-                        what = f"tensor x {what} / expert tensor {shards} ="
+                    near = _nearest(gcd(group, e.count), n)
                     self._refuse("experts", f"expert {n} does not divide {what} {group} and {e.count} experts; {near}")
                 else:
                     yield n, shards

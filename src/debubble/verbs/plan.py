@@ -7,7 +7,7 @@ from os import PathLike
 
 from ..planning.batch import BatchPlan, GrowthPlan
 from ..planning.layout_plan import LayoutPlan
-from .arguments import Counts, Size
+from .arguments import Counts, Hop, Size
 from .plan_options import read_options
 from .plan_search import plan_batch, plan_search
 
@@ -35,6 +35,7 @@ def plan(
     micro_batch: Counts | None = None,
     microbatches: Counts | None = None,
     schedule: str | Sequence[str] | None = None,
+    transfer: Hop | None = None,
     precision: str | None = None,
     zero: int | None = None,
     recompute: str | None = None,
@@ -97,6 +98,7 @@ def plan(
         micro_batch: samples in a micro-batch.
         microbatches: per pipeline and step, instead of a global batch.
         schedule: schedules to try.
+        transfer: one hop between ranks as measured, on all links or by link, instead of the estimate's.
         precision: of the matrix products: ``bf16``, ``fp16``, ``fp8`` or ``fp4``.
         zero: what replicas share out: 1 optimizer, 2 gradients, 3 weights.
         recompute: ``none``, ``selective`` or ``full``; the search's own choice by default.

@@ -14,6 +14,7 @@ from ..config.config import RECIPE, SWITCHES, Config, Value
 from ..config.fields import KINDS, value_of
 from ..config.layout import Layout
 from ..core.errors import Fault, InputError
+from ..core.units import Hops
 from .arguments import counts, rate, together
 from .sources import jobs_of_file
 
@@ -44,6 +45,7 @@ class PlanOptions:
     micro_batch: Tried = None
     microbatches: Tried = None
     schedule: str | None = None
+    transfer: str | float | Hops | None = None
     precision: str | None = None
     zero: int | None = None
     recipe: Mapping[str, Value] = field(default_factory=dict)  # by the names of ``RECIPE``

@@ -11,6 +11,7 @@ from ..config.layout import Layout
 from ..config.plan import Plan, Question
 from ..core.errors import Fault, InputError, Refusal
 from ..core.safe_output import replacing
+from ..core.units import Hops, hops
 from ..estimate.hardware import Cluster, Hardware, cluster_of, read_hardware
 from ..estimate.model import Model
 from ..estimate.read_model import read_model
@@ -30,14 +31,14 @@ from ..planning.batch import (
     orders,
 )
 from ..planning.calibrate import written
-from ..planning.judge import judge_all
+from ..planning.judge import Wiring, judge_all
 from ..planning.launch import Rejected, unsuited
 from ..planning.layout_plan import LayoutPlan, Search, layout_plan
 from ..planning.search import search
 from ..planning.space import USUAL
 from ..planning.verdict import Found
 from ..schedules.catalog import CATALOG, called, unknown
-from .arguments import together
+from .arguments import hop, together
 from .calibration import calibration_of
 from .plan_options import PlanOptions
 from .telling import tell
@@ -50,7 +51,7 @@ LISTS = ("tensor", "pipeline", "context", "expert", "expert_tensor", "chunks", "
 # Options that mean nothing without a model.
 OF_MODELS = (
     *("calibrate", "save_calibration", "launched", "framework", "emit", "price", "precision", "nic", "zero"),
-    *("expert", "expert_tensor"),
+    *("expert", "expert_tensor", "transfer"),
 )
 GROWN = ("gpus", "tensor", "context", "pipeline", "data", "chunks", "micro_batch", "global_batch", "schedule")
 
@@ -73,11 +74,12 @@ def plan_search(asked: PlanOptions) -> LayoutPlan:
     _fitting(asked, model, made[0].device)
     clusters: dict[int, Cluster] = dict(zip(counts, made, strict=True))
     calibration = _calibration(asked, model, made[0])
+    wiring = _wiring(asked, framework)
     found: dict[int, Found] = {}
     for gpus, cluster in clusters.items():
         if len(clusters) > 1:
             tell(f"planning {gpus} GPUs ..")
-        found[gpus] = search(model, cluster, _question(asked, gpus, framework), calibration)
+        found[gpus] = search(model, cluster, _question(asked, gpus, framework), calibration, wiring=wiring)
         if asked.rampup is not None:
             found[gpus] = _those_that_grow_first(asked, found[gpus])
     if not any(result.plans for result in found.values()):
@@ -89,6 +91,7 @@ def plan_search(asked: PlanOptions) -> LayoutPlan:
         calibration=calibration,
         framework=framework,
         emit=asked.emit is not None,
+        wiring=wiring,
         price=asked.price,
         top=asked.top or TOP,
     )
@@ -146,6 +149,20 @@ def _calibration(asked: PlanOptions, model: Model, cluster: Cluster) -> Calibrat
             stream.write(written(found).encode())
         tell(f"wrote {asked.save_calibration}")
     return found
+
+
+def _wiring(asked: PlanOptions, framework: Framework | None) -> Wiring:
+    """The engine of the framework that is named, and the hops that are stated.
+
+    Raises:
+        InputError: hops by link where several pipelines are tried.
+    """
+    stated = None if asked.transfer is None else hop(asked.transfer)
+    if isinstance(stated, Hops) and len(asked.pipeline or ()) != 1:
+        rule = "links are named by the ranks of one pipeline"
+        raise InputError(Fault(f"transfer = {stated}", rule, "give --pipeline with one number, or one hop for all"))
+    name = "" if framework is None else framework.wraps or framework.name
+    return Wiring(name, None if stated is None else hops(stated))
 
 
 def _trained_by(word: str) -> str:
@@ -224,7 +241,9 @@ def _grown(asked: PlanOptions, searched: Search) -> list[tuple[Growth, Plan | No
         value = f"rampup = {','.join(map(str, asked.rampup or ()))}"
         raise InputError(Fault(value, f"each of the {len(rows)} sizes is simulated", f"give at most {MOST_SIZES}"))
     layouts = [replace(best, microbatches=row.bubbled.layout.microbatches) for row in rows if row.bubbled]
-    plans = iter(judge_all(searched.model, searched.clusters[best.gpus], layouts, searched.calibration))
+    plans = iter(
+        judge_all(searched.model, searched.clusters[best.gpus], layouts, searched.calibration, searched.wiring)
+    )
     grown: list[tuple[Growth, Plan | None]] = []
     for row in rows:
         plan = None
