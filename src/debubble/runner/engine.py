@@ -17,13 +17,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from functools import partial
-from pathlib import Path
 from typing import Any
 
-import numpy as np
 import torch
 import torch.distributed as dist
-from numpy.typing import NDArray
 from torch import Tensor, nn
 from torch.distributed.pipelining import PipelineStage
 from torch.distributed.pipelining.schedules import _Action, _ComputationType, _PipelineScheduleRuntime
@@ -32,6 +29,7 @@ from ..core.exchange import Act
 from ..core.op import Kind
 from ..core.program import Program
 from ..core.timed import exchange
+from .communication import FORWARD, GRADIENT, Line, Stamps
 from .watch import Watch
 
 _COMPUTE = {
@@ -57,6 +55,12 @@ def actions(program: Program) -> dict[int, list[_Action]]:
     return rows
 
 
+def without_transfers(rows: dict[int, list[_Action]]) -> dict[int, list[_Action]]:
+    """The computations alone, in their order."""
+    carried = {*_SEND.values(), *_RECEIVE.values()}
+    return {rank: [each for each in row if each.computation_type not in carried] for rank, row in rows.items()}
+
+
 def _row(program: Program, acts: list[int], ops: list[int]) -> list[_Action]:
     schedule = program.schedule
     row: list[_Action] = []
@@ -74,43 +78,6 @@ def _reductions(program: Program, rank: int) -> list[_Action]:
     return [_Action(int(stage), _ComputationType.REDUCE_GRAD, None) for stage in stages]
 
 
-FORWARD, GRADIENT = 0, 1  # the two ways on which tensors travel: activations, and gradients back
-
-
-class Stamps:
-    """When each output was made, int64[replicas, 2, stages, micro-batches], in memory that all processes here share.
-
-    A hop of D delays an arrival: an input is there at (end of the op that made it) + D, however early the receiver
-    asks and however late. Messages carry tensors only; so the sender notes the moment here just before it posts the
-    send, and the receiver, who finds the note in place once the message has come, sleeps until that moment + D. All
-    processes of a host share one monotonic clock; between hosts there is none, and a hop is refused there.
-
-    Args:
-        path: a file that all processes of the run open; whoever made it may delete it once all have.
-        replica: whose moments are read and written.
-        shape: stages and micro-batches.
-    """
-
-    def __init__(self, path: Path, replica: int, shape: tuple[int, int]) -> None:
-        stages, units = shape
-        size = 2 * stages * units * 8
-        table = np.memmap(path, np.int64, "r+", offset=replica * size, shape=(2, stages, units))
-        self._table: NDArray[np.int64] = table
-
-    def note(self, line: int, stage: int, unit: int, moment: int) -> None:
-        """Say when the output of this stage was made."""
-        self._table[line, stage, unit] = moment
-
-    def read(self, line: int, stage: int, unit: int) -> int:
-        """When the output of this stage was made."""
-        return int(self._table[line, stage, unit])
-
-
-def make_file(path: Path, replicas: int, shape: tuple[int, int]) -> None:
-    """Lay out an empty table for ``Stamps``."""
-    path.write_bytes(bytes(replicas * 2 * shape[0] * shape[1] * 8))
-
-
 Loss = Callable[[Tensor, Tensor], Tensor]
 
 
@@ -118,6 +85,7 @@ class _Stage(PipelineStage):
     """A stage that tells the watch when it computes and notes when its outputs were made."""
 
     watch: Watch
+    line: Line | None = None  # what stands between ops, if it is not the runtime's actions that say so
     stamps: Stamps | None = None
     splits = False  # whether backwards come in two halves
     scales: Sequence[nn.Parameter] = ()  # no parameter is in this list of two stages of a rank
@@ -135,18 +103,25 @@ class _Stage(PipelineStage):
             if parameter.grad is not None:
                 parameter.grad.div_(grad_scale_factor)
 
-    def forward_one_chunk(self, *args: Any, **kwargs: Any) -> Any:
-        self.watch.begin()  # the end is told behind the loss
-        return super().forward_one_chunk(*args, **kwargs)
-
-    def backward_one_chunk(self, *args: Any, **kwargs: Any) -> None:
+    def _begin(self, kind: Kind, unit: int) -> None:
+        if self.line is not None:
+            self.line.advance((kind, self.stage_index, unit))
         self.watch.begin()
-        super().backward_one_chunk(*args, **kwargs)
+
+    def forward_one_chunk(self, fwd_chunk_id: int, *args: Any, **kwargs: Any) -> Any:
+        self._begin(Kind.F, fwd_chunk_id)  # the end is told behind the loss
+        return super().forward_one_chunk(fwd_chunk_id, *args, **kwargs)
+
+    def backward_one_chunk(
+        self, bwd_chunk_id: int, loss: Any = None, full_backward: bool = True, *args: Any, **kwargs: Any
+    ) -> None:
+        self._begin(Kind.B if full_backward else Kind.I, bwd_chunk_id)
+        super().backward_one_chunk(bwd_chunk_id, loss, full_backward, *args, **kwargs)
         self.watch.end()
 
-    def backward_weight_one_chunk(self, *args: Any, **kwargs: Any) -> None:
-        self.watch.begin()
-        super().backward_weight_one_chunk(*args, **kwargs)
+    def backward_weight_one_chunk(self, bwd_chunk_id: int, *args: Any, **kwargs: Any) -> None:
+        self._begin(Kind.W, bwd_chunk_id)
+        super().backward_weight_one_chunk(bwd_chunk_id, *args, **kwargs)
         self.watch.end()
 
     def get_fwd_send_ops(self, fwd_chunk_id: int) -> list[dist.P2POp]:
@@ -191,11 +166,28 @@ class _Arrivals(dict[tuple[int, int], Any]):
         return [_Arrival(super().pop(key), self._watch, sent)]
 
 
+class _Given(dict[tuple[int, int], Any]):
+    """Pending receives where a ``Line`` waits for them, just before the op: here every input is there already."""
+
+    def __contains__(self, key: object) -> bool:
+        return True
+
+    def pop(self, key: tuple[int, int]) -> list[dist.Work]:  # type: ignore[override]  # noqa: ARG002
+        return []
+
+
 class _Runtime(_PipelineScheduleRuntime):
     """The runtime with our actions and with losses by micro-batch."""
 
     def __init__(
-        self, program: Program, stages: list[_Stage], loss: Loss, watch: Watch, stamps: Stamps | None = None
+        self,
+        program: Program,
+        stages: list[_Stage],
+        loss: Loss,
+        watch: Watch,
+        *,
+        stamps: Stamps | None = None,
+        line: Line | None = None,
     ) -> None:
         schedule = program.schedule
         trained_on = None if schedule.forward_only else loss  # the engine takes a loss for the wish to train
@@ -203,10 +195,15 @@ class _Runtime(_PipelineScheduleRuntime):
         self._loss, self._watch = loss, watch
         self._graphs: dict[int, Tensor] = {}  # losses whose backward is to come
         self._values: dict[int, Tensor] = {}
+        self._line = line
         self.fwd_recv_ops = _Arrivals(watch, stamps, FORWARD)
         self.bwd_recv_ops = _Arrivals(watch, stamps, GRADIENT)
         # Set as the engine's own loader would, but for its proof: `lower` has given one, and theirs refuses inference.
         self.pipeline_order_with_comms = actions(program)
+        if line is not None:
+            self.fwd_recv_ops, self.bwd_recv_ops = _Given(), _Given()
+            self.pipeline_order_with_comms = without_transfers(self.pipeline_order_with_comms)
+            line.stages.update((stage.stage_index, stage) for stage in stages)
         self.stage_index_to_group_rank = dict(enumerate(schedule.placement[0].tolist()))
         for stage in stages:
             # Each stage has made its own guess, a loop; under a V the peer of a send would be the wrong rank.
@@ -229,6 +226,8 @@ class _Runtime(_PipelineScheduleRuntime):
         return self._graphs.pop(mb_index) if stage.is_last else None
 
     def _update_losses(self, stages: Any, losses: list[Tensor] | None) -> None:  # noqa: ARG002
+        if self._line is not None:
+            self._line.finish()  # the engine calls this last of all
         if losses is not None:
             losses[:] = [self._values[microbatch] for microbatch in sorted(self._values)]
         self._values.clear()
@@ -243,6 +242,7 @@ class Engine:
         loss: mean loss of a micro-batch from the last stage's output and the targets.
         watch: what to tell.
         stamps: where to note when outputs were made, or None where arrivals are not delayed.
+        line: what stands between the ops of this rank; None for our own order of sends and receives.
         group: processes of this pipeline, by rank.
         device: of this process.
     """
@@ -255,6 +255,7 @@ class Engine:
         watch: Watch,
         *,
         stamps: Stamps | None,
+        line: Line | None = None,
         group: dist.ProcessGroup,
         device: torch.device,
     ) -> None:
@@ -263,12 +264,12 @@ class Engine:
         splits = bool((program.schedule.kind == Kind.I).any())
         scaled: set[int] = set()
         for stage in stages:
-            stage.watch, stage.stamps, stage.splits = watch, stamps, splits
+            stage.watch, stage.stamps, stage.line, stage.splits = watch, stamps, line, splits
             stage.scales = [p for p in stage.submod.parameters() if id(p) not in scaled]
             scaled.update(map(id, stage.scales))
         self._first, self._last = 0 in modules, count - 1 in modules
         self._grad = not program.schedule.forward_only
-        self.runtime = _Runtime(program, stages, loss, watch, stamps)
+        self.runtime = _Runtime(program, stages, loss, watch, stamps=stamps, line=line)
 
     def step(self, inputs: Tensor, targets: Tensor) -> float | None:
         """All micro-batches through the pipeline once; gradients lie in the modules, scaled to their mean.

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 import numpy as np
 from numpy.typing import NDArray
 
+from ..core.engine import Engine, Lane, Posting
 from ..core.errors import Fault, InputError, Refusal
 from ..core.schedule import Schedule
 
@@ -29,6 +30,8 @@ class Task:
         pace: duration to which each op is stretched, nanoseconds, int64[kinds, stages, 1 or micro-batches].
         hops: delay of the arrival of each op's input, nanoseconds, int64[kinds, stages, 1 or micro-batches]; None for
             none.
+        engine: whose communication is executed, with ``hops`` as what its links take; None for our own order of sends
+            and receives, where a hop is only a latency.
         check: whether to compare loss and gradients with one process that runs the model without a pipeline.
         double: whether to train in 64 bits.
         optimizer: ``sgd`` or ``adamw``.
@@ -48,6 +51,7 @@ class Task:
     text: str = ""
     pace: NDArray[np.int64] | None = field(default=None, repr=False)
     hops: NDArray[np.int64] | None = field(default=None, repr=False)
+    engine: Engine | None = None
     check: bool = False
     double: bool = False
     optimizer: str = "sgd"
@@ -99,6 +103,17 @@ class Task:
             nearest = " or ".join(str(size) for size in (below, above) if size)
             faults.append(Fault(f"batch = {self.batch}", rule, f"give a multiple of {parts}; nearest: {nearest}"))
         return faults
+
+
+def why_not_executed(engine: Engine) -> str:
+    """Why the communication of an engine is predicted here and not executed, a clause; empty if it is executed."""
+    if engine.posting is Posting.MADE:
+        return "it posts nothing: a hop is only a latency"
+    if engine.lane is Lane.GROUP:
+        return "its transfers take turns at both of their ranks, and neither knows when the other's turn comes"
+    if engine.queue:
+        return "its launch queue is that of a GPU"
+    return ""
 
 
 def refuse_what_torch_cannot(schedule: Schedule) -> None:

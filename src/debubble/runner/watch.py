@@ -23,6 +23,7 @@ import torch
 import torch.distributed as dist
 from numpy.typing import NDArray
 
+from ..recorder.tape import RECEIVE
 from .heartbeat import Pulse, State
 
 # A tenth of an op is made up for. With less, the overshoot of each sleep would add up along the pipeline; with more, a
@@ -48,8 +49,14 @@ class Watch(Protocol):
     def last_end(self) -> int:
         """When the latest op ended, nanoseconds."""
 
+    def moment(self) -> int:
+        """When the rank would be where it is, were its device as it is paced, nanoseconds."""
+
+    def stand(self, complete: Callable[[], int], which: int) -> None:
+        """Wait for transfers; ``complete`` says when they end, ``which`` is one of ``RECEIVE, SEND, BOTH``."""
+
     def times(self) -> NDArray[np.int64]:
-        """Start, end and time waited of each op of the step, int64[3, ops], nanoseconds."""
+        """Start, end and time waited in receives, in sends and in both of each op, int64[5, ops], nanoseconds."""
 
 
 class Noted:
@@ -89,8 +96,18 @@ class Noted:
         """When the latest op ended, nanoseconds."""
         return self._watch.last_end()
 
+    def moment(self) -> int:
+        """When the rank would be where it is."""
+        return self._watch.moment()
+
+    def stand(self, complete: Callable[[], int], which: int) -> None:
+        """Wait for transfers."""
+        self._pulse.enter(State.RECEIVE, self._row)
+        self._watch.stand(complete, which)
+        self._pulse.enter(State.BETWEEN, self._row)
+
     def times(self) -> NDArray[np.int64]:
-        """Start, end and time waited of each op of the step, int64[3, ops], nanoseconds."""
+        """Start, end and three times waited of each op, int64[5, ops], nanoseconds."""
         return self._watch.times()
 
 
@@ -106,13 +123,15 @@ class CpuWatch:
     def __init__(self, ops: int, pace: NDArray[np.int64] | None = None, hops: NDArray[np.int64] | None = None) -> None:
         self._pace = None if pace is None else [int(duration) for duration in pace]
         self._hops = [0] * ops if hops is None else [int(hop) for hop in hops]
-        self._start, self._end, self._waited = [0] * ops, [0] * ops, [0] * ops
+        self._start, self._end = [0] * ops, [0] * ops
+        self._waited = np.zeros((3, ops), np.int64)
         self.begin_step()
 
     def begin_step(self) -> None:
         """Forget the step before."""
         self._row = -1
-        self._arrived = self._stood = 0
+        self._arrived = 0
+        self._stood = [0, 0, 0]  # before the next op: in receives, in sends, in both at once
         self._ended = self._due = 0
 
     def receive(self, works: Sequence[dist.Work], sent: Callable[[], int]) -> None:
@@ -129,7 +148,7 @@ class CpuWatch:
         if hop:
             _sleep_until(made + hop)
         now = time.monotonic_ns()
-        self._stood = now - began
+        self._stood[RECEIVE] += now - began
         self._arrived = now
         if made:
             self._arrived = made + hop
@@ -148,7 +167,8 @@ class CpuWatch:
             self._start[self._row] = max(nominal, self._ended)
             # From when it was due, not from when Python came to it: else each op would pass its lateness on.
             self._due = nominal + self._pace[self._row]
-        self._waited[self._row], self._stood, self._arrived = self._stood, 0, 0
+        self._waited[:, self._row] = self._stood
+        self._stood, self._arrived = [0, 0, 0], 0
 
     def end(self) -> None:
         """The op has computed; paced, it lasts until it is due."""
@@ -162,9 +182,24 @@ class CpuWatch:
         """When the latest op ended, nanoseconds."""
         return self._ended
 
+    def moment(self) -> int:
+        """When the rank would be where it is: now, or, paced, when what it did last was due."""
+        due = max(self._due, self._arrived)
+        if self._pace is None or not due:
+            return time.monotonic_ns()
+        return due
+
+    def stand(self, complete: Callable[[], int], which: int) -> None:
+        """Wait for transfers until they end by their links; one that ended long ago delays nothing."""
+        began = time.monotonic_ns()
+        ends = complete()
+        _sleep_until(ends)
+        self._stood[which] += time.monotonic_ns() - began
+        self._arrived = max(self._arrived, ends)
+
     def times(self) -> NDArray[np.int64]:
-        """Start, end and time waited, int64[3, ops]."""
-        return np.array([self._start, self._end, self._waited], np.int64)
+        """Start, end and three times waited, int64[5, ops]."""
+        return np.vstack([np.array([self._start, self._end], np.int64), self._waited])
 
 
 class CudaWatch:
@@ -208,10 +243,17 @@ class CudaWatch:
         """Not known before the stream has been waited for."""
         return 0
 
+    def moment(self) -> int:
+        """Not asked for: links are slow on CPUs only."""
+        return time.monotonic_ns()
+
+    def stand(self, complete: Callable[[], int], which: int) -> None:
+        """Not asked for either."""
+
     def times(self) -> NDArray[np.int64]:
-        """Start, end and time waited, int64[3, ops], on the host's clock."""
+        """Start, end and three times waited, int64[5, ops], on the host's clock."""
         torch.cuda.synchronize()
-        measured = np.zeros((3, len(self._starts)), np.int64)
+        measured = np.zeros((5, len(self._starts)), np.int64)
         for row, received in enumerate(self._received):
             measured[0, row] = self._origin_ns + self._since(self._starts[row])
             measured[1, row] = self._origin_ns + self._since(self._ends[row])

@@ -20,9 +20,11 @@ import torch.distributed as dist
 from numpy.typing import NDArray
 from torch import Tensor
 
+from ..core.engine import Engine as Communicates
 from ..core.errors import Fault, InputError, Refusal
 from ..core.lower import lower
-from .engine import Engine, Stamps, make_file
+from .communication import Board, Line, Stamps, make_file
+from .engine import Engine
 from .gradients import Gradient, Reference, SharedParameters, gradient_error, gradients, optimizer_of
 from .heartbeat import BEFORE, Pulse, State, name_of_run, path_of, table
 from .model import Parts, build
@@ -170,12 +172,16 @@ class Trainer:
         self._optimizer = optimizer_of(task, self._parameters)
         folder = _prepare_folder(task)
         self._watch: Watch = Noted(_watch(task, world), pulse)
+        self._line = None
+        if task.engine is not None:
+            self._line = _line(task, task.engine, world, folder, self._watch)
         self._engine = Engine(
             lower(task.schedule),
             self._modules,
             self._parts.loss,
             self._watch,
-            stamps=_stamps(task, world, folder),
+            stamps=_stamps(task, world, folder) if self._line is None else None,
+            line=self._line,
             group=world.pipeline,
             device=world.device,
         )
@@ -192,6 +198,8 @@ class Trainer:
         first = self._world.replica * self._task.share
         mine = [part[first : first + self._task.share].to(self._world.device) for part in (inputs, targets)]
         self._pulse.enter(State.TOGETHER, BEFORE)
+        if self._line is not None:
+            self._line.begin_step()
         # Without it the ranks' steps would drift into each other, and the window would hold what is outside of it.
         dist.barrier(self._world.pipeline)
         begun = time.monotonic_ns()
@@ -240,7 +248,7 @@ class Trainer:
 
     def _together(self, number: int, times: NDArray[np.int64], loss: float | None) -> Step:
         """What all processes measured, by one exchange outside the window."""
-        start, end, _ = times
+        start, end = times[:2]
         # The loss's bits travel as an integer, so that one exchange of one type is enough.
         mine = [start[0], end[-1], (end - start).sum(), np.float64(loss or 0).view(np.int64)]
         everyone = torch.empty(self._task.processes * len(mine), dtype=torch.int64, device=self._world.device)
@@ -324,7 +332,12 @@ def _stamps(task: Task, world: World, folder: Path) -> Stamps | None:
     if world.clocks > 1:
         rule = "a hop is timed by a clock that all ranks share, and there are several hosts"
         raise InputError(Fault(f"hop = {task.hop_ns} ns", rule, "run on one host, or without --hop"))
-    path, shape = folder / f"stamps-{world.run}", (task.schedule.stages, task.schedule.units)
+    return _shared(task, world, folder / f"stamps-{world.run}")
+
+
+def _shared(task: Task, world: World, path: Path) -> Stamps:
+    """A table that all processes have open; its file is gone by then."""
+    shape = task.schedule.stages, task.schedule.units
     if world.first:
         make_file(path, task.replicas, shape)
     dist.barrier()
@@ -333,3 +346,17 @@ def _stamps(task: Task, world: World, folder: Path) -> Stamps | None:
     if world.first:
         path.unlink()
     return stamps
+
+
+def _line(task: Task, engine: Communicates, world: World, folder: Path, watch: Watch) -> Line:
+    """What stands between the ops of this rank under an engine.
+
+    Raises:
+        InputError: there are several hosts, where no common clock could say when both sides have posted.
+    """
+    if world.clocks > 1:
+        rule = "both sides of a transfer are timed by a clock that all ranks share, and there are several hosts"
+        raise InputError(Fault(f"engine = {engine}", rule, "run on one host, or without --engine"))
+    sent, received = (_shared(task, world, folder / f"{side}-{world.run}") for side in ("sent", "received"))
+    board = Board(sent, received, task.timeout_s)
+    return Line(task.schedule, engine, world.rank, delays=task.hops, board=board, watch=watch)

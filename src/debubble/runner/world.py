@@ -154,16 +154,15 @@ class Recorder:
 
         Args:
             number: of the step.
-            times: start, end and time waited in receives, int64[3, ops], nanoseconds.
+            times: start, end and time waited in receives, in sends and in both at once, int64[5, ops], nanoseconds.
             bounds: when the whole step began and ended, nanoseconds.
             loss: of this replica, or None where this rank does not know it.
 
         Raises:
             OSError: the folder cannot be written; the steps before are whole.
         """
-        start, end, waited = times
-        waits = np.stack([waited, np.zeros_like(waited), np.zeros_like(waited)])
-        measured = Times(start, end, waits, np.full(len(start), NOT_SENT))
+        start, end = times[:2]
+        measured = Times(start, end, times[2:], np.full(len(start), NOT_SENT))
         self._writer.add(self._part, packed(number, 0, bounds[0], bounds[1], measured, loss=loss))
 
     def close(self) -> None:
@@ -198,7 +197,8 @@ def _part(task: Task, world: World) -> Part:
     first = world.replica * schedule.ranks
     return Part(
         number=0,
-        engine="",  # paced and with delays of our own it is no engine's communication
+        # Our own order of sends and receives is no engine's communication.
+        engine="" if task.engine is None else task.engine.name,
         schedule=schedule.name,
         microbatches=schedule.microbatches,
         pipeline=list(range(first, first + schedule.ranks)),

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from ..core.costs import Rates, costs_of, link_table
+from ..core.engine import IDEAL, Engine
 from ..core.errors import Fault, InputError
 from ..core.schedule import Schedule
 from ..core.units import MILLISECOND, Hops, hops
@@ -22,7 +23,7 @@ from ..diagnosis.diagnosis import diagnosis_of
 from ..diagnosis.simulated import Executed, Show, Trained, executed_of, simulated
 from ..readers.recording import is_recording, read_recording
 from ..runner.launch import start, warm_up
-from ..runner.task import Task
+from ..runner.task import Task, why_not_executed
 from .arguments import PACES, Duration, Hop, duration, hop, together
 from .arguments import pace as as_pace
 from .pipeline_argument import Named, Sizes, engine_argument, schedule_of
@@ -104,8 +105,9 @@ def run(
         text: a file that the built-in model learns.
         pace: durations to which ops are stretched, per micro-batch and rank, as in ``F=20ms,B=40ms``.
         transfer: delay of each arrival from another rank, or by link, ``1ms,0-1=30ms``.
-        engine: whose communication the prediction is made under, as in ``torch:one-lane``; None for ``ideal``. What is
-            run is torch's runtime, whatever is said here.
+        engine: whose communication is predicted and, on CPUs, executed: what each rank posts and when it waits, with
+            ``transfer`` as what links take, as in ``torch-1f1b``. None for ``ideal``. An engine that cannot be executed
+            here (``torch:one-lane``, ``zero-bubble``) is predicted alone, and that is said.
         check: compare loss and every gradient with one process without a pipeline.
         double: train in 64 bits.
         optimizer: ``sgd`` or ``adamw``; both sides of a check use the same.
@@ -150,7 +152,8 @@ def run(
     # Without a pace nobody knows how long its ops will take: what is expected is the share, at the usual durations.
     expected = simulated(order, rates if pace else Rates(), engine=executes)
     paced = expected if pace else None
-    return _trained(_on_device(_task(order, paced, delay, wish), device), expected)
+    task = _on_device(_task(order, paced, delay, wish), device)
+    return _trained(_with_engine(task, executes), expected)
 
 
 def _need_torch() -> None:
@@ -218,6 +221,19 @@ def _on_device(task: Task, wanted: str) -> Task:
 
     stretched = task.pace is not None or task.hop_ns > 0
     return replace(task, device=device_for(wanted, task.processes, stretched=stretched))
+
+
+def _with_engine(task: Task, engine: Engine | None) -> Task:
+    """The task with the engine that is executed; says so where it is only predicted."""
+    if engine is None or engine == IDEAL:
+        return task
+    why = why_not_executed(engine)
+    if task.device != "cpu":
+        why = "GPUs communicate as NCCL does"
+    if not why:
+        return replace(task, engine=engine)
+    tell(f"predicted under {engine}, executed by torch's runtime in our order of sends and receives: {why}")
+    return task
 
 
 def _trained(task: Task, expected: Show) -> Executed | None:
