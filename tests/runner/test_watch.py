@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 
+from debubble.recorder.tape import BOTH, SEND
 from debubble.runner import watch as module
 from debubble.runner.watch import CpuWatch
 
@@ -39,7 +40,7 @@ def op(watch: CpuWatch, clock: Clock, work: float = 1) -> None:
 
 
 def starts_and_lengths(watch: CpuWatch, clock_start: int) -> list[tuple[float, float]]:
-    start, end, _ = watch.times()
+    start, end = watch.times()[:2]
     return [((s - clock_start) / MS, (e - s) / MS) for s, e in zip(start, end, strict=True)]
 
 
@@ -126,3 +127,22 @@ def test_a_new_step_forgets_the_old_one(clock):
     first = clock.now
     op(watch, clock)
     assert starts_and_lengths(watch, first) == [(0, 20)]
+
+
+def test_a_wait_for_a_send_holds_the_next_op_until_the_link_has_carried_it(clock):
+    watch, first = CpuWatch(2, np.array([10, 10]) * MS), clock.now
+    op(watch, clock)
+    assert watch.moment() == first + 10 * MS  # posted when the op was due
+    watch.stand(lambda: first + 25 * MS, SEND)
+    op(watch, clock)
+    assert starts_and_lengths(watch, first) == [(0, 10), (25, 10)]
+    assert (watch.times()[2:, 1] / MS).tolist() == [0, 15, 0]
+
+
+def test_a_transfer_that_ended_while_the_rank_computed_holds_nothing_up(clock):
+    watch, first = CpuWatch(2, np.array([10, 10]) * MS), clock.now
+    op(watch, clock)
+    watch.stand(lambda: first + 4 * MS, BOTH)
+    op(watch, clock)
+    assert starts_and_lengths(watch, first) == [(0, 10), (10, 10)]
+    assert not watch.times()[2:].any()

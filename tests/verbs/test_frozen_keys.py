@@ -34,7 +34,8 @@ KEYS = {
         "per_rank": PER_RANK,
     },
     "Diagnosis": DIAGNOSIS,
-    "Executed": DIAGNOSIS | {"": f"{DIAGNOSIS['']} measured_ms loss loss_error gradient_error recording device"},
+    "Executed": DIAGNOSIS
+    | {"": f"{DIAGNOSIS['']} measured_ms loss loss_error gradient_error recording device executed_engine"},
     "PartOfRun": {"": "folder ranks bytes reason"},
     "Comparison": {
         "": "throughput_ratio factors a b bubble_explains_ratio left_over_ratio ceiling_ratio ceiling_barrier_ratio"

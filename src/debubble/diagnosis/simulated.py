@@ -298,6 +298,7 @@ class Executed(Diagnosis):
         gradient_error: the same of any gradient, over the largest of its parameter.
         recording: the folder to diagnose again.
         device: ``cpu`` or ``cuda``.
+        executed_engine: whose sends, receives and waits were executed; ``ideal``: our own order, hops as latencies.
         refusal: why its gradients are not to be trusted; None if they are, or were not checked.
     """
 
@@ -309,6 +310,7 @@ class Executed(Diagnosis):
     gradient_error: float | None
     recording: str
     device: str
+    executed_engine: str
     refusal: str | None
 
     @property
@@ -332,6 +334,7 @@ class Trained:
         gradient_error: see ``Executed``.
         recording: the folder.
         device: that it ran on.
+        executed_engine: see ``Executed``.
         hops: delay that was put on the arrival of each op's input, int64[kinds, stages, 1 or units]; None for none.
     """
 
@@ -340,6 +343,7 @@ class Trained:
     gradient_error: float | None
     recording: str
     device: str
+    executed_engine: str
     hops: NDArray[np.int64] | None
 
 
@@ -361,6 +365,7 @@ def executed_of(found: Diagnosis, trained: Trained) -> Executed:
         gradient_error=error,
         recording=trained.recording,
         device=trained.device,
+        executed_engine=trained.executed_engine,
         refusal=refusal,
     )
 

@@ -279,6 +279,7 @@ def executed(task: Task, outcome: Outcome) -> Executed:
         gradient_error=outcome.gradient_error,
         recording=task.out,
         device=task.device,
+        executed_engine=str(task.engine or IDEAL),
         hops=task.hops,
     )
     return executed_of(found, trained)
