@@ -105,9 +105,8 @@ def run(
         text: a file that the built-in model learns.
         pace: durations to which ops are stretched, per micro-batch and rank, as in ``F=20ms,B=40ms``.
         transfer: delay of each arrival from another rank, or by link, ``1ms,0-1=30ms``.
-        engine: whose communication is predicted and, on CPUs, executed: what each rank posts and when it waits, with
-            ``transfer`` as what links take, as in ``torch-1f1b``. None for ``ideal``. An engine that cannot be executed
-            here (``torch:one-lane``, ``zero-bubble``) is predicted alone, and that is said.
+        engine: whose posts and waits are predicted and, on CPUs, executed, as in ``torch-1f1b``; None for ``ideal``.
+            One that cannot be executed here (``torch:one-lane``, ``zero-bubble``) is predicted alone, and that is said.
         check: compare loss and every gradient with one process without a pipeline.
         double: train in 64 bits.
         optimizer: ``sgd`` or ``adamw``; both sides of a check use the same.
