@@ -151,8 +151,7 @@ def run(
     # Without a pace nobody knows how long its ops will take: what is expected is the share, at the usual durations.
     expected = simulated(order, rates if pace else Rates(), engine=executes)
     paced = expected if pace else None
-    task = _on_device(_task(order, paced, delay, wish), device)
-    return _trained(_with_engine(task, executes), expected)
+    return _trained(_with_engine(_on_device(_task(order, paced, delay, wish), device), executes), expected)
 
 
 def _need_torch() -> None:
