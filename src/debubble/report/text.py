@@ -169,7 +169,7 @@ def _broken(rows: Sequence[Sequence[str]], long: int, excess: int) -> list[list[
     lines = []
     for row in rows:
         # The figures of a row stand in its last line, where the eye arrives after reading its words.
-        *before, last = wrap(row[long], max(LEAST, widest - excess)) or [""]
+        *before, last = wrap(row[long], max(LEAST, widest - excess), break_on_hyphens=False) or [""]
         for part in before:
             line = [""] * len(row)
             line[long] = part
