@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import asdict
 from itertools import zip_longest
+from typing import Any
 
 from ..core.units import MILLISECOND
 from ..diagnosis.remedies import Sliders
@@ -17,7 +18,7 @@ MOST_LINES = 64  # of a table: more are scrolled past; --json has all
 MOST_RANKS = 1024  # with a line of their own: as many as the picture has rows of a pixel
 SHARE, RATIO = "idle share", "bubble ratio"
 
-Item = Mapping[str, object]
+Item = dict[str, Any]
 
 
 def html(report: Report) -> str:
@@ -120,17 +121,32 @@ def _tables(sections: Sequence[Section]) -> list[Item]:
         elif isinstance(section, Sentences):
             tables = []
             parts.append({"title": section.title, "hint": "", "tables": [], "sentences": list(section.lines)})
+    for part in parts:
+        _name_once(part)
     return parts
 
 
+def _name_once(part: Item) -> None:
+    """Take away the name of a table that stands alone under a title and a hint which say the same at more length."""
+    tables, about = part["tables"], part["title"].partition(" ")[0]
+    if about and part["hint"] and len(tables) == 1 and tables[0]["name"].startswith(about):
+        tables[0]["name"] = ""
+
+
 def _table(section: Table) -> Item:
-    made: dict[str, object] = {
+    made: dict[str, Any] = {
         "name": section.name,
         "head": section.head,
         "lines": section.cells()[:MOST_LINES],
-        "wordy": [number for number, column in enumerate(section.columns) if column.long],
+        "wordy": [],
+        "left": [],
         "notes": list(section.notes),
     }
+    for number, column in enumerate(section.columns):
+        if column.long:
+            made["wordy"].append(number)
+        if column.left:
+            made["left"].append(number)
     if section.bars:
         made["head"] = [*section.head, ""]
         made["bar"] = list(section.bars[:MOST_LINES])

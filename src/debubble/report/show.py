@@ -108,11 +108,14 @@ def _figures(shown: Show, detail: bool) -> Figures:
     if abs(shown.span_idle_share - shown.idle_share) > DIFFERENT:
         what = "longest rank, without a barrier"
         figures.append(Figure("span idle", shown.span_idle_share, Unit.SHARE, what, shown.timeline.evidence))
-    beside = [Figure("peak activations", _peaks(shown)), Figure("lower bound", shown.lower_bound_ms, Unit.TIME)]
+    peaks = Figure("peak activations", _peaks(shown))
     if detail:
-        figures = [*_of_a_page(shown), *figures]
-    gap = "above it; no order of this placement and these costs is shorter" if detail else ""
-    return Figures(figures, [*beside, Figure("gap to bound", shown.gap_share, Unit.SHARE, gap)])
+        what = f"the window is {percent(shown.gap_share)} above it; no order of this placement and these costs is below"
+        return Figures(
+            [*_of_a_page(shown), *figures], [peaks, Figure("lower bound", shown.lower_bound_ms, Unit.TIME, what)]
+        )
+    bound = Figure("lower bound", shown.lower_bound_ms, Unit.TIME)
+    return Figures(figures, [peaks, bound, Figure("gap to bound", shown.gap_share, Unit.SHARE)])
 
 
 def _of_a_page(shown: Show) -> Iterator[Figure]:

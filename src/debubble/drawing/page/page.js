@@ -17,7 +17,7 @@ function words(data) {
   document.title = data.title;
   $("h1").textContent = data.title;
   $("#made").textContent = data.made;
-  for (const sentence of data.verdict) make("p", $("#verdict"), sentence);
+  for (const sentence of data.verdict) unbroken(make("p", $("#verdict")), sentence, word => word.startsWith("--"));
   if (data.next) command(make("p", $("#verdict"), "See also: "), data.next);
   for (const { name, value, note } of data.tiles) {
     const box = make("div", $("#tiles"), undefined, { class: "tile" });
@@ -27,12 +27,17 @@ function words(data) {
   }
 }
 
-// A command to copy: lines break between its words alone, as a browser would also break after a hyphen of an option.
+// A command to copy.
 function command(parent, text) {
-  const code = make("code", parent);
+  unbroken(make("code", parent), text, () => true);
+}
+
+// Text whose lines do not break inside some of its words: a browser would also break after a hyphen of an option.
+function unbroken(parent, text, whole) {
   text.split(" ").forEach((word, n) => {
-    if (n) code.append(" ");
-    make("span", code, word);
+    if (n) parent.append(" ");
+    if (whole(word)) make("span", parent, word, { class: "unbroken" });
+    else parent.append(word);
   });
 }
 
@@ -124,25 +129,38 @@ function atWork(data, axis) {
     make("p", $("#working"), sentence);
     const [canvas] = picture($("#working"), sentence);
     new Working(canvas, run, axis).draw();
-    table($("#working"), ["ranks at work", "times", "ms", "of the window"], rows.map(row => [row.name, row.count, ms(row.time / 1e6), percent(row.share)]));
+    // As many decimals for all: figures of one column are read against each other.
+    const decimals = Math.max(...rows.map(row => ms(row.time / 1e6).split(".")[1]?.length ?? 0));
+    const lines = rows.map(row => [row.name, row.count, (row.time / 1e6).toFixed(decimals), percent(row.share)]);
+    table($("#working"), ["ranks at work", "times", "ms", "of the window"], lines);
   }
 }
 
 // `bar`: for each line a share of 1 that is drawn behind the last cell; `shade`: for each cell how strongly, 0 to 1.
-function table(parent, head, lines, { wordy = [], bar, shade } = {}) {
+// `left`: columns of text; `wordy`: those of them that break into lines.
+function table(parent, head, lines, { wordy = [], left = [], bar, shade } = {}) {
+  const kind = (cell, i) => [wordy.includes(i) && "words", left.includes(i) && "left", FIGURE.test(cell) && "figure"].filter(Boolean).join(" ");
+  const classed = names => names ? { class: names } : {};
   const body = make("table", make("div", parent, undefined, { class: "wide" })), top = make("tr", make("thead", body));
-  head.forEach((name, i) => make("th", top, name, { scope: "col", ...(wordy.includes(i) ? { class: "words" } : {}) }));
+  head.forEach((name, i) => make("th", top, name, { scope: "col", ...classed(kind("", i)) }));
   const rest = make("tbody", body);
   if (head.filter(Boolean).length > 4) body.className = "cards"; // on a narrow screen: a row is a list of names and values
   lines.forEach((line, k) => {
     const row = make("tr", rest);
     line.forEach((cell, i) => {
       const heat = shade?.[k]?.[i] > .05 ? { class: "heat", style: `--heat: ${Math.round(100 * Math.min(1, shade[k][i]))}%` } : {};
-      make(i ? "td" : "th", row, cell, { ...(i ? { "data-head": head[i] } : { scope: "row", ...(/^\d/.test(cell) ? { "data-head": `${head[0]} ` } : {}) }), ...(wordy.includes(i) ? { class: "words" } : {}), ...heat });
+      // On a narrow screen a number alone at the head of a list says nothing: its column's title goes before it.
+      const titled = i ? { "data-head": head[i] } : { scope: "row", ...(/^[\d.,]+$/.test(cell) ? { "data-head": `${head[0]} ` } : {}) };
+      make(i ? "td" : "th", row, cell, { ...titled, ...classed(kind(cell, i)), ...heat });
     });
-    if (bar?.[k] > 0) make("i", make("td", row, undefined, { class: "bar" }), undefined, { style: `width: ${Math.min(1, bar[k]) * 100}%` });
+    if (bar) {
+      const place = make("td", row, undefined, { class: "bar" }); // also of a line without a bar, so that its rule is whole
+      if (bar[k] > 0) make("i", place, undefined, { style: `width: ${Math.min(1, bar[k]) * 100}%` });
+    }
   });
 }
+
+const FIGURE = /^[-+~±]?[\d.,]+( ?(%|x|ns|us|ms|s|min|h|GB))?$/; // with its unit, from which no line may part it
 
 const ms = value => value === null || value === undefined ? "" : value.toFixed(3).replace(/\.?0+$/, "") || "0";
 
@@ -154,7 +172,7 @@ function causes(data) {
     const lines = rows.map(row => [row.cause, ...(row.cells ?? [ms(row.cost_ms), percent(row.cost_share)]), row.evidence, row.remedy]);
     const all = total ?? [ms(sum("cost_ms")), percent(sum("cost_share"))];
     table($("#causes"), ["cause", "ms", `of the ${whole}`, "evidence", "what it is, what would help", ""], [...lines, [whole, ...all, "", note]],
-      { wordy: [4], bar: [...rows.map(row => row.cost_share), 0] });
+      { wordy: [4], left: [3], bar: [...rows.map(row => row.cost_share), 0] });
   }
   if (!data.causes.length) $("#causes").remove();
 }
@@ -164,7 +182,7 @@ function further(data) {
   for (const { title, hint, tables, sentences = [] } of data.sections) {
     const section = make("section", null, undefined, { "aria-label": title });
     $("#whatif").before(section);
-    make("h2", section, title);
+    if (title) make("h2", section, title);
     if (hint) make("p", section, hint, { class: "hint" });
     for (const { name, head, lines, notes = [], ...more } of tables) {
       if (name) make("h3", section, name);
