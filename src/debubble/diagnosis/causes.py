@@ -229,7 +229,17 @@ ALWAYS_MEASURED = ("ideal", "unexplained")  # of a measured window; the others a
 
 @dataclass(frozen=True, slots=True)
 class Causes:
-    """The parts of one window, nanoseconds; a part may be negative. They sum to ``window``."""
+    """The parts of one window, nanoseconds; a part may be negative. They sum to ``window``.
+
+    Args:
+        ideal: the mean work of a rank: the window if all were even and nobody waited.
+        schedule: what the order adds, with one mean duration for each kind of op and free transfers.
+        imbalance: what a mean for each stage and kind adds.
+        variation: what each op's own duration adds.
+        transfer: what hops add, as they were measured.
+        unexplained: measured less simulated with all of that.
+        engine: what ranks that stand still and transfers that take turns add; 0 under ``ideal``.
+    """
 
     ideal: int
     schedule: int

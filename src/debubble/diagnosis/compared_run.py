@@ -46,7 +46,12 @@ PER_GPU = (TOKENS_OF_A_GPU, TFLOPS, MFU)
 
 @dataclass(frozen=True, slots=True)
 class Figure:
-    """A number and where it comes from."""
+    """A number and where it comes from.
+
+    Args:
+        value: in the unit that its place says.
+        evidence: ``exact``, ``simulated``, ``measured``, ``estimated`` or ``stated``.
+    """
 
     value: float
     evidence: str

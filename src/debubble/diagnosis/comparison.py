@@ -86,7 +86,12 @@ def _pareto(held: dict[str, tuple[float, int]]) -> tuple[str, ...]:
 
 @dataclass(frozen=True, slots=True)
 class Stated:
-    """A figure and where it comes from."""
+    """A figure and where it comes from.
+
+    Args:
+        value: in the unit that is its key.
+        evidence: ``stated``, ``measured`` or ``simulated``.
+    """
 
     value: float
     evidence: str
@@ -157,7 +162,16 @@ class Side:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CauseDifference:
-    """A cause in both windows."""
+    """A cause in both windows.
+
+    Args:
+        cause: its name.
+        a_ms: of the window of a.
+        b_ms: of the window of b.
+        a_share: of the window of a, 0 to 1; negative for time won back.
+        b_share: of the window of b, likewise.
+        difference_ms: b less a.
+    """
 
     cause: str
     a_ms: float
@@ -198,7 +212,13 @@ class WayOut:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Missing:
-    """A key of a job file that would tell more, and what."""
+    """A key of a job file that would tell more, and what.
+
+    Args:
+        side: name of the run that lacks it.
+        key: as a job file has it.
+        reason: what it would tell, a clause.
+    """
 
     side: str
     key: str
@@ -239,6 +259,7 @@ class Comparison(Result):
         changed: arguments of two launches that differ and may bear on speed; empty unless both say them.
         fits: of the logs among the runs.
         gate: what a script asked for, and whether it passes.
+        compared: what pages draw from; no key.
     """
 
     schema: ClassVar[str] = "why/1"
@@ -581,6 +602,7 @@ class Alone(Result):
         beyond: changes that ask for more, each with what.
         missing: what would tell more.
         fit: of its step times, if it is a log of several.
+        compared: what pages draw from; no key.
     """
 
     schema: ClassVar[str] = "why-alone/1"

@@ -124,7 +124,14 @@ class FindingCost:
 
 @dataclass(frozen=True, slots=True)
 class SpanTime:
-    """A stretch of time on one rank, milliseconds from the start of the window."""
+    """A stretch of time on one rank.
+
+    Args:
+        rank: of the pipeline.
+        op: in it, or before it if it is a gap, as in ``2F0``.
+        start_ms: from the start of the window.
+        end_ms: likewise.
+    """
 
     rank: int
     op: str
@@ -209,7 +216,14 @@ class Receives:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ClockRow:
-    """The clock of one device against that of the lowest one; None if nothing joins the two."""
+    """The clock of one device against that of the lowest one.
+
+    Args:
+        device: global rank.
+        offset_ms: by how much it is ahead; None if no message joins the two.
+        rate_ppm: by how much it is faster, millionths.
+        uncertainty_ms: of the offset; None if that is not known.
+    """
 
     device: int
     offset_ms: float | None
@@ -240,7 +254,15 @@ class MemoryRow:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReplicaWindow:
-    """The median window of the replica whose windows take longest."""
+    """The median window of the replica whose windows take longest.
+
+    Args:
+        replica: from 0.
+        step: number of the step.
+        makespan_ms: length of the window.
+        idle_share: of it, 0 to 1.
+        per_rank: where the time of each rank goes.
+    """
 
     replica: int
     step: int
@@ -268,13 +290,14 @@ class Diagnosis(Result):
         paced: whether ops were stretched to given durations.
         makespan_ms: length of the median window (the shorter of two in the middle), to which ``causes`` and
             ``per_rank`` sum.
-        makespan_median_ms: median length of the windows (the mean of two in the middle).
+        makespan_median_ms: median length of the windows (the mean of two in the middle); ``makespan_min_ms`` and ``makespan_max_ms``
+            are the ends.
         predicted_ms: what was simulated for it before the run; None if nothing was.
         step_ms: a whole step; None if it was not measured.
         outside_ms: what a step holds beside its pipeline window.
-        idle_share: idle / (ranks x window).
+        idle_share: idle / (ranks x window), 0 to 1; ``idle_share_min`` and ``idle_share_max`` are beside it.
         pooled_idle_share: the same of all windows taken together.
-        bubble_ratio: idle / busy.
+        bubble_ratio: idle / busy; ``bubble_ratio_min`` and ``bubble_ratio_max`` are beside it.
         evidence: ``measured``.
         windows: how many.
         left_out_steps: numbers of steps that do not count.
@@ -305,6 +328,7 @@ class Diagnosis(Result):
         verdict: the run in sentences, the answer first.
         remarks: what was left out, repaired or not offered, a sentence each.
         gate: what a script asked for, and whether it passes; None if nothing was asked.
+        examined: what pages draw from; no key.
     """
 
     schema: ClassVar[str] = "diagnose/1"

@@ -47,7 +47,17 @@ class Sizes:
 
 @dataclass(frozen=True, slots=True)
 class FittedSetting:
-    """Steps of one number of micro-batches: the median of those that count, and the value of the line if one holds."""
+    """Steps of one number of micro-batches: the median of those that count, and the value of the line if one holds.
+
+    Args:
+        microbatches: per pipeline and step; None if they cannot be told.
+        batch: samples in a step; None if the file counts micro-batches.
+        steps: that count.
+        step_ms: their median.
+        fitted_ms: on the line; None if none holds.
+        residual_ms: measured less fitted; None likewise.
+        bubble_share: of the measured step, 0 to 1; None if the line does not tell.
+    """
 
     microbatches: float | None
     batch: float | None
@@ -60,7 +70,15 @@ class FittedSetting:
 
 @dataclass(frozen=True, slots=True)
 class OutlierRow:
-    """A row that was set aside, and what the others say it should be."""
+    """A row that was set aside, and what the others say it should be.
+
+    Args:
+        row: of the table, from 1.
+        microbatches: per pipeline and step.
+        step_ms: as measured.
+        expected_ms: on the line through the others.
+        reason: why it was set aside, a clause.
+    """
 
     row: int
     microbatches: float
@@ -71,7 +89,15 @@ class OutlierRow:
 
 @dataclass(frozen=True, slots=True)
 class Forecast:
-    """A step foretold: from smaller settings beside what was measured, or for a setting that was asked for."""
+    """A step foretold: from smaller settings beside what was measured, or for a setting that was asked for.
+
+    Args:
+        batch: samples in a step; None if the file counts micro-batches.
+        microbatches: per pipeline and step.
+        step_ms: as foretold.
+        measured_ms: None for a setting that nobody ran.
+        error_share: foretold over measured, less 1; None likewise.
+    """
 
     batch: float | None
     microbatches: float
@@ -82,7 +108,13 @@ class Forecast:
 
 @dataclass(frozen=True, slots=True)
 class Gain:
-    """Throughput over that of the fewest micro-batches: by the bubble alone, and as measured."""
+    """Throughput over that of the fewest micro-batches.
+
+    Args:
+        microbatches: per pipeline and step.
+        bubble_only_ratio: had only the bubble changed.
+        measured_ratio: as it was.
+    """
 
     microbatches: float
     bubble_only_ratio: float
@@ -91,7 +123,13 @@ class Gain:
 
 @dataclass(frozen=True, slots=True)
 class TimerRow:
-    """A timer over ranks."""
+    """A timer over ranks.
+
+    Args:
+        timer: its name in the log.
+        least_ms: of the rank that took least.
+        most_ms: of the rank that took most.
+    """
 
     timer: str
     least_ms: float

@@ -342,7 +342,14 @@ class MemoryFit:
 
 @dataclass(frozen=True, slots=True)
 class MemoryForecast:
-    """The peak memory of a number of micro-batches; ``fits`` is None if nobody said how much there is."""
+    """The peak memory of a number of micro-batches.
+
+    Args:
+        microbatches: per pipeline and step.
+        in_flight: of them, on the first rank at once.
+        peak_bytes: None if the rows do not tell what a micro-batch takes.
+        fits: None if nobody said how much there is.
+    """
 
     microbatches: float
     in_flight: int
@@ -352,7 +359,15 @@ class MemoryForecast:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FittedMemory:
-    """Peak memory as base + in flight x each; ``bytes_per_in_flight`` is None if all rows have equally many."""
+    """Peak memory as base + in flight x each.
+
+    Args:
+        in_flight: micro-batches that the first rank holds at once, of each row.
+        base_bytes: what lies there without any.
+        bytes_per_in_flight: what one adds; None if all rows have equally many.
+        grows_beyond_in_flight: whether peaks go on growing where no more are in flight.
+        forecast: of settings that were asked for.
+    """
 
     in_flight: tuple[int, ...]
     base_bytes: float

@@ -34,7 +34,13 @@ LONG_HOP = 10  # windows: a hop that costs more than all else together
 
 @dataclass(frozen=True, slots=True)
 class Ask:
-    """Something that is missing for an answer: a key of the job file, and what it would tell."""
+    """Something that is missing for an answer.
+
+    Args:
+        side: name of the run that lacks it.
+        key: of the job file.
+        reason: what it would tell, a clause.
+    """
 
     side: str
     key: str

@@ -52,7 +52,13 @@ _HATCH = {
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _Panel:
-    """One timeline of a figure: what it shows, how high its rows are, and the time that the whole width stands for."""
+    """One timeline of a figure.
+
+    Args:
+        title: above it.
+        laid: what it shows.
+        axis: time that the whole width stands for, nanoseconds.
+    """
 
     title: str
     laid: Scene

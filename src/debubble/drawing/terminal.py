@@ -29,7 +29,13 @@ _COLOURS = {Kind.F: (32, 75), Kind.I: (220, 228), Kind.W: (36, 79), Kind.B: (208
 
 @dataclass(frozen=True, slots=True)
 class _Glyphs:
-    """One character for each kind (F, I, W, B) and for idle, and a scale of shares from nearly nothing to all."""
+    """Characters that a picture is drawn with.
+
+    Args:
+        kinds: one for each of F, I, W, B.
+        idle: for idle time.
+        scale: of shares, from nearly nothing to all.
+    """
 
     kinds: str
     idle: str
@@ -42,7 +48,12 @@ _LETTERS = _Glyphs("FIWB", ".", "0123456789#")
 
 @dataclass(frozen=True, slots=True)
 class _Row:
-    """One line of a picture: characters, and for each its kind, whether it is a label, and its shade."""
+    """One line of a picture.
+
+    Args:
+        text: a character for each column.
+        paint: for each its kind, whether it is a label, and its shade.
+    """
 
     text: list[str]
     paint: list[tuple[int, bool, int]]

@@ -27,7 +27,15 @@ SCALES = ("stage_scale", "microbatch_scale", "rank_scale")
 
 @dataclass(frozen=True, slots=True)
 class Sizes:
-    """What was said about the size of a pipeline; None where nothing was."""
+    """What was said about the size of a pipeline; None where nothing was.
+
+    Args:
+        ranks: of the pipeline.
+        microbatches: per step.
+        chunks: stages on each rank.
+        group: micro-batches that pass a chunk before the next has its turn.
+        slices: parts into which the sequence of a micro-batch is cut.
+    """
 
     ranks: int | None = None
     microbatches: int | None = None

@@ -39,7 +39,23 @@ Pace = str | Mapping[str, Duration]  # ``"F=20ms,B=40ms"``
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Wish:
-    """What was asked for beside schedule and speed."""
+    """What was asked for beside schedule and speed.
+
+    Args:
+        out: folder of the recording.
+        data: data-parallel replicas.
+        global_batch: samples of all replicas in a step; None for one a micro-batch.
+        steps: to measure.
+        model: ``package.module:function``; empty for the built-in one.
+        text: a file that it learns; empty for Python's help.
+        check: whether loss and gradients are compared with one process.
+        double: whether it trains in 64 bits.
+        optimizer: ``sgd`` or ``adamw``.
+        learning_rate: None for the optimizer's default.
+        weight_decay: of the optimizer.
+        device: ``auto``, ``cpu`` or ``cuda``.
+        timeout_s: seconds that a rank waits for another.
+    """
 
     out: str
     data: int
