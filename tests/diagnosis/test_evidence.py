@@ -190,3 +190,18 @@ def test_where_ranks_are_missing_nothing_is_named_and_nothing_promised():
     assert found.verdict[0].startswith("Ranks are missing: rank 3 talks to others")
     assert (found.order.name, found.what_ifs) == (None, ())
     assert not {"schedule", "transfer"} & {each.cause for each in found.findings}
+
+
+@pytest.mark.parametrize(
+    ("of", "slow_in", "always"),
+    [(4, 4, True), (4, 3, True), (4, 2, False), (20, 20, True), (20, 18, True), (20, 17, False)],
+)
+def test_a_rank_that_is_slow_all_the_time_may_miss_a_tenth_of_the_steps_or_one(of, slow_in, always):
+    """A clock that recovers for a moment is no other fault: 3 of 4 and 18 of 20 steps are all the time, 17 are not."""
+    windows = []
+    for step in range(of):
+        for replica in range(2):
+            slow = 1.3 if replica == 1 and step < slow_in else 1.0
+            windows.append(window(step, replica, rank_scale=(1, slow, 1, 1)))
+    whole = [each for each in slow_ranks(summary(*windows)) if not each.steps]
+    assert [(each.replica, each.rank) for each in whole] == ([(1, 1)] if always else [])
