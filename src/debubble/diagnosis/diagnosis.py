@@ -275,60 +275,60 @@ class ReplicaWindow:
 class Diagnosis(Result):
     """A measured run: how big its bubble is, when its ranks idle, why, and what would help.
 
-        Shares and ratios are means over the windows, lengths medians; least and most are beside them.
+    Shares and ratios are means over the windows, lengths medians; least and most are beside them.
 
-        Args:
-            source: what was read.
-            steps: that count.
-            replicas: data-parallel.
-            ranks: positions in the pipeline.
-            chunks: stages on a rank.
-            microbatches: per pipeline and step.
-            schedule: the order that ran, by name.
-            nearest: published order that is most like it; None if there is none for this shape.
-            departure: where it departs from that; None if it does not.
-            paced: whether ops were stretched to given durations.
-                makespan_ms: length of the median window (the shorter of two in the middle), to which ``causes`` and
-                ``per_rank`` sum.
-            makespan_median_ms: median length of the windows (the mean of two in the middle); ``makespan_min_ms`` and ``makespan_max_ms``
-                are the ends.
-                predicted_ms: what was simulated for it before the run; None if nothing was.
-            step_ms: a whole step; None if it was not measured.
-            outside_ms: what a step holds beside its pipeline window.
-            idle_share: idle / (ranks x window), 0 to 1; ``idle_share_min`` and ``idle_share_max`` are beside it.
-            pooled_idle_share: the same of all windows taken together.
-            bubble_ratio: idle / busy; ``bubble_ratio_min`` and ``bubble_ratio_max`` are beside it.
-            evidence: ``measured``.
-            windows: how many.
-            left_out_steps: numbers of steps that do not count.
-            per_rank: where the time of each rank of the median window goes.
-            worst: the median window of the slowest replica.
-            heat: replicas and the work of their stages.
-            causes: why the median window is as long as it is; they sum to it.
-            schedule_idle_share: idle share if only the schedule idled, simulated.
-            resim_ratio: the window simulated again over what was measured.
-            resim_without_transfer_ratio: the same with free transfers.
-            engine: under which changes are simulated; ``ideal`` where hops cost too little to tell engines apart.
-            engine_fits: the window simulated again under each engine that can run its order, with the least hops that were
-                seen; the one that starts ops where they did start is first.
-            resim_ratio_by_engine: the length of these windows over what was measured.
-            trusted: whether that is near enough for what-ifs.
-            matched_share: of transfers whose two ends were found; None if none was measured.
-            torn_ranks: that talk to ranks which were not measured.
-            transfers: receives, by sender and receiver.
-            receive_waiting_share: of all receives together; None if none was measured.
-            clock_uncertainty_ms: by which the clocks of two ranks may disagree.
-            clocks: of each device whose messages tell it.
-            missing_ranks: global ranks that messages name and that were not measured.
-            memory: over time, of each device whose trace has it; None if none has.
-            findings: the dearest first.
-            what_if: changes that were tried, the best first.
-            first: the first recommendation, the best of them that can be launched; None if there is none.
-            search: the command that searches a schedule for these costs; None if no order can be 1 % faster than this one.
-            verdict: the run in sentences, the answer first.
-            remarks: what was left out, repaired or not offered, a sentence each.
-            gate: what a script asked for, and whether it passes; None if nothing was asked.
-            examined: what pages draw from; no key.
+    Args:
+        source: what was read.
+        steps: that count.
+        replicas: data-parallel.
+        ranks: positions in the pipeline.
+        chunks: stages on a rank.
+        microbatches: per pipeline and step.
+        schedule: the order that ran, by name.
+        nearest: published order that is most like it; None if there is none for this shape.
+        departure: where it departs from that; None if it does not.
+        paced: whether ops were stretched to given durations.
+        makespan_ms: length of the median window (the shorter of two in the middle), to which ``causes`` and
+            ``per_rank`` sum.
+        makespan_median_ms: median length of the windows (the mean of two in the middle); the ends are
+            ``makespan_min_ms`` and ``makespan_max_ms``.
+        predicted_ms: what was simulated for it before the run; None if nothing was.
+        step_ms: a whole step; None if it was not measured.
+        outside_ms: what a step holds beside its pipeline window.
+        idle_share: idle / (ranks x window), 0 to 1; ``idle_share_min`` and ``idle_share_max`` are beside it.
+        pooled_idle_share: the same of all windows taken together.
+        bubble_ratio: idle / busy; ``bubble_ratio_min`` and ``bubble_ratio_max`` are beside it.
+        evidence: ``measured``.
+        windows: how many.
+        left_out_steps: numbers of steps that do not count.
+        per_rank: where the time of each rank of the median window goes.
+        worst: the median window of the slowest replica.
+        heat: replicas and the work of their stages.
+        causes: why the median window is as long as it is; they sum to it.
+        schedule_idle_share: idle share if only the schedule idled, simulated.
+        resim_ratio: the window simulated again over what was measured.
+        resim_without_transfer_ratio: the same with free transfers.
+        engine: under which changes are simulated; ``ideal`` where hops cost too little to tell engines apart.
+        engine_fits: the window simulated again under each engine that can run its order, with the least hops that were
+            seen; the one that starts ops where they did start is first.
+        resim_ratio_by_engine: the length of these windows over what was measured.
+        trusted: whether that is near enough for what-ifs.
+        matched_share: of transfers whose two ends were found; None if none was measured.
+        torn_ranks: that talk to ranks which were not measured.
+        transfers: receives, by sender and receiver.
+        receive_waiting_share: of all receives together; None if none was measured.
+        clock_uncertainty_ms: by which the clocks of two ranks may disagree.
+        clocks: of each device whose messages tell it.
+        missing_ranks: global ranks that messages name and that were not measured.
+        memory: over time, of each device whose trace has it; None if none has.
+        findings: the dearest first.
+        what_if: changes that were tried, the best first.
+        first: the first recommendation, the best of them that can be launched; None if there is none.
+        search: the command that searches a schedule for these costs; None if no order can be 1 % faster than this one.
+        verdict: the run in sentences, the answer first.
+        remarks: what was left out, repaired or not offered, a sentence each.
+        gate: what a script asked for, and whether it passes; None if nothing was asked.
+        examined: what pages draw from; no key.
     """
 
     schema: ClassVar[str] = "diagnose/1"
