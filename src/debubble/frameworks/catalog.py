@@ -61,6 +61,9 @@ def recognised(pairs: Pairs, where: str, program: str = "") -> Framework:
         if one.programs and re.search(one.programs, program):
             return one
     counts = {name: keys_known(one, pairs) for name, one in FRAMEWORKS.items()}
+    # The same words are Megatron-LM's as flags and a model provider's as fields.
+    if counts[NEMO.name] and not any(said.key.startswith("--") and keys_known(MEGATRON, [said]) for said in pairs):
+        counts[NEMO.name] = max(counts[NEMO.name], counts.pop(MEGATRON.name))
     most = max(counts.values(), default=0)
     best = [name for name, count in counts.items() if count == most]
     if most and len(best) > 1:  # keys that many have; those of one alone decide
@@ -71,10 +74,8 @@ def recognised(pairs: Pairs, where: str, program: str = "") -> Framework:
     if not most:
         rule = "it has no key by which its framework could be told"
         raise InputError(Fault(where, rule, f"give --framework {'|'.join(FRAMEWORKS)}"))
-    if set(best) == {"megatron", "nemo"}:  # the same words, as flags and as fields
-        if any(said.key.startswith("--") and keys_known(MEGATRON, [said]) for said in pairs):
-            return MEGATRON
-        return NEMO
+    if set(best) == {MEGATRON.name, NEMO.name}:
+        return MEGATRON
     if len(best) > 1:
         rule = f"it could be {' or '.join(best)}"
         raise InputError(Fault(where, rule, f"give --framework {'|'.join(best)}"))
@@ -114,8 +115,9 @@ def configurations_of(path: Path, framework: Framework | None = None) -> tuple[C
         InputError: what cannot be read, of no known framework, or has no key that is known.
     """
     found = []
-    for block in blocks_of(path, framework):
-        whose = framework or recognised(block.pairs, str(path), block.program)
+    blocks = blocks_of(path, framework)
+    for block in blocks:
+        whose = framework or recognised(signs_of(block, blocks), str(path), block.program)
         if not fields_known(whose, block.pairs):
             raise unknown_keys(path, whose)
         if OF_THE_MODEL.issuperset(fields_known(whose, block.pairs)):
@@ -123,6 +125,16 @@ def configurations_of(path: Path, framework: Framework | None = None) -> tuple[C
         name = f"{path.name}:{block.name}".removesuffix(":")
         found.append(read_config(whose, block.pairs, name, whole=block.whole))
     return tuple(found)
+
+
+def signs_of(block: Block, blocks: Sequence[Block]) -> Pairs:
+    """What tells whose a part of a file is: of a script its own command, else the whole file, which is one framework's.
+
+    One recipe of many may say too little by itself.
+    """
+    if block.launched:
+        return block.pairs
+    return tuple(said for one in blocks for said in one.pairs)
 
 
 def blocks_of(path: Path, framework: Framework | None = None) -> tuple[Block, ...]:

@@ -12,7 +12,7 @@ import tomllib
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
-from itertools import takewhile
+from itertools import pairwise, takewhile
 from pathlib import Path
 
 from ..core.errors import MOST_KEYS, Fault, InputError, entries
@@ -199,9 +199,21 @@ def _script(text: str, file: str, beside: Callable[[str], str | None] = lambda _
 def _command(command: Command, file: str, shared: tuple[Said, ...]) -> Block:
     place = f"{file}:{command.line}"
     devices = tuple(Said(f"--{name.lower()}", value, place) for name, value in command.surroundings)
-    program = " ".join(takewhile(lambda word: not word.startswith("--") and "=" not in word, command.words))
+    program = " ".join((*takewhile(_leads, command.words), *_launched(command.words)))
     said = (*shared, *devices, *pairs_of(command.words, place))
     return Block(f"line {command.line}", said, launched=True, program=program)
+
+
+def _leads(word: str) -> bool:
+    """Whether a word belongs to the program in front of its flags."""
+    return not word.startswith("--") and "=" not in word
+
+
+def _launched(words: Sequence[str]) -> Iterator[str]:
+    """Files of Python and modules, ``-m name``, which a launcher runs and which stand behind its own flags."""
+    for before, word in pairwise(words):
+        if word.endswith(".py") or before == "-m":
+            yield word
 
 
 def _document(text: str, place: str) -> list[Said]:
@@ -241,8 +253,19 @@ def _python(text: str, file: str) -> Sequence[Block]:
         methods = [node for node in kind.body if isinstance(node, ast.FunctionDef)]
         named |= {f"{kind.name}.{node.name}": node for node in methods}
     said = {name: tuple(reader.function(node, outside, {}, 0)) for name, node in named.items()}
-    blocks = [Block(name, (*top, *pairs)) for name, pairs in said.items() if pairs]
+    saying = [name for name, pairs in said.items() if pairs]
+    # Recipes are called without arguments; what wants one, as set_layout(config), is a part of those that call it.
+    recipes = [name for name in saying if not _wants_arguments(named[name])]
+    blocks = [Block(name, (*top, *said[name])) for name in recipes or saying]
     return blocks or [Block("", tuple(top))]
+
+
+def _wants_arguments(node: ast.FunctionDef) -> bool:
+    """Whether a function cannot be called without arguments; that of a method stands for its object."""
+    positional = [argument.arg for argument in (*node.args.posonlyargs, *node.args.args)]
+    if positional[:1] in (["self"], ["cls"]):
+        del positional[0]
+    return len(positional) > len(node.args.defaults) or None in node.args.kw_defaults
 
 
 @dataclass(frozen=True, slots=True)
@@ -251,10 +274,11 @@ class _Scope:
 
     names: dict[str, object]
     options: Mapping[str, object] = field(default_factory=dict)
+    inside: bool = False  # a function, whose names are variables
 
-    def inner(self, names: Mapping[str, object]) -> _Scope:
+    def inner(self, names: Mapping[str, object], *, inside: bool = False) -> _Scope:
         """The same with further names."""
-        return _Scope({**self.names, **names}, self.options)
+        return _Scope({**self.names, **names}, self.options, inside)
 
 
 class _Reader:
@@ -291,7 +315,7 @@ class _Reader:
         only = zip(node.args.kwonlyargs, node.args.kw_defaults, strict=True)
         defaults |= {a.arg: value for a, value in only if value is not None}
         known = {name: _constant(value, outside) for name, value in defaults.items()}
-        yield from self.statements(node.body, outside.inner({**known, **given}), deep)
+        yield from self.statements(node.body, outside.inner({**known, **given}, inside=True), deep)
 
     def statements(self, body: list[ast.stmt], scope: _Scope, deep: int = 0) -> Iterator[Said]:
         """What statements say, in order; names that they set are remembered."""
@@ -317,12 +341,17 @@ class _Reader:
         path = target.replace("['", ".").replace("']", "").replace('["', ".").replace('"]', "")
         if isinstance(value, ast.Dict | ast.Call):
             yield from self.expression(path, value, scope, deep)
-            if not isinstance(_constant(value, scope), Unresolved):
-                scope.names[target] = _constant(value, scope)
+            constant = _constant(value, scope)
+            if not isinstance(constant, Unresolved):
+                scope.names[target] = constant
+            elif isinstance(value, ast.Call) and ast.unparse(value.func) in self.functions and "." in path:
+                yield from self.leaf(path, constant, value.lineno)  # what a function of this file works out is open
             return
         constant = _constant(value, scope)
         if target.isidentifier():
             scope.names[target] = constant
+            if scope.inside and (deep or "_" not in target):
+                return  # a variable such as layout or pp, not a key under that name
         yield from self.leaf(path, constant, value.lineno)
 
     def expression(self, path: str, value: ast.expr, scope: _Scope, deep: int) -> Iterator[Said]:

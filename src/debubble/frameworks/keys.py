@@ -391,8 +391,17 @@ def _misspelt(known: Mapping[str, str], pairs: Pairs) -> Iterable[str]:
         if _field(known, said.key) is None and name not in seen:
             seen[name] = None
             close = get_close_matches(name, long, n=1, cutoff=_CLOSE)
-            if close:
+            if close and _one_typo(name, close[0]):
                 yield f"{said.key} is not read by any rule: did you mean {close[0]}?"
+
+
+def _one_typo(name: str, other: str) -> bool:
+    """Whether two keys differ by the spelling of one word: not ``ici_`` for ``dcn_``, nor ``moe_`` in front."""
+    ours, theirs = name.split("_"), other.split("_")
+    if len(ours) != len(theirs):
+        return name.replace("_", "") == other.replace("_", "")
+    apart = [pair for pair in zip(ours, theirs, strict=True) if pair[0] != pair[1]]
+    return len(apart) == 1 and bool(get_close_matches(apart[0][0], apart[0][1:], cutoff=0.7))
 
 
 def _with_devices(config: Config, pairs: Pairs) -> Config:

@@ -38,11 +38,12 @@ _PASSIVE = frozenset(
         *("kill", "pkill", "command", "let", "set", "source", ".", "!"),
     )
 )
+_READS_SCRIPTS = ("sbatch", "bash", "sh", "qsub", "bsub")  # from a here-document
 # Files that a shell reads for what is installed, not for a job.
 _ENVIRONMENT = re.compile(r"activate|rc$|profile|conda|venv|set_?env|setup|module|\.env$")
 _READ_BY_LAUNCHERS = ("NNODES", "NPROC_PER_NODE")  # torchrun's, as ms-swift's own command reads them
-# What stands between two quotes: in double ones a backslash takes the next character along.
-_QUOTED = {"'": re.compile(r"[^']*"), '"': re.compile(r'(?:\\.|[^"\\])*', re.DOTALL)}
+# What stands between two quotes: in double ones a backslash takes the next character along, and ${..} may hold quotes.
+_QUOTED = {"'": re.compile(r"[^']*"), '"': re.compile(r'(?:\\.|\$\{[^{}]*\}|[^"\\])*', re.DOTALL)}
 _SBATCH = re.compile(r"^#SBATCH\s+(.*)$", re.MULTILINE)
 _SLURM = {
     ("nodes", "N"): ("SLURM_NNODES", "SLURM_JOB_NUM_NODES"),
@@ -275,6 +276,10 @@ class _Shell:
             return _tested(words[1:])
         if first in ("true", "false", ":"):
             return first != "false"
+        if first in _READS_SCRIPTS and node.documents:  # sbatch <<EOF: the document is the script
+            for text, _ in self.documents[-len(node.documents) :]:
+                self.inner(text, arguments)
+            return None
         return self.launched(words, node.line, arguments)
 
     def launched(self, words: list[str], line: int, arguments: tuple[str, ...]) -> bool | None:
@@ -424,7 +429,8 @@ class _Shell:
             default = _DEFAULT.fullmatch(rest)
             if default is None:
                 return text
-            return default[3] if default[2] is None else default[2]
+            chosen = default[3] if default[2] is None else default[2]
+            return "".join(part for part, _ in _parts(chosen))  # ${X:-"8"} is 8
         if match[1]:
             return text
         if rest.startswith((":+", "+")):
@@ -478,8 +484,8 @@ def _parts(text: str) -> list[tuple[str, str]]:
             match = _QUOTED[char].match(text, at + 1)
             inner = match[0] if match else ""
             at, plain = at + len(inner) + 2, ""
-            if char == '"':
-                inner = re.sub(r'\\([\\"$`\n])', r"\1", inner)
+            if char == '"':  # a backslash joins lines, and takes the meaning of four characters away
+                inner = re.sub(r'\\([\\"$`])', r"\1", inner.replace("\\\n", ""))
             found.append((inner, char))
         elif char == "\\":
             plain += text[at + 1 : at + 2].replace("\n", "")

@@ -206,7 +206,7 @@ class _Lexer:
         while self.at < len(self.text) and self.text[self.at] != quote:
             if quote == "'":  # nothing is special between single quotes
                 self._skip(1)
-            elif self.text.startswith("$(", self.at):
+            elif self.text.startswith(("$(", "${"), self.at):  # quotes inside do not end it: "${X:-"8"}"
                 self._bracketed(self.at + 1)
             else:
                 self._skip(1 + (self.text[self.at] == "\\"))

@@ -306,6 +306,7 @@ NEMO = replace(
     emit=_emit_nemo,
     dashed=False,
     provided=True,
+    programs=r"\bmegatron[./]bridge\b|\bMegatron-Bridge\b|\brun_recipe\.py\b",
 )
 SWIFT = replace(
     _WRAPPER,

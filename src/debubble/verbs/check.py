@@ -16,7 +16,7 @@ from ..core.order_check import Claims, OrderCheck, check_order
 from ..core.schedule import Schedule
 from ..estimate.hardware import cluster_of, read_hardware
 from ..estimate.read_model import read_model
-from ..frameworks.catalog import FRAMEWORKS, blocks_of, framework_of, only_a_model, recognised, unknown_keys
+from ..frameworks.catalog import FRAMEWORKS, blocks_of, framework_of, only_a_model, recognised, signs_of, unknown_keys
 from ..frameworks.files import SUFFIXES, Block
 from ..frameworks.framework import Framework
 from ..frameworks.keys import COMMAND_LINE, Said, fields_known, pairs_of, read_config
@@ -244,14 +244,15 @@ def configurations(asked: Asked) -> list[Config]:
     found = []
     for block in several or (Block("", ()),):
         pairs = (*given, *alone, *block.pairs, *said)
-        whose = framework or recognised(pairs, where, " ".join((block.program, *programs)))
+        signs = (*given, *alone, *signs_of(block, several), *said)
+        whose = framework or recognised(signs, where, " ".join((block.program, *programs)))
         if asked.places and not fields_known(whose, (*alone, *block.pairs)):
             raise unknown_keys(where, whose)
         if asked.places and OF_THE_MODEL.issuperset(fields_known(whose, pairs)):
             raise only_a_model(where)
         # A file says all that it sets; flags alone may be a part, and what they leave out is open.
         config = read_config(whose, pairs, block.name or where, whole=whole)
-        if config.layout is not None and config.pipeline is None:
+        if "layout" in config.known() and not config.said("pipeline"):
             rule = "a layout does not say over how many ranks it lies"
             raise InputError(Fault("pipeline", rule, "give it as in --pipeline 8"))
         found.append(config)
