@@ -8,6 +8,10 @@ import json
 import pytest
 
 from debubble.cli.main import main
+from debubble.config.config import Config
+from debubble.frameworks.catalog import FRAMEWORKS, recognised
+from debubble.frameworks.files import read_text
+from debubble.frameworks.keys import read_config
 
 TORCHRUN = "torchrun --nproc_per_node 8 --nnodes 4 pretrain_gpt.py --micro-batch-size 1 --global-batch-size 64 "
 TITAN = """
@@ -174,6 +178,12 @@ def check(tmp_path, capsys):
     return run
 
 
+def configurations_of_text(text: str) -> Config:
+    """What a launch script says to the framework that it launches."""
+    block = read_text(text, ".sh", "run.sh", "run.sh")[0]
+    return read_config(recognised(block.pairs, "run.sh", block.program), block.pairs, whole=True)
+
+
 def rules(said) -> str:
     return " | ".join(f"{one['key']}: {one['rule']}" for one in said["faults"])
 
@@ -313,6 +323,11 @@ def test_verl_trains_the_actor(check):
     assert (status, said["backend"], said["pipeline"], said["data"]) == (0, "verl", 4, 4)
     # 64 prompts of 4 answers each, over 4 replicas, 2 samples at a time.
     assert said["microbatches"] == 64 * 4 // 4 // 2
+    # The critic and the reference have pipelines of their own, of which that is said; inference has none.
+    assert [note.split(" is of another")[0] for note in said["warnings"] if "another model" in note] == [
+        "actor_rollout_ref.ref.megatron.pipeline_model_parallel_size = 1",
+        "critic.megatron.pipeline_model_parallel_size = 16",
+    ]
 
 
 def test_verl_with_micro_batches_of_tokens_has_no_number_of_them(check):
@@ -411,6 +426,28 @@ def test_the_circular_pipeline_of_maxtext(check, ranks, many, more, rule):
         assert (said["chunks"], said["idle_share"]) == (4, pytest.approx(3 / (4 * 8 + 3)))
 
 
+@pytest.mark.parametrize(
+    ("axis", "gpus", "degree"), [("tensor", 64, 4), ("context", 32, 2), ("expert", 128, 8), ("tensor", 16, 1)]
+)
+def test_an_axis_of_minus_one_takes_the_devices_that_the_others_leave(check, axis, gpus, degree):
+    text = MAXTEXT.format(ranks=4, many=8, more=f"ici_{axis}_parallelism=-1")
+    text = text.replace("ici_fsdp_parallelism=-1", "ici_fsdp_parallelism=4")
+    status, said = check("run.sh", "--gpus", gpus, text=text)
+    assert (status, said["pipeline"]) == (0, 4)
+    read = configurations_of_text(f"{text.rstrip()} devices={gpus}\n")
+    assert getattr(FRAMEWORKS["maxtext"].filled(read), axis) == degree
+
+
+def test_an_axis_of_minus_one_wants_the_devices_and_a_number_for_fsdp(check):
+    text = MAXTEXT.format(ranks=-1, many=8, more="")
+    status, said = check("run.sh", "--gpus", 64, text=text)
+    assert status == 1
+    assert "one axis of a slice may be -1" in rules(said)
+    status, said = check("run.sh", text=text.replace("ici_fsdp_parallelism=-1", "ici_fsdp_parallelism=4"))
+    assert status == 2
+    assert "--gpus" in json.dumps(said)
+
+
 def test_deepspeed_json_that_a_script_writes(check):
     status, said = check("run.sh", text=HEREDOC)
     assert (status, said["backend"], said["pipeline"], said["data"]) == (0, "deepspeed", 4, 4)
@@ -426,3 +463,16 @@ def test_a_toml_of_torchtitan_is_checked_planned_with_and_compared(check, tmp_pa
     # Two chunks on 4 ranks: (p-1) / (v m + p-1).
     assert said["a"]["idle_share"] == pytest.approx(3 / (2 * 16 + 3), abs=5e-4)
     assert said["b"]["idle_share"] == pytest.approx(3 / (2 * 32 + 3), abs=5e-4)
+    # More micro-batches are more local batch, which torchtitan takes: no change is refused for the batch as it was.
+    assert "refuses it: a batch of" not in json.dumps(said)
+
+
+@pytest.mark.parametrize(("gpus", "replicas"), [(8, 2), (16, 4), (32, 8)])
+def test_plan_takes_the_batch_of_a_torchtitan_toml_on_the_devices_that_are_given(tmp_path, capsys, gpus, replicas):
+    job = tmp_path / "job.toml"
+    job.write_text(TITAN.replace("data_parallel_shard_degree = 2", "data_parallel_shard_degree = -1"))
+    assert main(["plan", str(job), "--gpus", str(gpus), "--json"]) == 0
+    said = json.loads(capsys.readouterr().out)
+    # 16 samples of each of gpus / pipeline replicas.
+    assert {row["global_batch"] for row in said["candidates"]} == {16 * replicas}
+    assert any(row["pipeline"] == 4 and row["microbatches"] == 16 for row in said["candidates"])

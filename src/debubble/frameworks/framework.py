@@ -286,6 +286,7 @@ class Framework:
         provided: whether a recipe or a checkpoint may set the model, with words that no configuration says.
         offered: whether plans offer it unasked.
         auto: fields that -1 leaves to it.
+        rest: degrees that -1 sets to the devices that the others leave; they are open until those are known.
         lacks: what it cannot be told of a layout: ``context``, ``expert``, ``expert tensor`` (an expert on several
             devices), ``some layers`` (of a stage recomputed), ``zero`` (more than the optimizer shared out),
             ``bare ends`` (a stage of the head alone), ``gathers alone`` (of weights, without overlapped reductions).
@@ -314,6 +315,7 @@ class Framework:
     provided: bool = False
     offered: bool = True
     auto: frozenset[str] = frozenset({"data", "sharded", "global_batch"})
+    rest: frozenset[str] = frozenset()
     lacks: frozenset[str] = frozenset()
 
     def broken(self, config: Config) -> Judged:

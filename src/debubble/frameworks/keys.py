@@ -42,6 +42,8 @@ class Unresolved:
 
 
 Pairs = Sequence[Said]
+REST = "-1, the devices that the others leave"  # in place of a degree
+DEGREES = ("tensor", "pipeline", "context", "expert", "expert_tensor", "chunks")
 COMMAND_LINE = "command line"  # the place of what nobody's file says
 
 WORDS = (
@@ -163,8 +165,8 @@ def read_config(framework: Framework, pairs: Pairs, name: str = "job", *, whole:
     opened: dict[str, Open] = {}
     places: dict[str, str] = {}
     faults: list[Fault] = []
-    if framework.inside:
-        pairs = [said for said in pairs if "." not in said.key or said.key.lstrip("+").startswith(framework.inside)]
+    others = [said for said in pairs if not _of_the_training(framework, said.key)]
+    pairs = [said for said in pairs if _of_the_training(framework, said.key)]
     for said in pairs:
         field = _field(known, said.key)
         word, negated = _own_word(framework, said)
@@ -179,6 +181,10 @@ def read_config(framework: Framework, pairs: Pairs, name: str = "job", *, whole:
             opened[key] = Open(key, text, said.place)
             continue
         opened.pop(key, None)
+        if field in framework.rest and str(said.value) == "-1":
+            target.pop(key, None)
+            opened[key] = Open(key, REST, said.place, rests_on=(Open("gpus", f"those of {said.key}", said.place),))
+            continue
         try:
             value = _plain_value(said, negated) if field is None else _read(field, said.key, said.value, framework.auto)
         except InputError as error:
@@ -197,7 +203,7 @@ def read_config(framework: Framework, pairs: Pairs, name: str = "job", *, whole:
         own=own,
         open=tuple(opened.values()),
         places=places,
-        remarks=tuple(_misspelt(known, pairs)),
+        remarks=(*_misspelt(known, pairs), *_not_judged(known, others)),
     )
     return _with_devices(config.changed(**{key: value for key, value in values.items() if value is not None}), pairs)
 
@@ -380,6 +386,18 @@ def _letters(key: str, rows: Iterable[object]) -> str:
             raise InputError(Fault(f"{key}: {row}"[:80], rule, "correct the stage"))
         stages.append("".join(_LETTERS[name] for name in names))
     return "|".join(stages)
+
+
+def _of_the_training(framework: Framework, key: str) -> bool:
+    """Whether a key speaks of the model that is trained, and of no other of the same job."""
+    return not framework.inside or "." not in key or key.lstrip("+").startswith(framework.inside)
+
+
+def _not_judged(known: Mapping[str, str], others: Pairs) -> Iterable[str]:
+    """Degrees of further models of a job, as verl's critic and reference have; those of inference say no training."""
+    for said in others:
+        if _field(known, said.key) in DEGREES and ".rollout." not in said.key:
+            yield f"{said.key} = {open_text(said.value) or said.value} is of another model of the job: it is not judged"
 
 
 def _misspelt(known: Mapping[str, str], pairs: Pairs) -> Iterable[str]:

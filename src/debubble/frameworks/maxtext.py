@@ -9,9 +9,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from ..config.config import Config
+from ..config.config import Config, Value
 from ..config.layout import Layout
-from .framework import Breach, Framework, batch_of, rule
+from .framework import Breach, Framework, batch_of, rule, whole_part
+from .keys import REST
 
 VERSION = "AI-Hypercomputer/maxtext@e591f30"
 KEYS = {
@@ -35,6 +36,12 @@ KEYS = {
 PROGRAM = "python3 -m maxtext.trainers.pre_train.train base.yml"
 MARKS = frozenset({"dcn_data_parallelism", "per_device_batch_size", "dcn_pipeline_parallelism", "base_emb_dim"})
 AXES = ("tensor", "pipeline", "context", "expert")
+# Further axes of devices, of which no field says the degree: within a slice, and between slices.
+FURTHER = (
+    *("ici_data_parallelism", "ici_fsdp_transpose_parallelism", "ici_sequence_parallelism", "dcn_data_parallelism"),
+    *("dcn_fsdp_parallelism", "dcn_pipeline_parallelism", "dcn_tensor_parallelism", "dcn_context_parallelism"),
+    *("dcn_expert_parallelism", "ici_tensor_sequence_parallelism", "ici_tensor_transpose_parallelism"),
+)
 
 
 def filled(config: Config) -> Config:
@@ -42,6 +49,7 @@ def filled(config: Config) -> Config:
 
     Read in maxtext/configs/types.py, the pipeline part of the validation; micro-batches are as many as stages.
     """
+    config = _filled_up(config)
     for axis in AXES:
         across = config.word(f"dcn_{axis}_parallelism", 1)
         if isinstance(across, int) and across > 1 and axis not in config.opened():
@@ -51,6 +59,42 @@ def filled(config: Config) -> Config:
     config = config.derived("chunks", _repeats).derived("microbatches", _rounds)
     config = config.derived("schedule", lambda c: "looped-bfs" if c.number("chunks") > 1 else "gpipe")
     return config.derived("split", _dealt)
+
+
+def _filled_up(config: Config) -> Config:
+    """An axis of -1 takes the devices that the other axes of a slice leave, once they are known.
+
+    Read in maxtext/utils/max_utils.py fill_unspecified_mesh_axes. fsdp is -1 unless it is said (configs/base.yml), so
+    that another axis of -1 wants a number there.
+    """
+    left = [one for one in config.open if one.field in AXES and one.text == REST]
+    gpus = config.known().get("gpus")
+    if len(left) != 1 or not isinstance(gpus, int) or config.sharded is None:
+        return config
+    taken = config.sharded
+    for axis in AXES:
+        if axis != left[0].field:
+            taken *= getattr(config, axis) or 1
+    for word in FURTHER:
+        taken *= _count(config.word(word, 1))
+    degree = whole_part(gpus, taken)
+    if degree is None:
+        return config
+    return config.changed(**{left[0].field: degree}, follows=config.follows)
+
+
+def _count(value: Value) -> int:
+    """Devices of a further axis: those that -1 leaves to it are not taken from this one."""
+    return value if isinstance(value, int) and value > 0 else 1
+
+
+@rule("maxtext/utils/max_utils.py fill_unspecified_mesh_axes")
+def _unspecified(config: Config) -> Iterator[Breach]:
+    """One axis of a slice takes what the others leave; fsdp does unless it is said."""
+    left = [one.field for one in config.open if one.field in AXES and one.text == REST]
+    if len(left) > 1 or (left and config.whole and config.sharded is None):
+        what = "one axis of a slice may be -1, and fsdp is unless it is said"
+        yield Breach("axes left open", ("sharded", *left), what, "give <sharded> a number", "-1")
 
 
 REMAT = {"minimal": "selective", "save_qkv_proj": "selective", "custom": "selective"}
@@ -161,7 +205,7 @@ MAXTEXT = Framework(
     keys=KEYS,
     aliases={"num_decoder_layers": "layers"},
     marks=MARKS,
-    rules=(_layers, _micro_batches, _gathers),
+    rules=(_unspecified, _layers, _micro_batches, _gathers),
     filled=filled,
     emit=emit,
     schedules=("gpipe", "looped-bfs"),
@@ -169,5 +213,6 @@ MAXTEXT = Framework(
     lacks=frozenset({"some layers", "expert", "expert tensor"}),
     programs=r"\bmaxtext\b|\bMaxText\b",
     offered=False,
-    auto=frozenset({"sharded", "chunks", "microbatches", "tensor", "context", "expert"}),
+    auto=frozenset({"sharded", "chunks", "microbatches"}),
+    rest=frozenset(AXES),
 )

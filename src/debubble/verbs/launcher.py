@@ -79,6 +79,10 @@ def _changed(config: Config, run: Replay, changed: Replay) -> Config:
     if changed.schedule.microbatches != run.schedule.microbatches:
         new |= {"microbatches": changed.schedule.microbatches}
     known = config.known()
+    if "local_batch" in known:  # torchtitan's and DeepSpeed's word for the micro-batches of one replica together
+        grown = changed.schedule.microbatches * (changed.micro_batch or 1)
+        grown_from = run.schedule.microbatches * (run.micro_batch or 1)
+        new |= {"local_batch": round(config.number("local_batch") * grown / grown_from)}
     if "global_batch" in known and changed.batch != 1:
         new |= {"global_batch": round(config.number("global_batch") * changed.batch)}
     return config.changed(**new)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shlex
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field, fields, replace
 from functools import partial
 from os import PathLike, fspath
@@ -11,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from ..config.config import RECIPE, SWITCHES, Config, Value
+from ..config.derive import settled
 from ..config.fields import KINDS, value_of
 from ..config.layout import Layout
 from ..core.errors import Fault, InputError
@@ -96,7 +98,7 @@ class PlanOptions:
         """
         if self.job is None:
             return self
-        jobs = jobs_of_file(Path(self.job))
+        jobs = [_on_devices(job, self.gpus) for job in jobs_of_file(Path(self.job))]
         known: dict[str, Tried | int | str] = {}
         if not self.gives("global_batch") and not self.gives("microbatches"):
             batches = _batches(jobs)
@@ -227,6 +229,18 @@ def _of_recipe(name: str, value: Value) -> Iterator[str]:
         yield option_of(name) if value else f"--no-{option_of(name)[2:]}"
     else:
         yield from _words(name, value)
+
+
+def _on_devices(job: Config, gpus: Tried) -> Config:
+    """A job on the devices that ``--gpus`` says, if its file leaves them to the launcher, as torchtitan's TOML does.
+
+    Its replicas, and with them the global batch of so many local batches, follow from that.
+    """
+    if job.gpus is not None or gpus is None or len(gpus) != 1:
+        return job
+    with suppress(InputError):  # these devices do not hold its degrees: then they say nothing of its batch
+        return settled(job.changed(gpus=gpus[0]))
+    return job
 
 
 def _batches(jobs: Sequence[Config]) -> tuple[int, ...]:
