@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import deque
 from dataclasses import dataclass
+from operator import add
 
 import numpy as np
 from numpy.typing import NDArray
@@ -24,6 +25,7 @@ class Task:
         home: rank of each stage.
         spent: duration of an F, I or W of each stage, nanoseconds, [kind][stage].
         hop: how long the input of an F or I of each stage is on its way, 0 within a rank, [kind][stage].
+        code: each F, I or W of a stage as a byte of a row, [kind][stage].
         frees: change in half activations of a chunk at F, I and W.
         caps: half activations of a chunk that each rank may hold.
     """
@@ -32,6 +34,7 @@ class Task:
     home: list[int]
     spent: list[list[int]]
     hop: list[list[int]]
+    code: list[list[int]]
     frees: list[int]
     caps: list[int]
 
@@ -68,6 +71,9 @@ def task_of(
         home=home.tolist(),
         spent=_mean(costs.durations).tolist(),
         hop=hop.tolist(),
+        code=[
+            [kind + LANE * (stage >= shape.ranks) for stage in range(len(home))] for kind in (Kind.F, Kind.I, Kind.W)
+        ],
         frees=changes(one, release).tolist(),
         caps=[int(2 * shape.chunks * cap) for cap in caps],
     )
@@ -85,7 +91,7 @@ class Ranks:
     are taken in order, so the next op of a stage and kind needs no number.
     """
 
-    __slots__ = ("_source", "end", "first", "held", "idle", "now", "rows", "task", "waiting")
+    __slots__ = ("_source", "_work", "end", "first", "held", "idle", "now", "rows", "task", "waiting")
 
     def __init__(self, task: Task) -> None:
         ranks, stages = task.shape.ranks, task.shape.stages
@@ -99,6 +105,11 @@ class Ranks:
         self.end: list[list[list[int]]] = [[[] for _ in range(stages)] for _ in range(2)]  # of each F and I placed
         forward, gradient = self.end
         self._source: list[list[list[int] | None]] = [[None, *forward[:-1]], [*gradient[1:], forward[-1]]]
+
+        self._work = [0] * ranks  # of the whole step
+        for stage, rank in enumerate(task.home):
+            each = task.spent[Kind.F][stage] + task.spent[Kind.I][stage] + task.spent[Kind.W][stage]
+            self._work[rank] += task.shape.microbatches * each
 
     def done(self, kind: Kind, stage: int) -> int:
         """How many F or I of a stage have been placed."""
@@ -118,30 +129,35 @@ class Ranks:
         source = self._source[kind][stage]
         if source is None:
             return 0
-        if not self.ready(kind, stage):
+        turn = len(self.end[kind][stage])
+        if turn >= len(source):
             raise Stuck(f"stage {stage} has no input")
-        return source[len(self.end[kind][stage])] + self.task.hop[kind][stage]
+        return source[turn] + self.task.hop[kind][stage]
 
     def run(self, kind: Kind, stage: int, arrival: int = 0) -> None:
         """Place an op; it starts at ``arrival`` or, if that is later, when its rank is free."""
         task = self.task
         rank = task.home[stage]
-        start = now if (now := self.now[rank]) >= arrival else arrival
+        start = self.now[rank]
         if self.first[rank] < 0:
-            self.first[rank] = start
-        else:
-            self.idle[rank] += start - now
+            self.first[rank] = start = max(start, arrival)
+        elif arrival > start:
+            self.idle[rank] += arrival - start
+            start = arrival
         self.now[rank] = end = start + task.spent[kind][stage]
         self.held[rank] += task.frees[kind]
-        self.rows[rank].append(kind + LANE * (stage >= task.shape.ranks))
+        self.rows[rank].append(task.code[kind][stage])
         if kind != Kind.W:
             self.end[kind][stage].append(end)
             if kind == Kind.I:
                 self.waiting[rank].append(stage)
 
     def run_w(self, rank: int) -> None:
-        """Place the oldest W that waits."""
-        self.run(Kind.W, self.waiting[rank].popleft())
+        """Place the oldest W that waits; it needs no input but what is there."""
+        task, stage = self.task, self.waiting[rank].popleft()
+        self.now[rank] += task.spent[Kind.W][stage]
+        self.held[rank] += task.frees[Kind.W]
+        self.rows[rank].append(task.code[Kind.W][stage])
 
     def make_room(self, rank: int) -> None:
         """Place W until one more F fits under the cap.
@@ -156,7 +172,8 @@ class Ranks:
 
     def fill_gap(self, rank: int, until: int) -> None:
         """Place the W that end before a point in time."""
-        weight, waiting = self.task.spent[Kind.W], self.waiting[rank]
+        waiting = self.waiting[rank]
+        weight = self.task.spent[Kind.W]
         while waiting and self.now[rank] + weight[waiting[0]] <= until:
             self.run_w(rank)
 
@@ -168,6 +185,11 @@ class Ranks:
     def span(self) -> int:
         """The longest time of a rank from its first op to its last."""
         return max(now - first for now, first in zip(self.now, self.first, strict=True))
+
+    def least_span(self) -> int:
+        """What ``span`` will be at least: a rank works as long in any order, and idle time does not come back."""
+        longest: int = max(map(add, self._work, self.idle))
+        return longest
 
     def order(self) -> list[bytes]:
         """What was placed, as rows."""

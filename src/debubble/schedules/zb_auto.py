@@ -30,7 +30,8 @@ p = 3, m = 5, F = I = W, cap 2p:
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import math
+from dataclasses import dataclass, fields, replace
 from itertools import product
 
 from ..core.costs import Costs, Rates
@@ -39,7 +40,7 @@ from ..core.memory import Release
 from ..core.op import Kind
 from ..core.schedule import Schedule, Shape, loop_placement
 from .entry import USUAL, Cap, Entry, caps_of, check, op_by_op
-from .heuristic import Ranks, Task, task_of
+from .heuristic import Ranks, Stuck, Task, task_of
 from .rows import linear
 
 _MOST_CELLS = 1_000_000
@@ -53,6 +54,13 @@ class _Switches:
     gap: bool
     input_first: bool
     fill: bool
+
+    def differences(self, other: _Switches) -> set[str]:
+        """Names of the switches that are set otherwise."""
+        return {name for name in _NAMES if getattr(self, name) != getattr(other, name)}
+
+
+_NAMES = frozenset(field.name for field in fields(_Switches))
 
 
 def zb_auto(
@@ -75,8 +83,7 @@ def zb_auto(
         rule = "a rank that runs an F holds a micro-batch, so the least cap is 1"
         raise InputError(Fault(f"cap = {min(caps):g}", rule, "give 1 or more"))
     task = task_of(shape, loop_placement(shape.ranks, 1), speed, caps, release)
-    attempts = (_attempt(task, _Switches(*setting)) for setting in product((True, False), repeat=3))
-    return linear("zb-auto", shape, min(attempts, key=Ranks.span).order())
+    return linear("zb-auto", shape, _search(task).order())
 
 
 ENTRY = Entry(
@@ -94,34 +101,63 @@ ENTRY = Entry(
 )
 
 
-def _attempt(task: Task, on: _Switches) -> Ranks:
-    ranks = Ranks(task)
+def _search(task: Task) -> Ranks:
+    """The first attempt of those with the shortest span; only what may be shorter is run to its end."""
+    best: Ranks | None = None
+    tried: list[tuple[_Switches, set[str]]] = []
+    for setting in product((True, False), repeat=3):
+        on = _Switches(*setting)
+        # A setting that differs from another in switches alone that decided nothing there would do the same again.
+        if any(not on.differences(other) & mattered for other, mattered in tried):
+            continue
+        ranks, mattered = _attempt(task, on, math.inf if best is None else best.span())
+        tried.append((on, mattered))
+        if best is None or ranks.least_span() < best.span():
+            best = ranks
+    if best is None:
+        raise Stuck("there is no setting")
+    return best
+
+
+def _attempt(task: Task, on: _Switches, shorter_than: float = math.inf) -> tuple[Ranks, set[str]]:
+    """One setting, and the switches that decided anything; given up once it is not shorter than that."""
+    ranks, mattered = Ranks(task), set[str]()
     p, m = task.shape.ranks, task.shape.microbatches
     for rank in range(p):  # (1)
-        _place(ranks, Kind.F, rank, on)
-    for rank, count in enumerate(_warm_up(ranks, on)):
+        _place(ranks, Kind.F, rank, on, mattered)
+    counts = _warm_up(ranks, on)
+    if counts != _warm_up(ranks, replace(on, gap=not on.gap)):
+        mattered.add("gap")
+    for rank, count in enumerate(counts):
         for _ in range(count):
-            _place(ranks, Kind.F, rank, on)
+            _place(ranks, Kind.F, rank, on, mattered)
     for rank in reversed(range(p)):
-        _place(ranks, Kind.I, rank, on)
+        _place(ranks, Kind.I, rank, on, mattered)
     for _ in range(m - 1):  # (2)
-        for rank in _ranks_that_forward(ranks, on):
-            _place(ranks, Kind.F, rank, on)
+        if ranks.least_span() >= shorter_than:
+            return ranks, mattered
+        for rank in _ranks_that_forward(ranks, on, mattered):
+            _place(ranks, Kind.F, rank, on, mattered)
         for rank in reversed(range(p)):
-            _place(ranks, Kind.I, rank, on)
+            _place(ranks, Kind.I, rank, on, mattered)
     for rank in range(p):  # (3)
         ranks.flush(rank)
-    return ranks
+    return ranks, mattered
 
 
-def _place(ranks: Ranks, kind: Kind, rank: int, on: _Switches) -> None:
+def _place(ranks: Ranks, kind: Kind, rank: int, on: _Switches, mattered: set[str]) -> None:
     arrival = ranks.arrival(kind, rank)
     if kind == Kind.F:
         ranks.make_room(rank)  # (a)
-    ranks.fill_gap(rank, arrival)  # (b)
-    gap = arrival - ranks.now[rank]
-    if gap > 0 and ranks.waiting[rank] and (on.fill or gap > _slack(ranks, rank)):  # (c)
-        ranks.run_w(rank)
+    if ranks.waiting[rank] and ranks.now[rank] <= arrival:
+        ranks.fill_gap(rank, arrival)  # (b)
+        gap = arrival - ranks.now[rank]
+        if gap > 0 and ranks.waiting[rank]:  # (c)
+            long = gap > _slack(ranks, rank)
+            if not long:
+                mattered.add("fill")
+            if long or on.fill:
+                ranks.run_w(rank)
     if kind == Kind.I and rank == 0 and ranks.done(Kind.F, 0) == ranks.task.shape.microbatches:  # (d)
         ranks.flush(rank)
     ranks.run(kind, rank, arrival)  # (e)
@@ -152,15 +188,17 @@ def _warm_up(ranks: Ranks, on: _Switches) -> list[int]:
     return counts
 
 
-def _ranks_that_forward(ranks: Ranks, on: _Switches) -> list[int]:
+def _ranks_that_forward(ranks: Ranks, on: _Switches, mattered: set[str]) -> list[int]:
     """Ranks that run an F in this round; an unbroken run up to the last that has one left."""
     p, m = ranks.task.shape.ranks, ranks.task.shape.microbatches
     chosen: list[int] = []
     for rank in reversed(range(p)):
         if ranks.done(Kind.F, rank) == m:
             continue
-        if on.input_first and rank < p - 1 and _would_delay(ranks, rank):
-            break
+        if rank < p - 1 and _would_delay(ranks, rank):
+            mattered.add("input_first")
+            if on.input_first:
+                break
         chosen.append(rank)
     return chosen[::-1]
 

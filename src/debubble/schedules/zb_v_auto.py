@@ -34,6 +34,7 @@ p = 3, m = 5, F = I = W, cap p; small letters are chunk 1:
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from itertools import product
@@ -53,11 +54,14 @@ _DEFAULT = Rates()
 
 @dataclass(frozen=True, slots=True)
 class _Setting:
-    """Where W may fill a gap that is not whole, and the idle time that each rank had in the run before."""
+    """Where W may fill a gap that is not whole."""
 
     before_1i: bool
     before_f: bool
-    approved: Sequence[int]
+
+    def differences(self, other: _Setting) -> set[str]:
+        """Names of the switches that are set otherwise."""
+        return {name for name in ("before_1i", "before_f") if getattr(self, name) != getattr(other, name)}
 
 
 def zb_v_auto(
@@ -101,39 +105,59 @@ ENTRY = Entry(
 
 def _search(task: Task) -> Ranks | None:
     """The best run of all settings, or None where the caps leave no room for any."""
-    settings = product((True, False), repeat=2)
-    found = [ranks for before_1i, before_f in settings if (ranks := _settled(task, before_1i, before_f))]
-    return min(found, key=Ranks.span, default=None)
+    best: Ranks | None = None
+    tried: list[tuple[_Setting, set[str]]] = []
+    for before_1i, before_f in product((True, False), repeat=2):
+        on = _Setting(before_1i=before_1i, before_f=before_f)
+        # A setting that differs from another in switches alone that decided nothing there would do the same again.
+        if any(not on.differences(other) & mattered for other, mattered in tried):
+            continue
+        mattered = set[str]()
+        ranks = _settled(task, on, mattered)
+        tried.append((on, mattered))
+        if ranks is not None and (best is None or ranks.span() < best.span()):
+            best = ranks
+    return best
 
 
-def _settled(task: Task, before_1i: bool, before_f: bool) -> Ranks | None:
+def _settled(task: Task, on: _Setting, mattered: set[str]) -> Ranks | None:
     """The best run of one setting: approved idle times are those of the run before, as long as that helps."""
     best = None
     approved = [0] * task.shape.ranks
     while True:
+        limit = math.inf if best is None else max(best.idle)
         try:
-            ranks = _attempt(task, _Setting(before_1i, before_f, approved))
+            ranks = _attempt(task, on, approved, limit, mattered)
         except Stuck:
-            return best
-        if best is not None and max(ranks.idle) >= max(best.idle):
             return best
         best, approved = ranks, ranks.idle
 
 
-def _attempt(task: Task, on: _Setting) -> Ranks:
+def _attempt(task: Task, on: _Setting, approved: Sequence[int], limit: float, mattered: set[str]) -> Ranks:
+    """One run.
+
+    Raises:
+        Stuck: the caps leave no room, or a rank idles as long as the limit or longer.
+    """
     ranks = Ranks(task)
     p, m = task.shape.ranks, task.shape.microbatches
+    ahead = [max(approved) - mine for mine in approved]
     _fill(ranks)
     _align(ranks)
+    decide = _Decisions(ranks, on, ahead, mattered)
     for _ in range(2 * m):  # (3)
+        if max(ranks.idle) >= limit:
+            raise Stuck("it idles as long as what there is")
         back = [_wants_0i(ranks, rank) for rank in range(p)]
         zero = [rank for rank in reversed(range(p)) if back[rank]]
         one = [2 * p - 1 - rank for rank in range(p) if not back[rank]]
         for stage in zero + one:
-            _place(ranks, Kind.I, stage, on)
+            decide.place(Kind.I, stage)
         for rank in range(p):
             if (next_f := _next_f(ranks, rank)) is not None:
-                _place(ranks, Kind.F, next_f, on)
+                decide.place(Kind.F, next_f)
+    if max(ranks.idle) >= limit:
+        raise Stuck("it idles as long as what there is")
     for rank in range(p):  # (4)
         ranks.flush(rank)
     return ranks
@@ -210,24 +234,45 @@ def _place_f(ranks: Ranks, stage: int) -> None:
     ranks.run(Kind.F, stage, ranks.arrival(Kind.F, stage))
 
 
-def _place(ranks: Ranks, kind: Kind, stage: int, on: _Setting) -> None:
-    """An op of step (3), behind the W that its gap has room for."""
-    rank = ranks.task.home[stage]
-    arrival = ranks.arrival(kind, stage)
-    if kind == Kind.F:
-        ranks.make_room(rank)  # (a)
-    ranks.fill_gap(rank, arrival)  # (b)
-    may = on.before_f
-    if kind == Kind.I:
-        may = stage < ranks.task.shape.ranks or on.before_1i  # before 0I always
-    gap = arrival - ranks.now[rank]
-    if may and gap > 0 and ranks.waiting[rank] and gap > _slack(ranks, rank, on):  # (c)
-        ranks.run_w(rank)
-    ranks.run(kind, stage, arrival)
+class _Decisions:
+    """Placing ops of step (3) by one setting.
 
+    Args:
+        ranks: where they are placed.
+        on: the switches.
+        ahead: how much less idle time than the most has been approved of each rank.
+        mattered: takes the names of switches that decided something.
+    """
 
-def _slack(ranks: Ranks, rank: int, on: _Setting) -> int:
-    return max(*ranks.idle, max(on.approved) - on.approved[rank]) - ranks.idle[rank]
+    def __init__(self, ranks: Ranks, on: _Setting, ahead: Sequence[int], mattered: set[str]) -> None:
+        self.ranks, self.ahead, self.mattered = ranks, ahead, mattered
+        self._switch = [("before_f", on.before_f), ("before_1i", on.before_1i)]  # by kind; 0I has none
+
+    def place(self, kind: Kind, stage: int) -> None:
+        """An op, behind the W that its gap has room for."""
+        ranks = self.ranks
+        rank = ranks.task.home[stage]
+        arrival = ranks.arrival(kind, stage)
+        if kind == Kind.F:
+            ranks.make_room(rank)  # (a)
+        if ranks.waiting[rank] and ranks.now[rank] <= arrival:
+            ranks.fill_gap(rank, arrival)  # (b)
+            gap = arrival - ranks.now[rank]
+            if gap > 0 and ranks.waiting[rank] and gap > self._slack(rank) and self._may(kind, stage):  # (c)
+                ranks.run_w(rank)
+        ranks.run(kind, stage, arrival)
+
+    def _may(self, kind: Kind, stage: int) -> bool:
+        """Whether W may fill a gap that is not whole: before 0I always."""
+        if kind == Kind.I and stage < self.ranks.task.shape.ranks:
+            return True
+        name, value = self._switch[kind]
+        self.mattered.add(name)
+        return value
+
+    def _slack(self, rank: int) -> int:
+        idle = self.ranks.idle
+        return max(max(idle), self.ahead[rank]) - idle[rank]
 
 
 def _too_small(cap: Cap, task: Task) -> Fault:
