@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from debubble import InputError, Observation, Rates, Shape, Timeline, Window, build, costs_of, lower, simulate
-from debubble.diagnosis.windows import summarise
+from debubble.diagnosis.windows import median_window, summarise
 
 SCHEDULE = build("1f1b", Shape(2, 4))
 PROGRAM = lower(SCHEDULE)
@@ -32,6 +32,21 @@ def test_the_median_window_is_one_that_was_measured():
     found = observed(*(window(step, length) for step, length in enumerate((1.0, 1.2, 1.1, 1.3))))
     assert found.makespan_ns == 16_500_000
     assert found.window.step == 2
+
+
+def test_of_some_windows_the_shorter_of_two_in_the_middle_is_the_median_one():
+    found = observed(*(window(step, length) for step, length in enumerate((1.2, 1.0, 1.3, 1.1))))
+    assert median_window(found, [0, 1]) == 1
+    assert median_window(found, [0, 2, 3]) == 0
+    assert median_window(found, [2, 3, 0, 1]) == 3
+
+
+def test_a_first_step_of_exactly_one_and_a_half_medians_counts():
+    assert observed(window(0, 1.5), *(window(step) for step in range(1, 6))).left_out == ()
+
+
+def test_clocks_that_end_a_step_before_its_window_leave_nothing_outside_and_never_less():
+    assert observed(*(window(step, step_ns=14_999_000) for step in range(3))).outside_ns == 0
 
 
 def test_shares_are_means_and_the_pooled_share_weighs_by_length():

@@ -63,10 +63,12 @@ def spent(timeline: Timeline) -> NDArray[np.int64]:
     start, end = timeline.start[: len(schedule)], timeline.end[: len(schedule)]
     before = np.concatenate([end[:1], end[:-1]])
     opens = schedule.offsets[:-1][np.diff(schedule.offsets) > 0]
+    # The first op of a rank has nobody before it; the row above it is the last op of another rank.
     before[opens] = start[opens]
     own = np.asarray(end - np.maximum(start, before), np.int64)
     if schedule.joined is not None:
         second = np.flatnonzero(schedule.joined)
+        # Which of two joined ops took how long is not seen; what they took together is.
         slot = own[second - 1] + own[second]
         own[second - 1], own[second] = slot - slot // 2, slot // 2
     return own
@@ -88,6 +90,7 @@ def hops(timeline: Timeline) -> NDArray[np.int64]:
     free = start - lane_free(schedule, end)
     shows = needed & (since <= free)
     group = schedule.kind.astype(np.int64) * schedule.stages + schedule.stage
+    # Groups in which no delay shows keep their least one: an upper bound of the hop is all that is known there.
     usual = np.full(KINDS * schedule.stages, np.iinfo(np.int64).max)
     _set_least(usual, group[needed], since[needed])
     _set_median(usual, group[shows], since[shows])
@@ -100,6 +103,7 @@ def lane_free(schedule: Schedule, end: NDArray[np.int64]) -> NDArray[np.int64]:
     free[schedule.offsets[:-1][np.diff(schedule.offsets) > 0]] = np.iinfo(np.int64).min // 2
     if schedule.joined is not None:
         second = np.flatnonzero(schedule.joined)
+        # The second op of a slot starts with the first: the rank was free for both when it was for that one.
         free[second] = free[second - 1]
     return free
 
@@ -111,6 +115,7 @@ def _set_least(table: NDArray[np.int64], group: NDArray[np.int64], value: NDArra
 def _set_median(table: NDArray[np.int64], group: NDArray[np.int64], value: NDArray[np.int64]) -> None:
     order = np.lexsort((value, group))
     named, first, count = np.unique(group[order], return_index=True, return_counts=True)
+    # The lower of two in the middle: a delay that did occur.
     table[named] = value[order][first + (count - 1) // 2]
 
 
@@ -120,6 +125,7 @@ def least_hops(timeline: Timeline) -> Costs:
     need = needs_of(schedule)[0]
     needed = np.flatnonzero(need != NOTHING)
     since = np.maximum(timeline.start[:ops][needed] - timeline.end[need[needed]], 0)
+    # Either direction tells of the link: an activation is as large as its gradient.
     ends = np.sort(np.stack([rank[need[needed]], rank[needed]]), axis=0).astype(np.int64)
     link = ends[0] * schedule.ranks + ends[1]
     least = np.full(schedule.ranks**2, np.iinfo(np.int64).max)
@@ -185,6 +191,7 @@ def stage_costs(summary: Summary) -> Costs:
     own = _halves if paired else _medians
     durations = [own(spent(timeline), timeline.program.schedule) for timeline in several]
     delays = [_medians(hops(timeline), timeline.program.schedule) for timeline in several]
+    # Ops of a slice are shorter than those of a micro-batch; ``_halves`` has added them up already.
     slices = several[0].program.schedule.slices
     return Costs(_over_windows(durations) * (1 if paired else slices), _over_windows(delays), "measured")
 
@@ -338,8 +345,10 @@ def causes(timeline: Timeline, engine: Engine | None = None) -> Causes:
     """
     program, ran = asynchronous(timeline.program), engine or timeline.program.engine
     schedule, blocks = program.schedule, ran.meets and ran.occupies is Occupies.NOBODY
+    # A hop that was fitted op by op holds the waiting for its engine, too: under one that blocks it would count twice.
     costs = least_hops(timeline) if blocks else fitted(timeline)
     steps = [
+        # Each line changes one thing of the line above it. Over ranks, not stages: a rank works on all of its chunks.
         int(spent(timeline).sum()) // schedule.ranks,
         simulate(program, kind_means(costs, schedule)).makespan,
         simulate(program, free_transfers(stage_means(costs, schedule))).makespan,
@@ -350,6 +359,7 @@ def causes(timeline: Timeline, engine: Engine | None = None) -> Causes:
     if blocks:
         under = timeline.makespan  # as it was simulated, senders that were taken up included
         if timeline.evidence != "simulated":
+            # A measured one holds what nothing explains as well, which is no engine's doing.
             under = simulate(lower(schedule, ran), costs).makespan
         blocked = under - steps[-1]
     steps.append(timeline.makespan - blocked)

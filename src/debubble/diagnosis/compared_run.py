@@ -204,6 +204,7 @@ class ComparedRun:
         if self.timeline is None or self.causes is None:
             return None if self.own is None else self.own.barrier_ratio
         schedule = self.timeline.program.schedule
+        # Of an order that splits backwards: it can be shorter, so the bound holds for those that do not as well.
         costs = fitted(self.timeline)
         split = halved(schedule)
         if split is not schedule:
@@ -258,6 +259,7 @@ def _engine(job: Config, schedule: Schedule) -> Engine:
     """Who executes a job: as it says, or, where it has hops, as its framework's configuration implies."""
     if job.engine is not None:
         return engine_of(job.engine, schedule)
+    # Without hops engines do not differ.
     implied = implied_engine(job) if job.transfer else None
     return IDEAL if implied is None else executing(schedule, implied).engine
 
@@ -270,6 +272,7 @@ def _order(job: Config) -> Schedule | None:
     most = MOST_OPS
     if job.forward is not None:  # with durations its window is the answer; without, it is only there for remedies
         most = MOST_SIMULATED
+    # Counted before it is built: a job of thousands of ranks is compared by its closed form.
     if 2 * size.stages * size.units > most:
         return None
     return build(str(job.schedule), size)

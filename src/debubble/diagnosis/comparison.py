@@ -467,6 +467,7 @@ def side_of(run: ComparedRun) -> Side:
     schedule = job.schedule
     if job.pipeline is None:  # without a pipeline the schedule that its framework would take says nothing
         schedule = None
+    # What was seen goes before what was simulated, unit by unit.
     speeds: dict[str, Figure] = {**run.predicted, **run.speeds}
     side = Side(
         name=run.name,

@@ -86,6 +86,7 @@ class Case:
         """The median window as it would be without the slow ranks that show in it."""
         window, fair = self.summary.window, self.replay
         for slow, _ in self.slow:
+            # A rank that is slow in other steps is no part of this window.
             if slow.shows(window.replica, window.step):
                 fair = faster_rank(fair, slow.rank, slow.factor)
         return fair
@@ -97,6 +98,7 @@ def findings(case: Case) -> list[Finding]:
     What is smaller than the uncertainty of the clocks is not claimed. A rank or stage that stands out is said whatever
     it costs: behind another fault, or in an order that suits it, it is a fault still, and one clock measured it.
     """
+    # A cost that clocks could have made up is none, however large its share.
     least = max(SMALL * case.causes.window, case.run.clock_uncertainty_ns)
     whole = (_schedule, _asked_for, _transfer, _engine)  # of which torn pipelines cannot tell
     makers = (*(() if case.run.torn else whole), _slow, _imbalance, _variation, _host, _tail, _outside)
@@ -158,6 +160,7 @@ def _asked_for(case: Case) -> Iterator[Finding]:
     cost = 0
     if meant is not None:
         cost = case.causes.resimulated - meant.again().window
+    # Simulated over simulated: what the replay misses of the window cancels out.
     gain = case.causes.resimulated / (case.causes.resimulated - cost)
     sentence = f"{asked} was asked for, and the order shows {shows}"
     remedy = f"look how the schedule is chosen: {asked} did not run"
@@ -223,6 +226,7 @@ def _imbalance(case: Case) -> Iterator[Finding]:
         return
     sentence, remedy = "unequal stages", REMEDIES["imbalance"]
     if heavy.factor > HEAVY:
+        # Of stages, not ranks: in a V both ends of the model live on rank 0.
         ends = heavy.rank in (case.replay.schedule.placement[0, 0], case.replay.schedule.placement[0, -1])
         hint = " (an end of the model: embedding or loss head)" if ends else ""
         alone = f"stage {heavy.stage} on rank {heavy.rank}"
@@ -297,6 +301,7 @@ def _transfer(case: Case) -> Iterator[Finding]:
         sentence += f", {cost / 1e6:.1f} ms of the window by themselves"
     remedy = REMEDIES["transfer"]
     link = next((e for e in case.run.links if (e.sender, e.receiver) == (hop.sender, hop.receiver)), None)
+    # The larger part of the delay is then not on the wire.
     if link is not None and link.usual_ns < hop.usual_ns / 2:
         sentence += f"; a matched transfer takes at most {link.usual_ns / 1e6:.2f} ms of it, the rest is a late launch"
         remedy = "post receives earlier, and look at the host: the link itself is fast enough"
@@ -338,6 +343,7 @@ def _late(case: Case, late: Late) -> str:
 
 def _tail(case: Case) -> Iterator[Finding]:
     found = tail(case.summary, [slow for slow, _ in case.slow])
+    # Below it even equal replicas wait for each other: the longest of several is longer than their mean.
     if found is None or found.cost_ns < SMALL_TAIL * case.causes.window:
         return
     sentence = f"data-parallel tail: replicas wait {found.cost_ns / 1e6:.1f} ms of a step for the slowest (mean)"

@@ -247,6 +247,7 @@ def recast(run: Replay, name: str, *, ranks: int, microbatches: int, chunks: int
         return None
     try:
         schedule = build(name, Shape(ranks, microbatches, chunks, here.slices))
+    # Sizes that a schedule does not take are no fault of anybody's: there is no such change.
     except InputError:
         return None
     alike = schedule.forward_only == here.forward_only and schedule.slices == here.slices
@@ -254,12 +255,14 @@ def recast(run: Replay, name: str, *, ranks: int, microbatches: int, chunks: int
         return None
     durations, transfers = (_columns(table, here, schedule, finer=finer) for table in run.tables)
     shrunk = here.microbatches / microbatches if finer else 1.0
+    # Rounded once, at the end: the page does the same, and both must agree to the nanosecond.
     work: NDArray[np.float64] = durations * np.float64(shrunk)
     same_places = schedule.placement.shape == here.placement.shape and bool(
         (schedule.placement == here.placement).all()
     )
     if not same_places:
         work = _on_stages(work, here, schedule)
+    # Delays belong to links of the order that ran; another order crosses others, of which only the usual hop is known.
     if not (same_places and name == run.name):
         transfers = _usual_hops(run.tables[1], schedule)
     return replace(
@@ -316,6 +319,7 @@ def finer_microbatches(run: Replay, microbatches: int) -> Replay | None:
 def fewer_stages(run: Replay) -> Replay | None:
     """Half as many stages, each of two that are neighbours now, and twice the replicas; the same batch."""
     p, m = run.schedule.ranks, run.schedule.microbatches
+    # Neighbours can be joined only where stages lie along the ranks in order.
     linear = run.schedule.stages == p and np.array_equal(run.schedule.placement, loop_placement(p, 1))
     if run.name is None or not linear or p % 2 or m % 2 or run.schedule.slices > 1:
         return None
@@ -342,8 +346,10 @@ def other_schedule(run: Replay, name: str, chunks: int) -> Replay | None:
     assumes, demands = list(run.assumes), list(run.demands)
     if changed.chunks != run.chunks:
         assumes.append(SPREAD)
+    # Nobody measured the halves of a whole backward; 0.5 is what stands for that, and it is said.
     if schedule.splits and not run.schedule.splits and run.input_share == 0.5:
         assumes.append(HALVES)
+    # Chimera and DualPipe run the model in both directions, each rank a stage of either.
     if schedule.placement.shape[0] > run.schedule.placement.shape[0]:
         demands.append("a GPU holds two copies of its weights")
     label = f"{name} with {changed.chunks} chunks" if changed.chunks > 1 else name
@@ -407,6 +413,7 @@ def without_hop(run: Replay, sender: int, receiver: int, *, forward: bool) -> Re
     """What one rank sends another, activations or gradients, in no time."""
     home, stages = run.schedule.placement[0], np.arange(run.schedule.stages)
     before = stages - 1 if forward else stages + 1
+    # Nothing is before the first stage or behind the last: the remainder keeps indices legal, then both are dropped.
     mine = (home == receiver) & (home[before % len(home)] == sender) & (before >= 0) & (before < len(home))
     transfers = run.tables[1].copy()
     for kind in (Kind.F,) if forward else (Kind.I, Kind.B):
@@ -480,6 +487,7 @@ def _evened(run: Replay, axis: int, change: str, assumption: str, left: float = 
 
 
 def _costs(run: Replay, durations: Table | NDArray[np.float64], transfers: Table) -> Costs:
+    # Half to even, as JavaScript's copy of these rules does.
     whole = np.rint(durations).astype(np.int64)
     return Costs(whole, np.array(transfers), run.costs.evidence, run.costs.pair_scale)
 
@@ -501,6 +509,10 @@ def _on_stages(work: NDArray[np.float64], here: Schedule, there: Schedule) -> ND
     if here.ranks != there.ranks:
         old, new = here.stages, there.stages
         o, s = np.arange(old)[None, :], np.arange(new)[:, None]
+        # Depth of the model in units of 1/(S S'); a new stage takes of each old one as much as it covers:
+        #
+        #     S = 3    |     0     |     1     |     2     |
+        #     S' = 4   |    0   |    1   |    2   |    3   |    stage 1 of 4: 1/4 of old 0, 1/2 of old 1
         overlap = np.minimum((o + 1) * new, (s + 1) * old) - np.maximum(o * new, s * old)
         cut: NDArray[np.float64] = np.einsum("so,kou->ksu", np.maximum(overlap, 0).astype(np.float64), work) / new
         return cut
@@ -508,6 +520,7 @@ def _on_stages(work: NDArray[np.float64], here: Schedule, there: Schedule) -> ND
     for stage, rank in enumerate(here.placement.T):
         by_rank[:, rank] += work[:, stage : stage + 1]
     home = there.placement[0]
+    # A micro-batch passes one copy of the weights: with two, the sum over a rank's stages has counted it twice.
     share = there.chunks_of()[0][home] * here.placement.shape[0]
     spread: NDArray[np.float64] = by_rank[:, home] / share[None, :, None]
     return spread
@@ -524,4 +537,5 @@ def _usual_hops(transfers: Table, there: Schedule) -> Table:
     """One delay for every hop forward and one for every hop back: the means of what the run shows; rule 2d."""
     forward, back = transfers[Kind.F], transfers[[Kind.I, Kind.B]]
     usual = [int(np.rint(table[table > 0].mean())) if (table > 0).any() else 0 for table in (forward, back)]
+    # By kind: F, I, W, B. Gradients of weights stay where they are.
     return np.array([usual[0], usual[1], 0, usual[1]])[:, None, None] * np.ones((1, there.stages, 1), np.int64)

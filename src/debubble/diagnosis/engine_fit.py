@@ -98,6 +98,7 @@ def fit_engines(timeline: Timeline, family: str | None = None) -> tuple[EngineFi
     if ops > MOST_OPS or not timeline.makespan:
         return ()
     costs = least_hops(timeline)
+    # From the first op: where the window lies on the clock says nothing.
     began = timeline.start[:ops] - timeline.start[:ops].min()
     fits = []
     for name in _of_family(family):
@@ -105,6 +106,7 @@ def fit_engines(timeline: Timeline, family: str | None = None) -> tuple[EngineFi
             again = simulate(lower(schedule, engine_of(name, schedule)), costs)
         except (InputError, Refusal):
             continue
+        # Starts of ops tell more than the length of the window, which several engines may meet by chance.
         away = np.abs(again.start[:ops] - again.start[:ops].min() - began).mean()
         fits.append(EngineFit(name, again.makespan / timeline.makespan, float(away) / timeline.makespan))
     return tuple(sorted(fits, key=lambda fit: fit.start_error_share))
@@ -141,6 +143,7 @@ def engine_for(
     if asked is not None:
         lower(schedule, engine_of(asked.name, schedule))
         return replace(replay, engine=asked, costs=least_hops(timeline))
+    # Where hops cost next to nothing, every engine fits, and a name would be made up.
     hops_share = found.resim_ratio - found.resim_without_transfer_ratio
     if not fits or abs(hops_share) <= TELLING or schedule.joined is not None:
         return replay  # nobody runs overlapped pairs by these tables

@@ -108,6 +108,7 @@ def work_of(summary: Summary) -> Work:
     line = {step: i for i, step in enumerate(steps)}
     replicas = max(window.replica for window in summary.windows) + 1
     schedule = summary.window.timeline.program.schedule
+    # NaN and not 0: a window that is missing must not look like a rank without work.
     by_rank = np.full((len(steps), replicas, schedule.ranks), np.nan)
     by_stage = np.full((len(steps), replicas, schedule.stages), np.nan)
     for window, account in zip(summary.windows, summary.accounts, strict=True):
@@ -119,6 +120,7 @@ def work_of(summary: Summary) -> Work:
 
 def slow_ranks(work: Work) -> list[Slow]:
     """Every slow rank, the slowest first: those that are slow all the time, then those that are so in some steps."""
+    # Single bad steps first: they would raise the level that a rank which is always slow is held against.
     fitful = _against_steps(work)
     always = _against_replicas(_without(work, fitful)) if work.by_rank.shape[1] > 1 else []
     return sorted([*always, *fitful], key=lambda slow: -slow.factor)
@@ -141,11 +143,13 @@ def heavy_stage(work: Work, slow: list[Slow]) -> Heavy | None:
     for each in slow:
         mine = np.flatnonzero(work.home == each.rank)
         for row, step in enumerate(work.steps):
+            # A slow GPU is no heavy stage: its times are brought to what the stage takes elsewhere.
             if each.shows(each.replica, step):
                 log[row, each.replica, mine] -= np.log(each.factor)
     log -= _median(log, axis=2)[:, :, None]  # longer micro-batches are longer on every stage
     level = _median(log.reshape(-1, log.shape[2]), axis=0)
     least = np.log1p(max(UNEVEN - 1, CLEAR * _luck_of_a_mean(work, log - level)))
+    # The lower median is usual as long as fewer than half of the stages are heavy; the mean would rise with them.
     usual = level <= _lower_median(level, axis=0) + least
     if usual.all():
         return None
@@ -153,6 +157,7 @@ def heavy_stage(work: Work, slow: list[Slow]) -> Heavy | None:
     stage = int(factor.argmax())
     rank = int(work.home[stage])
     together = np.flatnonzero(work.home == rank)
+    # With chunks, a rank whose stages are all heavy is slow or overloaded as a whole; one heavy stage is layers.
     whole_rank = bool((factor[together] > (1 + factor[stage]) / 2).all())
     others = tuple((int(s), float(factor[s])) for s in np.flatnonzero(~usual) if work.home[s] != rank)
     if whole_rank:
@@ -168,6 +173,7 @@ def _against_replicas(work: Work) -> list[Slow]:
     beyond = _beyond_stage_and_row(level[None])[0]
     each_step = _beyond_stage_and_row(log)
     seen = np.isfinite(each_step) & (np.isfinite(log).sum(axis=1, keepdims=True) > 1)
+    # In a single step half of that is enough: luck hides some of it, and the median over steps has the last word.
     slower = (np.where(seen, each_step, 0.0) > np.log1p((SLOWER - 1) / 2)).sum(axis=0)
     steps = seen.sum(axis=0)
     clear = np.nan_to_num(beyond) > np.log(np.where(steps < FEW_STEPS, SLOWER_ONCE, SLOWER))
@@ -262,6 +268,7 @@ def _middle_two(table: Table, axis: int) -> tuple[Table, Table]:
     """The two values in the middle (the same one of an odd number) of what is there along an axis."""
     whole = np.moveaxis(table, axis, -1)
     there = np.isfinite(whole)
+    # Infinity goes behind all that is there, so places count from the least.
     ordered = np.sort(np.where(there, whole, np.inf), axis=-1)
     count = there.sum(axis=-1)
     picked = []
@@ -319,6 +326,7 @@ def dearest_hop(timeline: Timeline) -> Hop | None:
         return None
     rank = schedule.rank_of()
     forward = schedule.kind[rows] == Kind.F
+    # One number a way: sender, receiver and what travels; activations and gradients may take different paths.
     way = (rank[need[rows]].astype(np.int64) * schedule.ranks + rank[rows]) * 2 + forward
     ways, index = np.unique(way, return_inverse=True)
     best = int(np.bincount(index, delay).argmax())
@@ -352,6 +360,7 @@ def lateness(timeline: Timeline) -> NDArray[np.int64]:
     need = needs_of(schedule)[0]
     come = np.where(need != NOTHING, end[need] + hops(timeline), np.iinfo(np.int64).min // 2)
     could = np.maximum(lane_free(schedule, end), come)
+    # Long ago is half of the least integer: adding a delay to it does not wrap around.
     known = could > np.iinfo(np.int64).min // 4
     late: NDArray[np.int64] = np.maximum(np.where(known, start - could, 0), 0)
     return late
@@ -464,6 +473,7 @@ def tail(summary: Summary, slow: Sequence[Slow] = ()) -> Tail | None:
     for step, rows in steps.items():
         lengths = {summary.windows[row].replica: summary.accounts[row].window for row in rows}
         slowest = max(lengths, key=lambda replica: lengths[replica])
+        # Work can be moved between replicas, not removed: even ones would all take the mean.
         wait = max(lengths.values()) - fmean(lengths.values())
         cost += wait
         last[slowest] += 1
@@ -479,6 +489,7 @@ def tail(summary: Summary, slow: Sequence[Slow] = ()) -> Tail | None:
         slowest=slowest,
         times=times,
         steps=len(steps),
+        # A rank is named only if most of the waiting is for it.
         slow=blamed if blamed is not None and by_slow[blamed] > cost / 2 else None,
         lengths_share=by_lengths / cost if cost else 0.0,
     )

@@ -122,6 +122,7 @@ def remedies(run: Replay, slow: Sequence[tuple[int, float]] = (), launcher: Laun
     """
     allowed = partial(_with_demands, run, launcher)
     kinds = [_answers(run, allowed, edits) for edits in (_repairs(run, slow), _orders(run), _recuts(run), _larger(run))]
+    # Orders come in families that simulate alike: one line for each is enough.
     kinds[1] = _distinct(kinds[1])
     alone = [answer for kind in kinds for _, answer in kind]
     return _sorted_by_need([*alone, *_pairs(run, allowed, kinds), *_own_order(run)])
@@ -164,6 +165,7 @@ def cure(run: Observation, summary: Summary, slow: Slow, name: str | None) -> Wh
         slow: the rank.
         name: of the order in the catalog.
     """
+    # Of those that show it the median one, as everywhere: the worst would promise too much.
     mine = [row for row, window in enumerate(summary.windows) if slow.shows(window.replica, window.step)]
     middle = median_window(summary, mine)
     window = summary.windows[middle]
@@ -177,6 +179,7 @@ def cure(run: Observation, summary: Summary, slow: Slow, name: str | None) -> Wh
         if each.replica != slow.replica and each.step == window.step
     ]
     before = replay.again().window
+    # The step ends with the slowest replica: curing one gains no more than the next slowest leaves.
     after = max(answer.makespan_ns, min(max(others, default=0), before))
     gain = (before + replay.outside) / (after + replay.outside)
     return replace(answer, step_ns=after + replay.outside, makespan_ns=after, speedup=gain)
@@ -187,6 +190,7 @@ def _elsewhere(slow: Slow, answer: WhatIf, steps: int) -> WhatIf:
     change = f"rank {slow.rank} of replica {slow.replica} cured, {slow.factor:.2f} times as fast"
     if not slow.steps:
         return replace(answer, change=change)
+    # Time lost is shared out over all steps; gains themselves must not be averaged.
     lost = (1 - 1 / answer.speedup) * len(slow.steps) / steps
     which = f"{len(slow.steps)} steps"
     if len(slow.steps) == 1:
@@ -230,6 +234,7 @@ def _repairs(run: Replay, slow: Sequence[tuple[int, float]]) -> Iterator[Edit]:
 
 def _orders(run: Replay) -> Iterator[Edit]:
     """The same batch in every other order of the catalog that takes it."""
+    # One rank has no bubble, whatever the order.
     if run.schedule.ranks == 1:
         return
     for name in GENERATED:
@@ -253,6 +258,7 @@ def _finer_cuts(run: Replay) -> list[int]:
         return sorted({*powers[:2], next((m for m in powers if m >= enough), powers[-1])})
     samples = now * run.micro_batch
     cuts = [samples // size for size in range(run.micro_batch - 1, 0, -1) if samples % size == 0]
+    # The coarsest cut that is enough: finer ones make kernels smaller for nothing.
     reaching = next((m for m in cuts if m >= enough), cuts[-1] if cuts else now)
     return [m for m in cuts if m in (2 * now, 4 * now, reaching)]
 
@@ -307,6 +313,7 @@ def _with_demands(run: Replay, launcher: Launcher | None, changed: Replay) -> Re
         demand = f"another framework runs it: {launcher.title} has no {name}"
     elif launcher is not None and launcher.refuses is not None:
         demand = launcher.refuses(run, changed)
+    # Nobody said who runs it: torch is what most of these orders can be launched with, so its limits are named.
     elif launcher is None and name in CATALOG and name != run.name and CATALOG[name].not_on_torch:
         demand = f"another engine than torch runs it: {CATALOG[name].not_on_torch}"
     return replace(changed, demands=(*changed.demands, demand)) if demand else changed
@@ -323,6 +330,7 @@ def _distinct(answers: Sequence[Answered]) -> list[Answered]:
 def _pairs(run: Replay, allowed: Callable[[Replay], Replay], kinds: Sequence[Sequence[Answered]]) -> list[WhatIf]:
     """The best launchable change of each kind, two by two; pairs that beat both of their parts."""
     can = [[each for each in kind if each[1].launchable] for kind in kinds]
+    # All pairs would be over a thousand simulations; two that are good alone are nearly always the best together.
     best = [max(kind, key=lambda each: each[1].speedup) for kind in can if kind]
     found = []
     for (first, one), (second, other) in combinations(best, 2):
@@ -330,12 +338,14 @@ def _pairs(run: Replay, allowed: Callable[[Replay], Replay], kinds: Sequence[Seq
         both = second(changed) if changed is not None else None
         if both is not None:
             (answer,) = answers(run, [allowed(both)])
+            # A pair that hardly beats its better half is not worth doing twice as much.
             if answer.speedup > WORTH * max(one.speedup, other.speedup):
                 found.append(answer)
     return sorted(found, key=lambda answer: -answer.speedup)[:PAIRS_SHOWN]
 
 
 def _sorted_by_need(several: Sequence[WhatIf]) -> Remedies:
+    # What rests on something nobody said may not exist: it comes after what does, however fast.
     ranked = sorted(several, key=lambda answer: (bool(answer.open), -answer.speedup))
     return Remedies(
         launchable=tuple(answer for answer in ranked if answer.launchable),

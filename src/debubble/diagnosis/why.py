@@ -240,6 +240,7 @@ def _tie_hop(a: ComparedRun, b: ComparedRun) -> float | None:
     low, high = 0.0, float(LONG_HOP * a.causes.window)
     if not faster(low) or faster(high):
         return None
+    # To the nanosecond: windows are whole ones.
     while high - low > 1:
         middle = (low + high) / 2
         low, high = (middle, high) if faster(middle) else (low, middle)

@@ -88,6 +88,7 @@ class Summary:
     @property
     def outside_ns(self) -> float | None:
         """Median of what a step holds beside its pipeline window, nanoseconds."""
+        # Each step with its own window: medians of the two apart need not be of one step.
         gaps = [w.step_ns - a.window for w, a in zip(self.windows, self.accounts, strict=True) if w.step_ns is not None]
         if not gaps:
             return None
@@ -133,10 +134,12 @@ def _warm_up(windows: Sequence[Window]) -> tuple[int, ...]:
     longest: dict[int, int] = {}
     for window in windows:
         length = window.timeline.makespan if window.step_ns is None else window.step_ns
+        # Of all replicas the longest, for which the others wait.
         longest[window.step] = max(longest.get(window.step, 0), length)
     usual = median(longest.values())
     leading = []
     for step in sorted(longest):
+        # Leading ones only: a slow step later is a finding, not a warm-up.
         if longest[step] <= SLOW * usual:
             break
         leading.append(step)
