@@ -98,6 +98,7 @@ def _tame(text: str) -> str:
     """Names come from other people's files: what could command a terminal is printed as an escape."""
     if not _CONTROL.search(text):
         return text
+    # Every second part is a colour of our own; what is between them came from somebody's file.
     parts = _PAINT.split(text)
     parts[::2] = (_CONTROL.sub(lambda found: repr(found[0])[1:-1], part) for part in parts[::2])
     return "".join(parts)
@@ -108,4 +109,5 @@ def _fit(text: str, stream: TextIO) -> str:
     if _can_encode(stream, text):
         return text
     encoding = getattr(stream, "encoding", None) or "ascii"
+    # Signs that have a plain likeness become it; the rest becomes a question mark.
     return text.translate(_PLAIN).encode(encoding, "replace").decode(encoding)

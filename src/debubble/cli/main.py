@@ -108,6 +108,7 @@ def present_words(words: Sequence[str]) -> list[str]:
     Raises:
         InputError: options of the former verb that have no place in the present one, all of them.
     """
+    # Before click parses: the former verb knows no such option any more.
     for (verb, option), (now, keeps, why) in FORMER.items():
         if words and words[0] == verb and any(word.partition("=")[0] == option for word in words):
             _refuse_others(words[1:], command_of(verb), command_of(now), why)
@@ -137,6 +138,7 @@ def _names(parameter: click.Parameter) -> list[str]:
 
 def main(args: Sequence[str] | None = None) -> int:
     """Run one command line and return its exit status."""
+    # Kept beside what click reads: messages and crash reports quote them.
     words = list(sys.argv[1:] if args is None else args)
     stdout = sys.stdout  # as it is now: click swaps it if nobody reads on
     try:
@@ -207,6 +209,7 @@ def _reported(error: BaseException, words: Sequence[str]) -> str:
         *traceback.format_exception(error),
     ]
     try:
+        # A new name each time: a report must not overwrite that of the run before, nor follow a link that lies there.
         handle, path = tempfile.mkstemp(prefix="debubble-", suffix=".txt")
         with os.fdopen(handle, "w", encoding="utf-8", errors="backslashreplace") as stream:
             stream.write("\n".join(line.rstrip("\n") for line in lines) + "\n")

@@ -44,6 +44,7 @@ def diagnose(run: tuple[str, ...], output: Output, **given: Any) -> int:
     """  # noqa: D301 - click wants the character, not two
     with working(run):
         found = debubble.diagnose(run, **given)
+    # One host of many: its tables are kept, and the diagnosis is for whoever has all of them.
     if isinstance(found, debubble.PartOfRun):
         return output.note(found, found.reason)
     return output.show(found)

@@ -47,6 +47,7 @@ class Verb(click.Command):
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         """Parse as click does; if that fails, go through all options once more and gather what is wrong."""
+        # click empties the list that it parses, and the second pass needs the words again.
         given = list(args)
         try:
             return super().parse_args(ctx, args)
@@ -61,6 +62,7 @@ class Verb(click.Command):
     def _strange(self, ctx: click.Context, words: list[str]) -> list[str]:
         """A line for each option that there is not, with the nearest names."""
         parser = self.make_parser(ctx)
+        # So that all unknown names are left over, not only the first.
         parser.ignore_unknown_options = True
         _, rest, _ = parser.parse_args(list(words))
         known = [name for parameter in self.params if isinstance(parameter, click.Option) for name in parameter.opts]
@@ -163,6 +165,7 @@ def names(where: str, *, files: bool = False) -> Completer:
         listed: Iterable[str] = known() if callable(known) else known
         *before, last = typed.split(",")  # a list is completed at its last name
         found = [",".join([*before, each]) for each in listed if each.startswith(last)]
+        # Without a match the shell may offer files, if the option takes one.
         items = [CompletionItem(each) for each in found]
         return items if items or not files else [CompletionItem(typed, type="file")]
 

@@ -87,10 +87,12 @@ def output_options(*files: str) -> Callable[[Callable[..., Any]], Callable[..., 
             return command(*args, output=Output(as_json, as_markdown, wanted, seen), **given)
 
         for kind in reversed(files):  # decorators are applied from the last to the first
+            # Not checked by click: a path that cannot be written is said by whoever writes it, with the reason.
             path = click.Path(path_type=Path)
             with_output = option(f"--{kind}", type=path, metavar="F", help=FILES[kind])(with_output)
         return with_output
 
+    # Added last, the flags of looks are listed first: every verb has them, files only some.
     return lambda command: _looks(decorate(command))
 
 

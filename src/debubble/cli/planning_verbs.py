@@ -50,6 +50,7 @@ RECIPE = {
 
 def _of_recipe(name: str) -> Callable[[Any], Any]:
     """An option by the kind of its field."""
+    # What an option takes is said once, in the field of the configuration that it sets.
     kind, text = KINDS[name], name.replace("_", "-")
     if name in SWITCHES:
         return option(f"--{text}/--no-{text}", default=None, help=RECIPE[name])
@@ -136,6 +137,7 @@ def plan(job: Path | None, output: Output, **given: Any) -> int:
     debubble plan --model ./config.json --gpu h100 --gpus 8,16,32 --global-batch 256 --price 2.5
     debubble plan --gpus 384 --tensor 4 --pipeline 12 --micro-batch 2 --global-batch 16,192,2048
     """  # noqa: D301 - click wants the character, not two
+    # Asked here and not in the verb: it knows nothing of files.
     if output.files and given["model"] is None and given["gpu"] is None:
         rule = "without a model and a device there are no durations to draw"
         remedy = "give --model and --gpu, or draw a schedule with debubble show"

@@ -97,6 +97,7 @@ class _Record(Verb):
         return super().parse_args(ctx, [*ours, *flag, "--", *program])
 
     def _split(self, words: list[str]) -> tuple[list[str], bool, list[str]]:
+        # Options that take a value take the next word with them, even if that looks like a program.
         takes = {name: not each.is_flag for each in self.params if isinstance(each, click.Option) for name in each.opts}
         at = 0
         while at < len(words):
@@ -146,6 +147,7 @@ def record(
         raise click.UsageError("Missing FILE or -m MODULE: what is to be run.", ctx)
     first = [f"--local_rank={ctx.obj}"] if ctx.obj is not None else []  # where deepspeed puts it: before the verb
     job = Program(program[0], (*first, *program[1:]), module)
+    # Both before the recording begins: a job of many processes must not start half of them.
     together(lambda: wish_of(**given), job.check)
     recording = debubble.record(**given)
 
@@ -154,6 +156,7 @@ def record(
         if as_json and (found := recording.result()) is not None:
             put(found.json())
 
+    # main calls it outside of its error handling: what the job raises is the job's.
     return lambda: job.run(ended)
 
 

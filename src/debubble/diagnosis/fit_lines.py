@@ -116,6 +116,7 @@ def fit_steps(times: StepTimes, ranks: int) -> StepFit:
     """
     _check(times)
     kept, outliers = _without_slow(times)
+    # Single steps before whole settings: a hiccup would make a setting look like a stray.
     kept, strays = _without_strays(times, kept)
     used = StepTimes(
         times.microbatches[kept],
@@ -128,6 +129,7 @@ def fit_steps(times: StepTimes, ranks: int) -> StepFit:
     if len(np.unique(used.microbatches)) == 1:
         return _one_point(used, ranks, left_out)
     slot, intercept = _line(used.microbatches, used.seconds)
+    # Where m cuts one batch finer, a slot shrinks with m: the intercept is work, and no part of it is the bubble.
     bubble = None if times.constant else _fill_slots(ranks) * slot
     return StepFit(
         model=CONSTANT if times.constant else GROWS,
@@ -164,6 +166,7 @@ def doubts(fit: StepFit) -> list[str]:
     settings = np.unique(times.microbatches)
     if len(settings) == 1:
         return []
+    # Two settings of several steps each have at least their scatter to be held against.
     if len(settings) == len(times.seconds) == 2:
         found.append("two rows have a line through both whatever they are, and nothing checks it")
     change = fit.slot * float(settings[-1] - settings[0])
@@ -173,6 +176,7 @@ def doubts(fit: StepFit) -> list[str]:
         found.append("steps take as long whatever the number of micro-batches")
     if fit.intercept < -_BELOW_ZERO * usual:
         found.append(f"a step without any micro-batch would take {fit.intercept:.3g} s")
+    # A little below zero is scatter. Clearly below it, the slots of fill and drain that were taken off are too many.
     elif fit.fixed < -_BELOW_ZERO * usual:
         found.append(
             f"{fit.intercept:.3g} s do not scale, less than a whole bubble of {fit.bubble:.3g} s: the batch may be "
@@ -203,6 +207,7 @@ def gains(fit: StepFit) -> list[tuple[float, float, float]]:
     """For a constant batch: micro-batches, and the gain over the fewest by the bubble alone, and as measured."""
     settings = np.unique(fit.times.microbatches)
     medians = [float(np.median(fit.times.seconds[fit.times.microbatches == m])) for m in settings]
+    # Step over work, in slots: (m + p - 1)/m.
     slots = [1 + _fill_slots(fit.ranks) / m for m in settings.tolist()]
     return [(m, slots[0] / slots[i], medians[0] / medians[i]) for i, m in enumerate(settings.tolist()) if i]
 
@@ -248,6 +253,7 @@ def _without_slow(times: StepTimes) -> tuple[NDArray[np.intp], list[Outlier]]:
 def _without_strays(times: StepTimes, kept: NDArray[np.intp]) -> tuple[NDArray[np.intp], list[Outlier]]:
     """Set aside whole settings that lie far off the line of the others."""
     settings = np.unique(times.microbatches[kept])
+    # With fewer, the line through all but one is no better known than the one that is left out.
     if len(settings) < _FEW:
         return kept, []
     medians = np.array([np.median(times.seconds[kept][times.microbatches[kept] == m]) for m in settings])
@@ -256,6 +262,7 @@ def _without_strays(times: StepTimes, kept: NDArray[np.intp]) -> tuple[NDArray[n
     offset = float(np.median(medians - slope * settings))
     off = np.abs(medians - offset - slope * settings)
     usual = float(np.median(off))
+    # Both: far for its size, and farther than the others are from the line.
     far = settings[(off > _OFF * medians) & (off > 5 * usual)]
     stray = np.isin(times.microbatches[kept], far)
     reason = "far off the line of the other settings"
@@ -269,6 +276,7 @@ def _without_strays(times: StepTimes, kept: NDArray[np.intp]) -> tuple[NDArray[n
 def _one_point(times: StepTimes, ranks: int, outliers: tuple[Outlier, ...]) -> StepFit:
     """One setting cannot tell a fixed time from a bubble: all of the step is taken for slots, the most they can be."""
     m, seconds = float(times.microbatches[0]), float(np.median(times.seconds))
+    # step = (m + p - 1) slots, nothing fixed.
     slot = seconds / (m + _fill_slots(ranks))
     return StepFit(
         model=ONE_POINT,
@@ -396,6 +404,7 @@ def fit_memory(microbatches: NDArray[np.float64], peak: NDArray[np.float64], ran
     if not lived.any():
         raise InputError(Fault("memory", "no row has a finite peak", "give at least one run that lived"))
     held = in_flight(microbatches, ranks)
+    # From m = p on, 1F1B holds p micro-batches on the first rank, however many there are.
     beyond = microbatches >= ranks
     ends = np.argsort(microbatches[beyond], kind="stable")
     tail = peak[beyond][ends]

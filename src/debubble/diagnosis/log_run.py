@@ -164,6 +164,7 @@ def later_run(
         seconds: of a step, float64[rows].
         rows: indices of rows with a time, int64[rows].
     """
+    # A number that comes twice is a restart, too: it was done again.
     begins = np.flatnonzero(np.diff(number[rows]) <= 0) + 1
     runs = np.split(rows, begins)
     covers = np.concatenate([_steps_of_rows(number[run]) for run in runs])
@@ -185,6 +186,7 @@ def _steps_of_rows(number: Seconds) -> Seconds:
     if len(number) < 2:
         return np.ones(len(number))
     between = np.maximum(np.diff(number), 1.0)
+    # The first row has none before it: it covers as many steps as the others do, but none before step 1.
     first = min(float(np.median(between)), max(1.0, float(number[0])))
     return np.concatenate([[first], between])
 
@@ -207,12 +209,14 @@ def lone_steps(seconds: Seconds) -> NDArray[np.bool_]:
     windows = np.lib.stride_tricks.sliding_window_view(np.pad(seconds, NEIGHBOURS, constant_values=np.nan), NEIGHBOURS)
     before[1:] = np.nanmedian(windows[1:count], axis=1)
     after[:-1] = np.nanmedian(windows[NEIGHBOURS + 1 : NEIGHBOURS + count], axis=1)
+    # The larger of both sides: at a shift one side is the other level, and no step there is alone.
     usual = np.fmax(before, after)
     least = usual * max(LONE, 1 + CLEAR * _noise(seconds) / float(np.median(seconds)))
     high = np.flatnonzero(seconds > least)
     for run in np.split(high, np.flatnonzero(np.diff(high) > 1) + 1):
         if not 0 < len(run) <= MOST_TOGETHER:
             continue
+        # A step that the one beside it nearly reaches is the top of a slope.
         beside = [row for row in (run[0] - 1, run[-1] + 1) if 0 <= row < count]
         if all(seconds[row] <= least[run].min() for row in beside):
             lone[run] = True
@@ -229,6 +233,7 @@ def change_points(seconds: Seconds) -> list[slice]:
         points = np.add.reduceat(points, ends) / np.diff(np.append(ends, count))
     begins = [begin * every for begin in _partition(points)]
     if every > 1:
+        # Means of several rows find a cut to within some rows only.
         begins = [0, *(_sharpened(seconds, begin, every) for begin in begins[1:])]
     pieces = [slice(a, b) for a, b in pairwise([*begins, count])]
     return _merged(seconds, pieces)
@@ -237,6 +242,7 @@ def change_points(seconds: Seconds) -> list[slice]:
 def _partition(points: Seconds) -> list[int]:
     """Where the pieces begin that cost least: squared distances from a level or a line, and a price for each piece."""
     count = len(points)
+    # Logs are rounded: equal numbers in a row would make noise nothing, and each last digit a phase.
     noise = max(_noise(points), FINE)
     price = STRICT * noise**2 * math.log(max(count, 3))
     x = np.arange(count, dtype=np.float64)
@@ -275,6 +281,7 @@ def _sharpened(seconds: Seconds, begin: int, reach: int) -> int:
     cuts = np.arange(1, len(near))
     total, squares = np.cumsum(near), float((near**2).sum())
     left = total[cuts - 1]
+    # Squares around two means, by sums alone: sum(x^2) - (sum left)^2/n - (sum right)^2/m.
     rest = squares - left**2 / cuts - (total[-1] - left) ** 2 / (len(near) - cuts)
     return low + int(cuts[rest.argmin()])
 
@@ -283,6 +290,7 @@ def _merged(seconds: Seconds, pieces: Sequence[slice]) -> list[slice]:
     """Pieces without those that hardly differ from their neighbour."""
     kept = list(pieces)
     while len(kept) > 1:
+        # The least first: each merge changes what its neighbours are held against.
         steps = [_step_between(seconds, a, b) for a, b in pairwise(kept)]
         least = int(np.argmin(steps))
         if steps[least] >= SHIFT:
@@ -308,6 +316,7 @@ def _ends(seconds: Seconds) -> tuple[float, float]:
     change = slope * (len(seconds) - 1)
     away = seconds - mean - slope * x
     luck = math.sqrt(float((away**2).sum()) / (len(seconds) - 2) / float((x * x).sum()))
+    # Both: a trend that matters, and that chance does not make.
     if abs(change) < DRIFT * mean or abs(slope) < CLEAR * luck:
         return mean, mean
     return mean - change / 2, mean + change / 2
@@ -317,6 +326,7 @@ def _noise(seconds: Seconds) -> float:
     """Standard deviation of luck from step to step, whatever shifts and trends there are."""
     if len(seconds) < 2:
         return 0.0
+    # Differences of neighbours hold no level, and twice the variance; the median passes over the few shifts.
     return float(1.4826 / math.sqrt(2) * np.median(np.abs(np.diff(seconds))))
 
 
@@ -368,6 +378,7 @@ class Setting:
         """Whether its phases, or the ends of a trend, differ so much that no one number stands for its steps."""
         if self.history is None:
             return False
+        # Both ends of a trend count: its mean is a step that was hardly ever taken.
         levels = [level for phase in self.history.phases for level in _levels(phase)]
         return max(levels) > (1 + UNSTEADY) * min(levels)
 

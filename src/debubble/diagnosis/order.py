@@ -62,6 +62,7 @@ def _published_as(schedule: Schedule) -> Recognised:
             return Recognised(name, name)
         if published.joined is not None and schedule.same_order(replace(published, joined=None)):
             return Recognised(name, name, "ops that it runs together ran one by one")
+        # Last, as it builds another order: only split orders read from traces need it.
         if schedule.same_order(_fused_where(schedule, published)):
             return Recognised(name, name)
         agreement = _agreement(schedule, published)
@@ -77,6 +78,7 @@ def _published(schedule: Schedule) -> Iterator[tuple[str, Schedule]]:
     if schedule.stages % schedule.ranks:
         return
     shape = Shape(schedule.ranks, schedule.microbatches, schedule.stages // schedule.ranks, schedule.slices)
+    # Its own name first: at some sizes several published schedules are one order, and it keeps what it was called.
     for name in sorted(GENERATED, key=lambda name: name != schedule.name):
         try:
             published = build(name, shape)
@@ -128,6 +130,7 @@ def _departure(schedule: Schedule, published: Schedule) -> str:
     ]
     if not places:
         return "some ops run together that it runs one by one" if schedule.joined is not None else ""
+    # The earliest position, not the first rank: what comes later may follow from it.
     position, rank = min(places)
     here, there = (_op_at(each, rank, position) for each in (schedule, published))
     return f"rank {rank} position {position}: {here} where {published.name} has {there}"
@@ -198,6 +201,7 @@ def own(job: Config) -> Own | None:
     if job.microbatches is None:
         fewest = _fewest(job)
         at_fewest = _of_shape(job, fewest)
+        # The fewest idle most; with ever more the share goes to nothing.
         return Own(0.0, at_fewest.most, at_fewest.evidence, fewest=fewest)
     return _named(job, job.microbatches)
 

@@ -89,6 +89,7 @@ def letters(changes: Sequence[Change] | Sequence[WayOut]) -> dict[str, str]:
     letter: dict[str, str] = {}
     for change in changes:
         for assumption in change.assumes:
+            # Twenty-six are more than any table has had; beyond them a question mark stands for the rest.
             if assumption not in letter and len(letter) < len(ascii_lowercase):
                 letter[assumption] = ascii_lowercase[len(letter)]
     return letter

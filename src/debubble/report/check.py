@@ -79,6 +79,7 @@ def _faults(check: Judgement) -> Iterator[str]:
         # Of what was typed, the user need not be told where it is.
         where = f" ({fault.place})" if fault.place not in ("", "command line") else ""
         yield f"{fault.key} = {fault.value}{where}: {fault.rule}"
+        # A way out a line: they are alternatives, and the first is the nearest.
         for way in filter(None, fault.remedy.split("; or ")):
             yield f"    {way}"
     for gap in check.open:

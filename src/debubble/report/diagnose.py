@@ -219,6 +219,7 @@ def _replicas(run: Diagnosis, detail: bool) -> Table:
     digits = decimals([replica.makespan_ms for replica in ranked], least=1)
     replicas = ranked
     if not detail:
+        # The slowest beside the median one: what differs between these two is what is looked for.
         replicas = list(dict.fromkeys([ranked[0], middle, *ranked]))[:MOST_REPLICAS]
 
     stages = range(len(ranked[0].stage_ms))
@@ -269,6 +270,7 @@ def _departs(replica: ReplicaWork, middle: ReplicaWork, digits: int) -> str:
 def _shades(replicas: Sequence[ReplicaWork], usual: float) -> list[list[float]]:
     """How far each stage is above the median one; differences below ``HOT`` are never dark."""
     most = max((work for replica in replicas for work in replica.stage_ms), default=usual) / usual
+    # Else the largest of differences that mean nothing would be the darkest.
     range_ = max(most, HOT) - 1
     rows = []
     for replica in replicas:

@@ -114,6 +114,7 @@ def _of_the_system(error: OSError) -> Failure:
     if isinstance(error, FileNotFoundError):
         fault = Fault(file, "there is no such file or folder", "give a path that is there")
         return Failure("input", BAD_INPUT, [fault], [str(fault)], file)
+    # Errors without a path (a pipe, a socket) say more as the system words them.
     message = str(error)
     if file:
         message = f"{file}: {error.strerror}"

@@ -37,6 +37,7 @@ def shown(value: Cell, unit: Unit = Unit.TEXT, digits: int = 1) -> str:
     """
     if value is None:
         return "-"
+    # Text of a column of numbers is a word for a number that there is not: as it is.
     if isinstance(value, str) or unit is Unit.TEXT:
         return str(value)
     if unit is Unit.SHARE:

@@ -62,6 +62,7 @@ def _tiles(section: Figures) -> Iterator[Item]:
     """A tile each; the two numbers called bubble share one, each by its name and what it is of."""
     figures = [*section.figures, *section.beside]
     for figure, following in zip_longest(figures, figures[1:]):
+        # It has been said in the tile before it.
         if figure.name == RATIO:
             continue
         if figure.name == SHARE and following is not None and following.name == RATIO:

@@ -82,6 +82,7 @@ def show_command(
         engine: who executes it, if that was said.
     """
     m = microbatches or schedule.microbatches
+    # A file knows its own sizes; a class is built for those that it is given.
     read = not name and schedule.source != "generated"
     words = ["debubble", "show", name or (schedule.source if read else schedule.name)]
     if not read or ":" in schedule.source:
@@ -107,6 +108,7 @@ def show_change(answer: WhatIf | None) -> str:
 
 
 def _rates(rates: Rates) -> Iterator[str]:
+    # Defaults need not be said: a command is as short as what it differs in.
     usual = Rates()
     for name in _DURATIONS:
         value = getattr(rates, name)

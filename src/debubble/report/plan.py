@@ -156,6 +156,7 @@ def _ranking(plan: LayoutPlan) -> Table:
     rows: list[list[Cell]] = []
     for row in plan.ranking:
         mark = ">" if row.number == 1 else " "
+        # Which rank is fullest tells what would make room: the first holds most activations, the last the loss.
         fullest = row.peak_bytes_by_rank.index(max(row.peak_bytes_by_rank))
         split = "even"
         if len(set(row.layers)) > 1:

@@ -84,5 +84,6 @@ def html(result: Result) -> str:
 def notebook(result: Result) -> str:
     """The page in a frame of its own."""
     report = report_of(result, detail=True)
+    # A page in a notebook cannot grow with its content: its height is guessed from the rows that it will draw.
     ranks = sum(min(len(picture.ranks), MOST_FRAMED) for picture in report.pictures)
     return frame(page(report), FRAME + FRAME_OF_RANK * ranks)

@@ -257,6 +257,7 @@ class Ranks:
         return "ms", 1.0
 
     def _chosen(self, most: int) -> list[RankTime]:
+        # Rounded up, so that no more lines come out than were asked for.
         step = -(-len(self.ranks) // most)
         if step <= 1:
             return list(self.ranks)

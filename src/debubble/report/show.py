@@ -100,6 +100,7 @@ def _engines(shown: Show) -> Iterator[Section]:
 def _figures(shown: Show, detail: bool) -> Figures:
     """The bubble by every name, with its formula and evidence; memory and bound beside them."""
     idle, busy = shown.idle_formula or "idle / (p x makespan)", shown.bubble_formula or "idle / busy"
+    # Idle over no work at all is no number.
     ratio = shown.bubble_ratio if isfinite(shown.bubble_ratio) else NO_WORK
     figures = [
         Figure("idle share", shown.idle_share, Unit.SHARE, idle, shown.evidence),
@@ -228,6 +229,7 @@ def of_catalog(found: Catalog, *, detail: bool = False) -> Report:  # noqa: ARG0
 
 def of_two(held: Against, *, detail: bool = False) -> Report:
     """The sections of two schedules, one against the other."""
+    # One scale for both, or the shorter one would look as long.
     axis = max(shown.timeline.makespan for shown in (held.first, held.other))
     sections: list[Section] = [_picture(shown, axis) for shown in (held.first, held.other)]
     sections += [Figures(list(_figures_of_two(held))), *_swept(held)]

@@ -21,6 +21,7 @@ MOST_PEAKS = 8
 
 def report(found: Synthesis, *, detail: bool = False) -> Report:
     """The sections of a schedule that was searched for."""
+    # Infeasible: the notes say the least cap that works.
     if found.order is None or found.timeline is None or found.account is None:
         return Report(found.title, found.notes)
     sections: list[Section] = [
@@ -80,6 +81,7 @@ def _beside(found: Synthesis) -> Iterator[Figure]:
 
 def _engines(found: Synthesis) -> Iterator[Table]:
     """What every engine would make of the order, where that differs."""
+    # To the microsecond: engines that agree are one line nobody needs.
     known = {round(spent or 0.0, 3) for spent in found.per_engine_ms.values()}
     if len(known) < 2:
         return

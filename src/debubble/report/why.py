@@ -100,6 +100,7 @@ def _figures(c: Comparison) -> Figures:
     for run in (c.compared.a, c.compared.b):
         if run.measured and run.causes is not None:
             ratios.append(percent(run.causes.resim_ratio))
+            # One that misses is enough: changes are offered for what both rest on.
             near = near if run.causes.trusted else "too far off"
     if ratios:
         what = f"of the measured window; {near} for what-ifs"
@@ -232,6 +233,7 @@ def _factors(c: Comparison) -> Table:
     rows: list[list[Cell]] = []
     if c.factors:
         rows.append([ratio, "=", *c.factors.values(), evidence])
+    # Beside stated utilisations, what the schedules alone would give: people confuse the two.
     if c.factors and c.schedule_factors:
         own = " / ".join(unlike((c.a.evidence, c.b.evidence)))
         rows.append([ratio, "=", *c.schedule_factors.values(), f"the schedules' own ({own})"])
@@ -374,6 +376,7 @@ def of_series(series: Series, *, detail: bool = False) -> Report:
 def _against_the_first(series: Series) -> Table:
     first = series.runs[0].a
     idle = range_of(first.idle_share_bounds)
+    # The first against itself, so that the column can be read from the top.
     rows: list[list[Cell]] = [[first.name, first.gpus, "1.00", "1.00", "1.00", idle, first.evidence]]
     for run in series.runs:
         ratio = NONE

@@ -66,6 +66,7 @@ def swept(value: str | Swept, name: str = "sweep") -> Swept:
     """
     if isinstance(value, Swept):
         return value
+    # Nine digits: no pipeline has more ranks, and int() need not read thousands of digits.
     match = re.fullmatch(r"\s*(\d{1,9})\s*-\s*(\d{1,9})\s*=([^:]+):([^:]+):([^:]+)", value)
     if match is None:
         rule = "it names a link, and the first hop, the last and the step between"
@@ -74,6 +75,7 @@ def swept(value: str | Swept, name: str = "sweep") -> Swept:
     if not first <= last or not step > 0 or (last - first) / step >= MOST_SWEPT:
         rule = f"hops rise from the first to the last, in at most {MOST_SWEPT} steps"
         raise InputError(Fault(f"{name} = {value}", rule, "write it as in 6-7=0:60ms:5ms"))
+    # Both ends are meant, and 0.3/0.1 is a little less than 3.
     points = int((last - first) / step + 1e-9) + 1
     return Swept((int(match[1]), int(match[2])), tuple(first + number * step for number in range(points)))
 
@@ -129,6 +131,7 @@ def counts(value: Counts, name: str = "counts") -> tuple[int, ...]:
     if not all(_is_count(part) and int(part) < 10**12 for part in parts):
         rule = "counts are whole numbers, not below 1, with commas between them"
         raise InputError(Fault(f"{name} = {','.join(parts)[:60]}", rule, "write them as in 4,8,16"))
+    # Each is a search or a simulation of its own.
     return tuple(int(part) for part in parts[:LONGEST_LIST])
 
 
@@ -144,6 +147,7 @@ def factors(value: Factors, name: str = "factors") -> tuple[float, ...]:
     try:
         found = tuple(map(float, text.split(",")))
     except ValueError:
+        # Not a number: what the rule below refuses, with one message for all that is wrong.
         found = (math.nan,)
     if not all(0 <= factor < math.inf for factor in found):
         rule = "factors are finite numbers, not below 0, with commas between them"

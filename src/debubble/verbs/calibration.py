@@ -61,6 +61,7 @@ def calibration_of(asked: PlanOptions, model: Model, cluster: Cluster, base: Lay
     if saved:
         return read_calibration(Path(saved[0]))
 
+    # Each kind of evidence tells other factors: stages tell kernels and hops, whole steps the rest.
     traces: list[StageRun] = []
     rows: list[Run] = []
     for path in map(Path, paths):
@@ -78,6 +79,7 @@ def calibration_of(asked: PlanOptions, model: Model, cluster: Cluster, base: Lay
 
     calibration = calibrate_stages(traces, rows, source)
     kernels = float(calibration.kernels.value)
+    # Said and not refused: a throttled device may be that slow.
     if not 1 / FAR < kernels < FAR:
         tell(f"{source}: kernels take {kernels:.2g} times the estimate: were they of this model, layout and device?")
     return calibration

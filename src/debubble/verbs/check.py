@@ -117,6 +117,7 @@ def check(
     refuse_strangers((*words, *places[1:]), OPTIONS)
     if not orders and not places:
         raise InputError(Fault("schedule", "it is required", "give a file, a name, or --framework and flags"))
+    # Read together, so that one run tells all that is wrong with both.
     claims, rates = together(lambda: _claims(makespan, placement, local_batch), lambda: rates_of(spent, scales))
     named = orders[0] if orders else places[0]
     return _schedule(named, Sizes(ranks, microbatches, chunks, group, slices), sends, claims, rates)
@@ -245,6 +246,7 @@ def configurations(asked: Asked) -> list[Config]:
     for block in several or (Block("", ()),):
         pairs = (*given, *alone, *block.pairs, *said)
         signs = (*given, *alone, *signs_of(block, several), *said)
+        # With all files together: one alone may not say enough to be recognised.
         whose = framework or recognised(signs, where, " ".join((block.program, *programs)))
         if asked.places and not fields_known(whose, (*alone, *block.pairs)):
             raise unknown_keys(where, whose)
@@ -277,6 +279,7 @@ def _refuse_a_mixture(asked: Asked, read: Blocks) -> None:
     whose = {}
     for place, blocks in read.items():
         with suppress(InputError):  # nobody's in particular
+            # The first of a file tells whose it is; all configurations of one file are one framework's.
             whose[place] = recognised(blocks[0].pairs, place, blocks[0].program).title
     if asked.framework is None and len(set(whose.values())) > 1:
         named = ", ".join(f"{place} is {title}'s" for place, title in whose.items())

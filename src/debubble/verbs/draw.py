@@ -78,6 +78,7 @@ def write(result: Result, *, kind: str, path: str | PathLike[str]) -> None:
     Raises:
         InputError: no such kind, nothing to draw, no matplotlib for PNG or PDF, a path that cannot be written.
     """
+    # A page has its own pictures; figures and traces need a timeline.
     if kind == "html":
         _save(html(result).encode(), Path(path))
         return

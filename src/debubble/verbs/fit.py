@@ -44,6 +44,7 @@ def fit(
         InputError: no step time is in the file, or sizes are missing, contradict the file or do not divide its batches.
     """
     path = place(file if isinstance(file, str) else Path(file))  # text may be an address, as s3://bucket/train.log
+    # A log that begins with its arguments needs no options, and must not be contradicted by them.
     head = config_of_log(path)
     sizes = _agreed(
         path,

@@ -67,6 +67,7 @@ def schedule_of(
         InputError: no such schedule, or sizes or a cap that are missing or do not suit it; all faults at once.
     """
     name = named.name if isinstance(named, Schedule) else fspath(named)
+    # By suffix too: a file that is missing is said to be missing, and not to be no schedule.
     is_file = name.endswith(".csv") or Path(name).is_file()
     ordered = isinstance(named, Schedule) or is_file or ":" in name  # no name of the catalog has a colon
     if cap is not None and ordered:
@@ -81,6 +82,7 @@ def schedule_of(
     # Both are read before either is used, so that a misspelt name does not hide a missing size.
     together(lambda: entry_of(name), lambda: shape_of(sizes, most))
     entry = entry_of(name)
+    # Only one is refused here: other numbers are refused by the schedule itself, which knows what it takes.
     if sizes.chunks == 1 and entry.chunks > 1:
         rule = f"{entry.name} has several on each rank"
         raise InputError(Fault("chunks = 1", rule, f"give {entry.chunks} or none"))

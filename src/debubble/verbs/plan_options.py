@@ -62,6 +62,7 @@ class PlanOptions:
     @property
     def base(self) -> Layout:
         """What neither a search nor a file says of a layout."""
+        # Sharing out the optimizer costs next to nothing and is what most launches do.
         zero = 1 if self.zero is None else self.zero
         said = {"sequence": self.sequence or SEQUENCE, "precision": self.precision or "bf16", **self.recipe}
         return Layout(zero=zero, **said)  # type: ignore[arg-type]  # fields of both, by one name
@@ -131,6 +132,7 @@ class PlanOptions:
             emit: name of the framework; None for none.
             schedules: those that were asked for and that it runs.
         """
+        # The factors are not written a second time by a command that is only to print.
         asked = replace(self, schedule=",".join(schedules) or None, emit=emit, save_calibration=None)
         words = ["debubble", "plan"]
         for option in fields(asked):

@@ -73,6 +73,7 @@ def plan_search(asked: PlanOptions) -> LayoutPlan:
     model, *made = together(lambda: read_model(asked.model or ""), *(partial(_cluster, asked, gpus) for gpus in counts))
     _fitting(asked, model, made[0].device)
     clusters: dict[int, Cluster] = dict(zip(counts, made, strict=True))
+    # Once for all numbers of devices: factors are of the hardware, not of a job's size.
     calibration = _calibration(asked, model, made[0])
     wiring = _wiring(asked, framework)
     found: dict[int, Found] = {}
@@ -241,6 +242,7 @@ def _grown(asked: PlanOptions, searched: Search) -> list[tuple[Growth, Plan | No
         value = f"rampup = {','.join(map(str, asked.rampup or ()))}"
         raise InputError(Fault(value, f"each of the {len(rows)} sizes is simulated", f"give at most {MOST_SIZES}"))
     layouts = [replace(best, microbatches=row.bubbled.layout.microbatches) for row in rows if row.bubbled]
+    # All sizes in one call: they share most of what is estimated.
     plans = iter(
         judge_all(searched.model, searched.clusters[best.gpus], layouts, searched.calibration, searched.wiring)
     )
@@ -259,6 +261,7 @@ def _next(asked: PlanOptions, searched: Search) -> str:
     named = tuple(_schedules(asked))
     if found is None:
         return asked.command(None, named)
+    # Only the schedules that were asked for and that it runs: the command must not be refused.
     framework = found[1]
     return asked.command(framework.name, tuple(name for name in named if name in framework.schedules))
 

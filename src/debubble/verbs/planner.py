@@ -253,6 +253,7 @@ def validate(*tables: str | PathLike[str], rows: str | PathLike[str] | None = No
     Raises:
         InputError: what cannot be read; all faults of all tables at once.
     """
+    # Before anything is scored: scoring takes minutes, and one table that cannot be read spoils it.
     paths = list(_files(tables))
     readable: list[RunTable] = together(*(partial(read_runs, path) for path in paths))
     found, runs = score_tables(readable)

@@ -133,6 +133,7 @@ def watch(
         for step in follower.poll():
             seen = True
             yield step
+            # Only over ten whole steps: fewer are no average yet.
             if limit is not None and step.recent_steps == AVERAGED and step.recent_idle_share > limit:
                 return
         if not growing and (seen or any(folder.glob("rank-*.msgpack")) or time.monotonic() > until):

@@ -192,6 +192,7 @@ def _can_write(out: str) -> None:
     Raises:
         InputError: it cannot.
     """
+    # The nearest folder that exists: those below it are made when the run begins.
     there = next(path for path in (Path(out), *Path(out).parents) if path.exists())
     try:  # only trying tells: permissions, read-only and full file systems, quotas
         TemporaryDirectory(dir=there).cleanup()

@@ -118,6 +118,7 @@ def show(  # type: ignore[misc]  # the two above name one keyword of all that th
     engines = _engines(engine, two=against is not None)
     if against is None:
         return shown(schedule, sizes, engines[0])
+    # Sizes as each takes them: -v 2 is of the interleaved one of two.
     first = shown(schedule, suited(schedule, sizes), engines[0])
     other = shown(against, suited(against, sizes), engines[-1])
     if tried is None:

@@ -226,6 +226,7 @@ def _shape(
 def _durations(spent: Mapping[str, Durations | None], shape: Schedule) -> NDArray[np.int64]:
     """Nanoseconds of each kind and stage, int64[kinds, stages, 1]."""
     given = [name for name, value in spent.items() if value is not None]
+    # All or none: the three are of one model, and a default beside a measured one would be a guess.
     if 0 < len(given) < len(PARTS):
         lacking = " and ".join(f"--{name}" for name in spent if name not in given)
         rule = f"{lacking} would have to be guessed"

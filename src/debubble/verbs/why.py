@@ -88,6 +88,7 @@ def why(
         limit = share(gate, "gate")  # before anything is read: traces may take minutes
     asked = ask_of(ranks=ranks, data=data, chunks=chunks, steps=steps, columns=columns, ray=ray)
     read = read_runs(runs, asked, micro_batch)
+    # The last is the run in question: what is advised is advised for it.
     last = read[-1].what
     launcher = launcher_of(framework, _launched(last))
     if len(read) == 1:
