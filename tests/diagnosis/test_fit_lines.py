@@ -129,3 +129,15 @@ def test_of_two_rows_of_a_setting_the_mean_stands_in_the_table_of_a_fit():
     log = StepLog("runs.csv", seconds, nothing, np.array([4.0, 4.0, 8.0, 8.0]), nothing, ordered=False)
     assert sorted(each.seconds for each in settings_of(log)) == pytest.approx([1.0, 1.8])
     assert [row.step_ms for row in fit_of(log, Sizes(ranks=2)).rows] == pytest.approx([1000, 1800])
+
+
+def test_a_setting_that_scatters_evenly_about_the_line_is_no_stray():
+    """Steps of 2 + m seconds, twice each; at m = 8 one is 20 % below the line and one 20 % above it."""
+    fit = fit_steps(times([4, 4, 8, 8, 12, 12, 16, 16], [6, 6, 8, 12, 14, 14, 18, 18]), 2)
+    assert fit.outliers == ()
+    assert (fit.slot, fit.intercept) == (pytest.approx(1), pytest.approx(2))
+
+
+def test_of_two_steps_of_one_setting_the_mean_is_the_median():
+    """p = 4, m = 8: 11 slots in 11 seconds, the middle of 10 and 12."""
+    assert fit_steps(times([8, 8], [10, 12]), 4).slot == pytest.approx(1)
