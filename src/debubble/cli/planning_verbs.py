@@ -86,7 +86,6 @@ plan_options = options(
     option(
         "--transfer",
         type=HOP,
-        former=("--hop",),
         help="One hop between ranks as measured; 1ms,6-7=30ms by link.  [default: estimated]",
     ),
     option(
