@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 
 from debubble.core.errors import InputError
 from debubble.core.observation import BACKWARD, FORWARD
+from debubble.diagnosis.log_run import history
 from debubble.readers.steplog import is_log, is_step_table, read_steps
 
 MEGATRON = (
@@ -423,3 +424,85 @@ def test_an_epoch_that_counts_from_nought_loses_no_step(wrote):
     line = "Training epoch {e}, iteration {n}/9 | lr: 1.4e-05 | reduced_train_loss: 6.2 | train_step_timing in s: 12.22"
     rows = [line.format(e=epoch, n=n) for epoch in range(3) for n in range(10)]
     assert read_steps(wrote("\n".join(rows))).step.tolist() == list(range(30))
+
+
+# Composer's console below llm-foundry (mosaicml/composer, composer/loggers/console_logger.py): a head that numbers the
+# batch, then a figure a line.
+COMPOSER = """[epoch=1][batch={n}/50]:
+\t Train time/batch: {k}
+\t Train time/sample: {s}
+\t Train memory/peak_reserved_mem: 27.2940
+\t Train trainer/device_train_microbatch_size: 8
+\t Train loss/train/total: 0.2242
+\t Train throughput/batches_per_sec: {rate}
+\t Train throughput/device/batches_per_sec: 0.1617
+\t Train throughput/tokens_per_sec: 153504.0970
+\t Train throughput/device/tokens_per_sec: 19188.0121
+\t Train throughput/device/mfu: 0.4312
+\t Train time/total: 0.0286
+"""
+
+
+@pytest.mark.parametrize("label", ["", "pod-0 | ", "[rank0]: "])
+def test_composers_blocks_are_steps_whose_figures_follow_in_lines_of_their_own(wrote, label):
+    blocks = [COMPOSER.format(n=n, k=n - 1, s=256 * n, rate=rate) for n, rate in ((10, 0.5), (20, 0.8), (30, 1.25))]
+    evaluation = "[Eval batch=1/4] Eval on eval data:\n\t Eval throughput/batches_per_sec: 9.0\n"
+    text = "global_train_batch_size: 256\n" + evaluation.join(blocks)
+    log = read_steps(wrote("\n".join(label + line for line in text.splitlines())))
+    assert log.step.tolist() == [10, 20, 30]
+    assert log.seconds.tolist() == pytest.approx([2.0, 1.25, 0.8])
+    assert log.batch.tolist() == [256] * 3
+    assert log.memory.tolist() == pytest.approx([27.294e9] * 3)
+    assert (log.tokens_per_second[0], log.tokens_per_gpu[0], log.mfu[0]) == (153504.097, 19188.0121, 0.4312)
+    assert is_log(text.encode())
+
+
+def test_composers_file_repeats_the_batch_before_each_figure(wrote):
+    lines = ["[metric][batch={n}]: loss/train/total: 2.1 ", "[metric][batch={n}]: throughput/batches_per_sec: 0.25 ",
+             "[metric][batch={n}]: throughput/device/tokens_per_sec: 1255.5 "]  # fmt: skip
+    log = read_steps(wrote("\n".join(line.format(n=n) for n in (1, 2, 3) for line in lines)))
+    assert (log.step.tolist(), log.seconds.tolist()) == ([1, 2, 3], [4.0] * 3)
+    assert log.tokens_per_gpu.tolist() == [1255.5] * 3
+
+
+def test_modded_nanogpts_clock_of_training_tells_steps_across_evaluations(wrote):
+    # Its log stands below its own script; the clock stands still while it evaluates (KellerJordan/modded-nanogpt).
+    script = "print0(f'step:{step}/{args.num_iterations} train_time:{t:.0f}ms step_avg:{t/step:.2f}ms')\n"
+    lines = ["step:0/1390 val_loss:10.8258 train_time:0ms step_avg:nanms"]
+    lines += [f"step:{n}/1390 train_time:{96 * n}ms step_avg:{96.0}ms" for n in (1, 2, 3, 4)]
+    lines += [
+        "step:4/1390 val_loss:7.1 train_time:384ms step_avg:96.00ms",
+        "step:5/1390 train_time:500ms step_avg:100ms",
+    ]
+    log = read_steps(wrote(script + "=" * 100 + "\n" + "\n".join(lines)))
+    assert log.step.tolist() == [1, 2, 3, 4, 5]
+    assert log.seconds.tolist() == pytest.approx([0.096, 0.096, 0.096, 0.096, 0.116])
+    assert log.remarks == ("step times are differences of its clock of training",)
+    assert is_log(script.encode())
+    assert is_log("\n".join(lines).encode())
+
+
+HEADS = [
+    "[rank0]:[titan] 2025-06-16 16:24:15,838 - root - INFO - Trainer is initialized with local batch size 8, "
+    "global batch size 64, gradient accumulation steps 1, sequence length 2048, total steps 10 (warmup 2)",
+    "  global_batch_size ............................... 64",
+    '  "train_batch_size": 64,',
+    "global_train_batch_size: 64",
+]
+
+
+@pytest.mark.parametrize("head", HEADS, ids=["torchtitan", "Megatron-LM", "DeepSpeed", "llm-foundry"])
+def test_the_batch_that_a_log_says_before_its_first_step_is_that_of_its_steps(wrote, head):
+    rows = [TITAN.format(n=n, r=0, t=20 + n * 0.3) for n in range(1, 5)]
+    log = read_steps(wrote("\n".join([head, *rows, head.replace("64", "32")])))
+    assert log.batch.tolist() == [64] * 3
+    assert np.isnan(read_steps(wrote("\n".join(["local batch size 8", *rows]))).batch).all()
+
+
+def test_a_line_in_ten_steps_is_the_mean_of_these_and_says_so(wrote):
+    rows = [MEGATRON.format(n=n, s=512 * n, ms=ms, b=512) for n, ms in ((10, 2000), (20, 3000), (30, 4000))]
+    log = read_steps(wrote("\n".join(rows)))
+    assert log.remarks == ("a line comes each 10 steps: its time counts as the mean of all since the line before",)
+    past = history(log.step, log.seconds)
+    assert (past.steps, past.seconds) == (30, pytest.approx(3.0))
+    assert not read_steps(wrote("\n".join(row.replace("0/", "1/") for row in rows[:1]))).remarks

@@ -33,22 +33,32 @@ _BEFORE_KEY = re.compile(r""".*(?:[|,;{}\[\]<>'"]|\)\s|\s\s|\s-\s|:\s)""", re.DO
 _LABEL = re.compile(r"\s*(?:(?:\[[^\]]*\](?:<std\w+>)?:?|\([^)]*\):?|[\w.-]+\s?\||[\w.-]+:(?=\s))\s*)*")
 _COUNTED = re.compile(
     r"\b(?:iteration|iter|step)s?\b(?:[\s:=]*(?P<step>\d+)\s*/\s*\d+|\s+(?P<plain>\d+)\s*[:|,])"
-    r"|\b\d+/(?P<deepspeed>\d+), RunningAvg",  # before 0.7 its timer said epoch/step
+    r"|\b\d+/(?P<deepspeed>\d+), RunningAvg"  # before 0.7 its timer said epoch/step
+    r"|\[batch=(?P<batch>\d+)(?:/\d+)?\]:",  # Composer: [epoch=1][batch=20/50]: above the figures, or before each
     re.IGNORECASE,
 )
+_HEAD_OF_BLOCK = re.compile(r"\[(?:epoch|batch)=[\d/]+\]:?")
 _TIME = re.compile(r"\btime (?P<time>\d+(?:\.\d+)?)(?P<unit>ms|s)\b")  # nanoGPT and its many children
 _EPOCH = re.compile(r"\bepoch[\s:='\"]*(?P<epoch>\d+)(?![\d.])", re.IGNORECASE)
 # tqdm's bar, which NeMo, Lightning and Hugging Face's Trainer show: Epoch 0:  3%|##  | 3/100 [01:20<43:12, ..
 _BAR = re.compile(r"(?P<step>\d+)/(?P<of>\d+) \[(?P<elapsed>(?:\d+:)?\d+:\d\d)<")
 _OF_BAR = re.compile(r"[A-Za-z]+")  # its description, whatever epoch it counts
 _SPELLED = re.compile(r"elapsed_time['\"]?: ['\"](?:(\d+)d )?(?:(\d+)h )?(?:(\d+)m )?(\d+)s")
-_LINE_OF_INTEREST = re.compile(r"iter|step|num_updates|\d\]? ?\[|seconds|elapsed", re.IGNORECASE)
+# A look before the costly one: most lines of a log say nothing of a step.
+_LINE_OF_INTEREST = re.compile(
+    r"iter|step|num_updates|\d\]? ?\[|seconds|elapsed|\[batch=|_per_sec|/mfu|peak_", re.IGNORECASE
+)
+# The batch that a job says before its first step: torchtitan's "global batch size 64", Megatron-LM's and DeepSpeed's
+# lists of arguments (global_batch_size ..... 512), llm-foundry's global_train_batch_size: 256.
+_HEAD_BATCH = re.compile(
+    r"\b(?:global[ _](?:train[ _])?batch[ _]size|train_batch_size)\b['\"]?[\s.:=]+(\d{1,9})\b", re.IGNORECASE
+)
 _UNIT_OF_KEY = re.compile(r"\s*\((ms|s|sec|seconds)\)$|\s+(?:in )?(ms|s)$")
 
 # Our name of each figure, by the words that frameworks have for it (lower case, blanks for _ and -).
 STEP, SECONDS, BATCH, SAMPLES, MICROBATCHES = "step", "seconds", "batch", "samples", "microbatches"
 TFLOPS, MFU, MEMORY, TOKENS, TOKENS_PER_GPU = "tflops", "mfu", "memory", "tokens", "tokens_per_gpu"
-SAMPLE_RATE, STEP_RATE, RUNTIME = "sample_rate", "step_rate", "runtime"
+SAMPLE_RATE, STEP_RATE, RUNTIME, CLOCK = "sample_rate", "step_rate", "runtime", "clock"
 _WORDS = {
     STEP: "iteration;iter;step;steps;global step;global step/max steps;completed step;train step;batch idx;num updates",
     SECONDS: (
@@ -63,17 +73,24 @@ _WORDS = {
         "throughput per gpu (tflop/s/gpu);compute per gpu (tflop/s/gpu);model tflops per gpu;tflops;tflops per gpu;"
         "tflop/s/device;tflop/s/gpu;gpu utilization;approx flops per gpu;tflops/gpu"
     ),
-    MFU: "mfu;model flops utilization",
-    MEMORY: "memory;maxmemallocated;mem max allocated gigabytes;max allocated;peak mem;peak memory;hip mem usage",
-    TOKENS: "tokens per sec;tokens per second;tokens/s;tokens/sec;throughput (tokens/sec)",
+    MFU: "mfu;model flops utilization;throughput/device/mfu",
+    MEMORY: (
+        "memory;memory/peak reserved mem;"
+        "maxmemallocated;mem max allocated gigabytes;max allocated;peak mem;peak memory;hip mem usage"
+    ),
+    TOKENS: "throughput/tokens per sec;tokens per sec;tokens per second;tokens/s;tokens/sec;throughput (tokens/sec)",
     TOKENS_PER_GPU: (
         "tokens per sec per gpu;tokens per gpu (tokens/s/gpu);tokens/s/gpu;tokens/sec/gpu;tps;tokens/s/device;"
         "tgs (tokens/gpu/second);tgs;tokens/s/gpu inst/harmonic mean;tokens per gpu per second;tok/s/gpu;"
-        "perf/throughput"
+        "perf/throughput;throughput/device/tokens per sec"
     ),
-    SAMPLE_RATE: "samples/sec;samples per second;currsamplespersec;samples/s",
-    STEP_RATE: "train steps per second;steps per second;train speed(iter/s);it/s;iterations per second;ups",
+    SAMPLE_RATE: "throughput/samples per sec;samples/sec;samples per second;currsamplespersec;samples/s",
+    STEP_RATE: (
+        "throughput/batches per sec;"
+        "train steps per second;steps per second;train speed(iter/s);it/s;iterations per second;ups"
+    ),
     RUNTIME: "train runtime",
+    CLOCK: "train time;training time;total train time",  # that went by so far, as modded-nanogpt has it
 }
 _FIGURE = {word: figure for figure, words in _WORDS.items() for word in words.split(";")}
 _STAMPED_PART = 200  # characters of a line in which its stamps stand
@@ -97,6 +114,8 @@ class StepLine:
         figures: by our names, in seconds, bytes and shares.
         bar: which progress bar shows it: its words and its end; empty if none does.
         epoch: in which it counts its steps; None if it does not say.
+        opens: whether figures of the same step follow in lines of their own, indented or with the same head.
+        indented: whether it stands below another line.
     """
 
     label: str
@@ -105,6 +124,15 @@ class StepLine:
     figures: dict[str, float]
     bar: str = ""
     epoch: int | None = None
+    opens: bool = False
+    indented: bool = False
+
+    def continues(self, other: StepLine) -> bool:
+        """Whether it holds further figures of the step that another line opened."""
+        if not other.opens:
+            return False
+        same = self.figures.get(STEP) == other.figures[STEP]
+        return self.indented or (self.opens and same and self.figures.keys() & other.figures.keys() == {STEP})
 
 
 def plain(lines: Iterable[str]) -> Iterator[str]:
@@ -123,9 +151,11 @@ def step_line(line: str) -> StepLine | None:
         pass
     if stamp is not None:
         line = _STAMP.sub("", line[:_STAMPED_PART]) + line[_STAMPED_PART:]
-    label = _LABEL.match(line)
-    told = label.end() if label is not None else 0
-    figures = _figures(line, label[0] if label is not None else "")
+    label, told = "", 0
+    if (match := _LABEL.match(line)) is not None:
+        label, told = match[0], match.end()
+    counted = _COUNTED.search(line)
+    figures = _figures(line, label, counted)
     elapsed, shown = None, ""
     if "elapsed_time" in line:
         elapsed = _spelled(line)
@@ -135,21 +165,35 @@ def step_line(line: str) -> StepLine | None:
         shown = " ".join([*_OF_BAR.findall(line[told : bar.start()].partition("%")[0]), bar["of"]])
     if not figures:
         return None
-    epoch = _EPOCH.search(line)
+    opens = counted is not None and counted["batch"] is not None
+    if opens:  # what numbers the step is no label of its process
+        label = _HEAD_OF_BLOCK.sub("", label)
+    epoch = None
+    if (match := _EPOCH.search(line)) is not None:
+        epoch = int(match["epoch"])
     return StepLine(
-        label=" ".join(line[:told].split()),
+        label=" ".join(label.split()),
         stamp=_moment(stamp),
         elapsed=elapsed,
         figures=figures,
         bar=shown,
-        epoch=int(epoch["epoch"]) if epoch is not None else None,
+        epoch=epoch,
+        opens=opens,
+        indented=label.endswith(("\t", "\t ", "  ")),
     )
 
 
-def _figures(line: str, label: str) -> dict[str, float]:
+def head_batch(line: str) -> float | None:
+    """The samples of a step that a line says which stands before the first of them; None if it says nothing."""
+    found = _HEAD_BATCH.search(line)
+    if found is None:
+        return None
+    return float(found[1])
+
+
+def _figures(line: str, label: str, counted: re.Match[str] | None) -> dict[str, float]:
     """Every figure of a line whose key we know, by our names; of several with one name the first."""
     figures: dict[str, float] = {}
-    counted = _COUNTED.search(line)
     since = len(label.rstrip()) - len(label.split()[-1]) if label.strip() else 0  # its last word may be the first key
     for pair in _PAIR.finditer(line, since):
         figure = _figure(line[since : pair.start()])
@@ -160,7 +204,7 @@ def _figures(line: str, label: str) -> dict[str, float]:
     if counted is None:
         return figures
     if STEP not in figures or _GLOBAL_STEP not in line:  # the count of an epoch begins again, the global one does not
-        figures[STEP] = float(counted["step"] or counted["plain"] or counted["deepspeed"])
+        figures[STEP] = float(counted[counted.lastgroup or "step"])
     if SECONDS not in figures and (time := _TIME.search(line, counted.end())) is not None:
         figures[SECONDS] = float(time["time"]) * _FACTOR[time["unit"]]
     return figures
@@ -179,20 +223,27 @@ def _figure(before: str) -> tuple[str, float] | None:
     name = _FIGURE.get(words) or _after_a_prefix(words.split(" "), parts)
     if name == MEMORY and words.endswith("gigabytes"):
         factor = 1e9
+    elif name == MEMORY and words.endswith("reserved mem"):
+        factor = 1e9  # Composer's memory monitor divides by that
     elif name == MEMORY and words == "max allocated":
         factor = 2**20  # Megatron-LM: memory (MB) | allocated: .. | max allocated: ..
-    return (name, factor) if name is not None else None
+    if name is None:
+        return None
+    return name, factor
 
 
 def _after_a_prefix(words: list[str], as_written: list[str]) -> str | None:
     """Our name of words that end in a key, as a launcher's label that we do not know leaves them.
 
     A key of one word counts only after what is no word (``F``, ``mx/0``, ``INFO``): ``max steps`` is something else.
+    One that is a path (``Train throughput/device/mfu``) cannot be misread.
     """
     for first in range(1, len(words)):
         before = as_written[first - 1]
         if words[first - 1] in _OF_SOMETHING_ELSE:
             return None
+        if "/" in words[first] and words[-1] == words[first]:
+            return _FIGURE.get(words[first])
         if first == len(words) - 1 and before.isalpha() and len(before) > 2 and not before.isupper():
             return None
         if (name := _FIGURE.get(" ".join(words[first:]))) is not None:
@@ -204,7 +255,11 @@ def _moment(stamp: re.Match[str] | None) -> float | None:
     if stamp is None:
         return None
     date, time, part = stamp["date"], stamp["time"], stamp["part"]
-    form = "%m/%d/%Y" if date[2:3] == "/" else "%Y/%m/%d" if "/" in date else "%Y-%m-%d" if "-" in date else "%Y%m%d"
+    form = "%Y%m%d"
+    if date[2:3] == "/":
+        form = "%m/%d/%Y"
+    elif not date.isdecimal():
+        form = f"%Y{date[4]}%m{date[4]}%d"
     try:
         moment = datetime.strptime(f"{date} {time}", f"{form} %H:%M:%S")
     except ValueError:
@@ -247,7 +302,11 @@ _TIMER_LABEL = re.compile(
 )
 
 STEP_TIMER = "train_batch"  # DeepSpeed's pipeline engine: the whole step
-PARTS_OF_STEP = ("fwd", "bwd", "step")  # DeepSpeed's engine without a pipeline, over the micro-batches of a step
+PARTS_OF_STEP: tuple[str, ...] = (
+    "fwd",
+    "bwd",
+    "step",
+)  # DeepSpeed's engine without a pipeline, over the micro-batches of a step
 
 Timing = tuple[str, str, float]  # timer, rank (or ``min``, ``max``), milliseconds
 
@@ -275,10 +334,14 @@ class TimerLines:
         of_timers = "time (ms)" in line
         if not self.listed and not of_timers:
             return False
-        found = _timings(_TIMER_LABEL.sub("", line) if self.listed else line, self.name)
+        if self.listed:  # the lines below a heading are matched from their start
+            line = _TIMER_LABEL.sub("", line)
+        found = _timings(line, self.name)
         if self.listed and not found:
-            heads = _NAME.match(_TIMER_LABEL.sub("", line))
-            self.name, self.listed = (heads[1], True) if heads else ("", False)
+            heads = _NAME.match(line)
+            self.listed, self.name = heads is not None, ""
+            if heads is not None:
+                self.name = heads[1]
         for timer, rank, milliseconds in found:
             if (timer, rank) in self.timings or len(self.timings) < _MOST_TIMERS:
                 self.timings.setdefault((timer, rank), []).append(milliseconds)
@@ -286,19 +349,21 @@ class TimerLines:
 
     def timers(self) -> Iterator[Timer]:
         """The median of each rank's timings, then the least and the most over ranks, in seconds."""
-        for name in dict.fromkeys(timer for timer, _ in self.timings):
-            medians = [float(np.median(ms)) / 1e3 for (timer, _), ms in self.timings.items() if timer == name]
-            yield Timer(name, min(medians), max(medians))
+        medians: dict[str, list[float]] = {}
+        for (name, _), milliseconds in self.timings.items():
+            medians.setdefault(name, []).append(float(np.median(milliseconds)) / 1e3)
+        for name, of_ranks in medians.items():
+            yield Timer(name, min(of_ranks), max(of_ranks))
 
     def steps(self) -> list[float]:
         """Seconds of each step as the first rank's timers have them; empty if no timer is of a whole step."""
         ranks = [rank for timer, rank in self.timings if timer in (STEP_TIMER, *PARTS_OF_STEP)]
         if not ranks:
             return []
-        by_name = {timer: ms for (timer, rank), ms in self.timings.items() if rank == ranks[0]}
-        if STEP_TIMER in by_name:
-            return [ms / 1e3 for ms in by_name[STEP_TIMER]]
-        parts = [by_name.get(name, []) for name in PARTS_OF_STEP]
+        names = PARTS_OF_STEP
+        if (STEP_TIMER, ranks[0]) in self.timings:
+            names = (STEP_TIMER,)
+        parts = [self.timings.get((name, ranks[0]), []) for name in names]
         return [sum(each) / 1e3 for each in zip(*parts, strict=False)]
 
 
@@ -313,7 +378,9 @@ def _timings(line: str, name: str) -> list[Timing]:
     if pair := _RANGE.match(line):
         return [(pair[1], "min", float(pair[2])), (pair[1], "max", float(pair[3]))]
     if rank := _RANK.match(line):
-        return [(name, rank[1], float(rank[2]))] if name else []
+        if not name:  # without a heading it is no timer's
+            return []
+        return [(name, rank[1], float(rank[2]))]
     if most := _MAXIMUM.match(line):
         return [(most[1], "max", float(most[2]))]
     return []

@@ -19,8 +19,9 @@ from __future__ import annotations
 import math
 import re
 from collections import Counter, defaultdict
-from collections.abc import Callable, Hashable, Iterable, Iterator
+from collections.abc import Callable, Hashable, Iterable
 from dataclasses import replace
+from itertools import chain
 from pathlib import Path
 
 import numpy as np
@@ -30,6 +31,7 @@ from ..core.errors import Fault, InputError
 from ..core.observation import StepLog
 from . import log_lines as line_of
 from .log_lines import (
+    CLOCK,
     RUNTIME,
     SECONDS,
     STEP,
@@ -37,13 +39,17 @@ from .log_lines import (
     STEP_TIMER,
     StepLine,
     TimerLines,
+    head_batch,
     is_of_timers,
     plain,
     step_line,
 )
+from .run_files import why_unreadable
 from .stream import lines, place
 
-_ARGUMENTS = re.compile(r"using world size: \d+|-{4,} arguments -{4,}")  # Megatron-LM, long before its first step
+# What tells a log long before its first step: Megatron-LM's arguments; the script that modded-nanogpt puts above its
+# own log, by the line that prints the steps.
+_ARGUMENTS = re.compile(r"using world size: \d+|-{4,} arguments -{4,}|\bstep_avg:")
 _STAMPED_STEPS = 3  # stamped lines whose step number grows, from which a file is a log that says nothing else
 _MOST_HEAD_LINES = 400  # that tell whether a file is a log
 
@@ -63,7 +69,8 @@ def is_log(head: bytes) -> bool:
         figures = found.figures
         if line_of.RUNTIME in figures or (line_of.SECONDS in figures and len(figures) > 1):
             return True
-        if line_of.STEP in figures and (found.elapsed is not None or (found.stamp is not None and len(figures) > 1)):
+        timed = found.elapsed is not None or line_of.CLOCK in figures or found.opens
+        if line_of.STEP in figures and (timed or (found.stamp is not None and len(figures) > 1)):
             stamped += 1
         if found.stamp is not None and found.figures.get(line_of.STEP, -1.0) > last:
             growing, last = growing + 1, found.figures[line_of.STEP]
@@ -88,40 +95,60 @@ def read_steps(path: Path | str) -> StepLog:
         text = lines(path, remarks)
         first = next(text, "")
         header = header_of(first)
-        found = read_table(header, text, path, remarks) if header else _log(_again(first, text), path, remarks)
+        if header is not None:
+            found = read_table(header, text, path, remarks)
+        else:
+            found = _log(chain([first], text), path, remarks)
     except OSError as error:
-        raise InputError(Fault(str(path), f"it cannot be read: {error.strerror or error}", "give a log")) from error
+        raise InputError(Fault(str(path), why_unreadable(error), "give a log")) from error
     if not len(found.seconds):
-        why = "".join(f"; {remark}" for remark in remarks)
-        rule = f"no step time stands in it{why}"
+        rule = "; ".join(["no step time stands in it", *remarks])
         remedy = "give a log of a training run, or a CSV with the columns batch or microbatches, and seconds"
         raise InputError(Fault(str(path), rule, remedy))
     return found
 
 
-def _again(first: str, rest: Iterator[str]) -> Iterator[str]:
-    yield first
-    yield from rest
-
-
 def _log(text: Iterable[str], path: Path, remarks: list[str]) -> StepLog:
-    timers, rows = TimerLines(), list[StepLine]()
+    timers, rows, batch = TimerLines(), list[StepLine](), math.nan
     for line in plain(text):
         if timers.take(line):
             continue
         found = step_line(line)
-        if found is not None and len(rows) < MOST_ROWS:
+        if not rows:
+            batch = head_batch(line) or batch
+        if found is None or len(rows) >= MOST_ROWS:
+            continue
+        if rows and found.continues(rows[-1]):
+            rows[-1] = replace(rows[-1], figures=found.figures | rows[-1].figures)
+        else:
             rows.append(found)
-    return replace(
-        _columns(steps_of(rows, timers, remarks), path), timers=tuple(timers.timers()), remarks=tuple(remarks)
-    )
+    columns = _columns(steps_of(rows, timers, remarks), path, batch)
+    remarks += _averages(columns.step, rows)
+    return replace(columns, timers=tuple(timers.timers()), remarks=tuple(remarks))
 
 
-def _columns(steps: list[dict[str, float]], path: Path) -> StepLog:
-    """The rows as columns; a batch that is not said follows from samples so far, or from samples a second."""
+def _averages(step: NDArray[np.float64], rows: list[StepLine]) -> list[str]:
+    """A sentence if lines that tell the time of a step come once in several steps."""
+    if not any(SECONDS in row.figures for row in rows) or not np.isfinite(step).all():
+        return []
+    apart = np.diff(step)
+    if not (apart > 1).any():
+        return []
+    usual = float(np.median(apart[apart > 0]))
+    return [f"a line comes each {usual:g} steps: its time counts as the mean of all since the line before"]
+
+
+def _columns(steps: list[dict[str, float]], path: Path, said: float) -> StepLog:
+    """The rows as columns; a batch that no row says follows from samples so far, the log's head, or samples a second.
+
+    Args:
+        steps: the figures of each row.
+        path: of the log.
+        said: samples of a step, as a line before the first step has them; NaN if none does.
+    """
 
     def column(name: str) -> NDArray[np.float64]:
-        return np.array([row.get(name, math.nan) for row in steps], np.float64)
+        return np.fromiter([row.get(name, math.nan) for row in steps], np.float64, len(steps))
 
     step, seconds, samples = column(line_of.STEP), column(line_of.SECONDS), column(line_of.SAMPLES)
     batch = column(line_of.BATCH)
@@ -131,6 +158,8 @@ def _columns(steps: list[dict[str, float]], path: Path) -> StepLog:
         batch[1:] = np.where(each > 0, each, np.nan)
         if samples[0] % batch[1] == 0:
             batch[0] = batch[1]
+    if np.isnan(batch).all():
+        batch[:] = said
     if np.isnan(batch).all():
         batch = np.rint(seconds * column(line_of.SAMPLE_RATE))
     return StepLog(
@@ -162,13 +191,18 @@ def steps_of(rows: list[StepLine], timers: TimerLines, remarks: list[str]) -> li
         steps = rows_of(rows, timers)
         if not steps:
             continue
-        numbered = sum(STEP in row.figures for row in rows)
+        numbered = len(_named(rows, STEP))
         if way:
             remarks.append(f"step times are {way}")
         elif numbered > 2 * len(steps):
             remarks.append(f"{numbered} lines number a step, {len(steps)} of them tell its time")
         return steps
     return []
+
+
+def _named(rows: list[StepLine], *names: str) -> list[StepLine]:
+    """The lines that have all of these figures."""
+    return [row for row in rows if row.figures.keys() >= set(names)]
 
 
 def _shape(row: StepLine) -> frozenset[str]:
@@ -184,7 +218,8 @@ def _echoes(rows: list[StepLine], key: Callable[[StepLine], Hashable]) -> set[Ha
     main = max(counts, key=lambda each: (counts[each], _telling(each)))
     steps = {row.figures[STEP] for row in rows if key(row) == main}
     same = Counter(key(row) for row in rows if row.figures[STEP] in steps)
-    return {each for each in counts if each != main and same[each] > _SAME_STEPS * counts[each]}
+    echoes = {each for each, count in counts.items() if same[each] > _SAME_STEPS * count}
+    return echoes - {main}
 
 
 def _telling(key: Hashable) -> int:
@@ -201,9 +236,8 @@ def _of_one_process(rows: list[StepLine], remarks: list[str]) -> list[StepLine]:
     them differs (GPT-NeoX prints DeepSpeed's lines with their stamps, then its own).
     """
     by_shape = defaultdict[frozenset[str], list[StepLine]](list)
-    for row in rows:
-        if STEP in row.figures:
-            by_shape[_shape(row)].append(row)
+    for row in _named(rows, STEP):
+        by_shape[_shape(row)].append(row)
     echoes = {shape: _echoes(alike, lambda row: row.label) for shape, alike in by_shape.items()}
     kept = [row for row in rows if row.label not in echoes.get(_shape(row), ())]
     if len(kept) < len(rows):
@@ -258,7 +292,7 @@ def _through_epochs(rows: list[StepLine]) -> list[StepLine]:
 
 def _said(rows: list[StepLine], timers: TimerLines) -> list[Figures]:  # noqa: ARG001 - one signature for all ways
     """Lines that say how long their step took; figures of lines in between belong to the next of them."""
-    telling = [row for row in rows if STEP in row.figures and SECONDS in row.figures]
+    telling = _named(rows, STEP, SECONDS)
     echoes = _echoes(telling, _shape)  # of two kinds of lines that both tell every step, one counts
     found: list[Figures] = []
     pending: Figures = {}
@@ -268,13 +302,14 @@ def _said(rows: list[StepLine], timers: TimerLines) -> list[Figures]:  # noqa: A
                 found.append(pending | row.figures)
                 pending = {}
         elif STEP not in row.figures:
-            pending |= {name: value for name, value in row.figures.items() if name != SECONDS}
+            pending = pending | row.figures
+            pending.pop(SECONDS, None)  # of no step that is known
     return found
 
 
-def _timed(rows: list[StepLine], timers: TimerLines) -> list[Figures]:  # noqa: ARG001
-    if any(name == STEP_TIMER for name, _ in timers.timings):
-        return [{SECONDS: seconds} for seconds in timers.steps()]
+def _timed(rows: list[StepLine], timers: TimerLines) -> list[Figures]:
+    if STEP_TIMER in {name for name, _ in timers.timings}:
+        return _parts(rows, timers)
     return []
 
 
@@ -285,6 +320,11 @@ def _parts(rows: list[StepLine], timers: TimerLines) -> list[Figures]:  # noqa: 
 def _stamped(rows: list[StepLine], timers: TimerLines) -> list[Figures]:  # noqa: ARG001
     """Differences of timestamps over differences of step numbers."""
     return _differences(rows, lambda row: row.stamp, 0.0)
+
+
+def _ticked(rows: list[StepLine], timers: TimerLines) -> list[Figures]:  # noqa: ARG001
+    """The same of the time that went by so far, which lines show as a figure; it may stand still in evaluations."""
+    return _differences(rows, lambda row: row.figures.get(CLOCK), 0.0)
 
 
 def _clocked(rows: list[StepLine], timers: TimerLines) -> list[Figures]:  # noqa: ARG001
@@ -322,12 +362,16 @@ def _differences(rows: list[StepLine], clock: Callable[[StepLine], float | None]
 
 
 def _rated(rows: list[StepLine], timers: TimerLines) -> list[Figures]:  # noqa: ARG001
-    rated = [row.figures for row in rows if STEP in row.figures and row.figures.get(STEP_RATE, 0.0) > 0]
-    return [figures | {SECONDS: 1 / figures[STEP_RATE]} for figures in rated]
+    found = []
+    for row in _named(rows, STEP, STEP_RATE):
+        rate = row.figures[STEP_RATE]
+        if rate > 0:
+            found.append(row.figures | {SECONDS: 1 / rate})
+    return found
 
 
 def _whole_run(rows: list[StepLine], timers: TimerLines) -> list[Figures]:  # noqa: ARG001
-    steps = max((row.figures[STEP] for row in rows if STEP in row.figures), default=0.0)
+    steps = max((row.figures[STEP] for row in _named(rows, STEP)), default=0.0)
     for row in rows:
         runtime, rate = row.figures.get(RUNTIME), row.figures.get(STEP_RATE)
         if not runtime or not rate:
@@ -342,6 +386,7 @@ def _whole_run(rows: list[StepLine], timers: TimerLines) -> list[Figures]:  # no
 _WAYS: tuple[tuple[str, Callable[[list[StepLine], TimerLines], list[Figures]]], ...] = (
     ("", _said),
     ("DeepSpeed's timer train_batch", _timed),
+    ("differences of its clock of training", _ticked),
     ("differences of its timestamps", _stamped),
     ("sums of its timers fwd, bwd and step", _parts),
     ("differences of its progress bar's clock, of 20 s or more", _clocked),
@@ -359,6 +404,7 @@ _COLUMNS = {
     "memory": {"gb", "peak_gb", "memory_gb"},
     "step": {"step", "iteration"},
 }
+_FACTORS = {"memory": 1e9}  # to bytes
 _READ = ("seconds", "batch", "microbatches", "memory", "step")
 
 Header = dict[str, tuple[int, float]]  # our name of a column -> its place, and its factor to seconds or bytes
@@ -372,11 +418,12 @@ def header_of(line: str) -> Header | None:
         unit = re.split(r"[_ (]", name.rstrip(")"))[-1]
         for ours, known in _COLUMNS.items():
             if name in known:
-                found[ours] = (column, 1e9 if ours == "memory" else 1.0)
+                found[ours] = (column, _FACTORS.get(ours, 1.0))
         if unit in _SECONDS and "seconds" not in found:
             found["seconds"] = (column, _SECONDS[unit])
-    settings = found.keys() & {"batch", "microbatches"}
-    return found if settings and found.keys() & {"seconds", "memory"} else None
+    if found.keys() & {"batch", "microbatches"} and found.keys() & {"seconds", "memory"}:
+        return found
+    return None
 
 
 def read_table(header: Header, text: Iterable[str], path: Path, remarks: list[str]) -> StepLog:
@@ -407,4 +454,6 @@ def _separator(line: str) -> str:
 
 def _cell(cells: list[str], place: int, factor: float) -> float:
     text = cells[place].strip().strip('"')
-    return float(text) * factor if text else math.nan
+    if not text:
+        return math.nan
+    return float(text) * factor
