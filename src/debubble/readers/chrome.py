@@ -67,6 +67,7 @@ class Events:
         duration: nanoseconds, int64.
         link: id of a flow, int64; 0 where there is none.
         args: JSON of the arguments.
+        correlation: the id that joins a launch with its kernel, int64, -1 without one; None if ``args`` tell it.
     """
 
     phase: NDArray[np.uint8]
@@ -76,6 +77,7 @@ class Events:
     duration: NDArray[np.int64]
     link: NDArray[np.int64]
     args: list[msgspec.Raw]
+    correlation: NDArray[np.int64] | None = None
 
 
 class _Numbers(dict[Any, int]):

@@ -316,10 +316,12 @@ def _said(events: Events, rows: NDArray[np.intp], decoder: msgspec.json.Decoder[
 
 
 def _correlations(events: Events, rows: NDArray[np.intp]) -> NDArray[np.uint32]:
+    if events.correlation is not None:
+        return linked(events.correlation[rows])
     return linked([one.correlation for one in _said(events, rows, _CORRELATIONS)])
 
 
-def linked(correlations: Sequence[int]) -> NDArray[np.uint32]:
+def linked(correlations: Sequence[int] | NDArray[np.int64]) -> NDArray[np.uint32]:
     """Correlation ids, which are 32 bits wide, as a column; -1 is ``UNLINKED``."""
     try:
         return (np.array(correlations, np.int64) & UNLINKED).astype(np.uint32)
