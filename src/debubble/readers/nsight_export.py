@@ -114,6 +114,7 @@ class _Sink:
         which: Ints,
         lane: Ints,
         times: tuple[Ints, Ints],
+        *,
         correlation: Ints | None = None,
         args: list[msgspec.Raw] | None = None,
     ) -> None:
@@ -217,7 +218,9 @@ class Export:
             names, which = self._named(number)
             exchanging = np.array([bool(_SEND_RECEIVE.match(each)) for each in names], np.bool_)[which]
             rows = np.flatnonzero(~exchanging)
-            sink.take("kernel", names, which[rows], stream[rows], (start[rows], end[rows]), correlation[rows])
+            sink.take(
+                "kernel", names, which[rows], stream[rows], (start[rows], end[rows]), correlation=correlation[rows]
+            )
             for row in np.flatnonzero(exchanging).tolist():
                 begun, spent = int(start[row]), (int(start[row]), int(end[row]), int(stream[row]))
                 talk.kernels.append(_Exchange(begun, *spent, int(correlation[row]), names[which[row]]))
@@ -227,7 +230,14 @@ class Export:
         query = 'SELECT start, "end", globalTid, correlationId'
         condition, values = self._of_process(device, "correlationId IS NOT NULL")
         for start, end, thread, correlation in self._columns("launches", query, condition, values):
-            sink.take("cuda_runtime", ["launch"], np.zeros(len(start), np.int64), thread, (start, end), correlation)
+            sink.take(
+                "cuda_runtime",
+                ["launch"],
+                np.zeros(len(start), np.int64),
+                thread,
+                (start, end),
+                correlation=correlation,
+            )
             own = np.isin(correlation, ours)
             talk.launched.update(zip(correlation[own].tolist(), start[own].tolist(), strict=True))
 
