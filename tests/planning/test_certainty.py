@@ -7,8 +7,9 @@ from debubble.config.layout import Layout
 from debubble.estimate.hardware import cluster_of, read_hardware
 from debubble.estimate.read_model import read_model
 from debubble.planning.certainty import LEAST, NOTHING_LIKE_IT, intervals, nearest, published, traits, written
+from debubble.planning.certainty import published as published_intervals
 from debubble.planning.runs import read_runs
-from debubble.planning.validate import as_they_fit, coverage, is_to_be_trusted, simulated_steps
+from debubble.planning.validate import as_they_fit, coverage, is_to_be_trusted, kind_of, simulated_steps, steps_measured
 
 
 def kind(gpu="H100", framework="nemo", model="llama3-8b", **layout):
@@ -64,3 +65,36 @@ def trusted(published_folder, name):
 def test_the_68_percent_interval_holds_60_to_76_percent_of_rows_that_were_not_used(published, name):
     runs = trusted(published, name)
     assert 0.60 <= coverage(runs, simulated_steps(runs)[0]) <= 0.76, runs[0].source
+
+
+def kinds_and_ratios(published_folder, names):
+    kinds, ratios = [], []
+    for name in names:
+        runs = trusted(published_folder, name)
+        kinds += [kind_of(run) for run in runs]
+        ratios += (simulated_steps(runs)[0] / steps_measured(runs)).tolist()
+    return kinds, np.array(ratios)
+
+
+def of_the_file(found):
+    """The same kinds as ``validated.toml`` has them; the file prints 4 digits."""
+    kept = {tuple(sorted(one.kind.items())): one for one in published_intervals()}
+    return [kept[tuple(sorted(one.kind.items()))] for one in found]
+
+
+SMALL = ("dgxc", "llm foundry", "megatron bridge", "misc")
+
+
+@pytest.mark.parametrize("large", [(), pytest.param(("bigscience", "ultrascale clean"), marks=pytest.mark.slow)])
+def test_the_intervals_that_are_printed_are_the_errors_of_this_estimate(published, large):
+    """Else ``data/validated.toml`` is stale: run benchmarks/planner/intervals.py."""
+    tables = (*SMALL, *large, *(("vtrain multi", "vtrain single") if large else ()))
+    found = intervals(*kinds_and_ratios(published, tables))
+    if not large:  # runs on A100 and H100 are in the other tables too
+        found = [one for one in found if one.kind["device"][:4] not in ("A100", "H100")]
+    assert len(found) >= 8
+    for now, said in zip(found, of_the_file(found), strict=True):
+        assert now.rows == said.rows, now.kind
+        assert (now.band, now.bias) == (pytest.approx(said.band, abs=6e-5), pytest.approx(said.bias, abs=6e-5)), (
+            now.kind
+        )
