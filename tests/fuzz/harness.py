@@ -28,7 +28,7 @@ from pathlib import Path
 HERE = Path(__file__).resolve().parent
 LONGEST = 20  # seconds of CPU of one input: what else runs on the machine does not matter
 MEMORY = 2 << 30  # bytes of a worker
-CHUNK = 400  # inputs of a worker before it is recycled
+CHUNK = 1000  # inputs of a worker before it is recycled: starting one costs as much as a hundred inputs
 _NO_NUMBER = re.compile(r"(?<![\w./'\"=-])[-+]?(?:nan|inf|infinity)(?![\w'\"])", re.IGNORECASE)
 _SPOKEN = ("diagnose", "fit", "why", "check", "show", "split")
 
