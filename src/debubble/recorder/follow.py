@@ -260,6 +260,7 @@ def follow(folder: Path, on_step: Callable[[dict[str, Json]], None], warn: Calla
             if not tell(follower.poll()):
                 return
 
+    # A daemon: a tracker that hangs must not keep the job from ending.
     thread = threading.Thread(target=run, name="debubble on_step", daemon=True)
     thread.start()
 

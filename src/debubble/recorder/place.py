@@ -33,7 +33,7 @@ def process_of(restart_of: str | None = None, sample: list[int] | None = None) -
         restart_of: run whose recording an earlier start of this job left here.
         sample: replicas that are recorded; None for all.
     """
-    rank, world = _rank()
+    rank, world = _rank()  # as torch.distributed says if it is up, else as the launcher does
     return Process(
         run=_run(restart_of),
         launch=launch_of(),

@@ -128,7 +128,7 @@ class Session:
         self._pid = os.getpid()
         self._writer: Writer | None = None
         self._numbers: dict[int, int] = {}  # steps so far, by instance
-        self._instances: WeakKeyDictionary[Any, int] = WeakKeyDictionary()
+        self._instances: WeakKeyDictionary[Any, int] = WeakKeyDictionary()  # weak: a model must be able to go
         self._counted = 0
         self._parts: dict[tuple[Any, ...], Part] = {}
         self._owner, self._fresh = 0, False
@@ -257,7 +257,7 @@ class Session:
 
     def close(self) -> None:
         """Nothing more will come; says in one line what was recorded, or why nothing was."""
-        if os.getpid() != self._pid:
+        if os.getpid() != self._pid:  # a fork of the job, which inherits what is called at its end
             return
         if self.on:
             self._end_open_steps()

@@ -68,7 +68,7 @@ class Writer:
         Raises:
             OSError: the disk is full or gone; what was written before is whole.
         """
-        self._cut_if_full()
+        self._cut_if_full()  # before the step and not after it: the newest is always there
         # A part is known by all that it says but its number, which each file gives anew.
         key = msgspec.msgpack.encode(msgspec.structs.replace(part, number=0))
         number, fresh = self._parts.get(key), b""

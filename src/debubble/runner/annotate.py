@@ -56,7 +56,7 @@ class annotate:  # noqa: N801 - used as a verb, like contextlib's suppress
                 raise InputError(Fault(f"{name} = {value}", "it is counted from 0 up", "give another number"))
         self._kind, self._stage, self._microbatch, self._of = Kind[kind], stage, microbatch, of
         self._calls = 0
-        self._ranges: list[record_function] = []
+        self._ranges: list[record_function] = []  # a list: one annotation may be entered again inside itself
 
     def __enter__(self) -> Self:
         if not isinstance(self._microbatch, int):

@@ -122,7 +122,7 @@ class Board:
         until = time.monotonic() + self._limit_s
         while True:
             moments = [side.read(*place) for side in self._sides.values()]
-            if min(moments) > self._since:
+            if min(moments) > self._since:  # else it is of a step before, or nought
                 return max(moments)
             if time.monotonic() > until:
                 raise RuntimeError(f"gloo: the other side of the transfer of stage {place[1]} never posted it")
@@ -162,10 +162,10 @@ class Line:
         rows = slice(first, last)
         self._acts = [Act(act) for act in order.act[rows].tolist()]
         self._ops, self._peers = order.op[rows].tolist(), order.peer[rows].tolist()
-        batch = np.arange(last - first) if order.batch is None else order.batch[rows]
-        self._batches = batch.tolist()
-        until = np.full(last - first, last) if order.until is None else order.until[rows]
-        self._until = (until - first).tolist()
+        if order.batch is None or order.until is None:
+            raise ValueError(f"{engine} does not say what is posted together and until when it is waited for")
+        self._batches = order.batch[rows].tolist()
+        self._until = (order.until[rows] - first).tolist()
         self._cells: list[Cell] = list(
             zip(schedule.kind.tolist(), schedule.stage.tolist(), schedule.unit.tolist(), strict=True)
         )
@@ -213,6 +213,7 @@ class Line:
 
     def _post(self, rows: range) -> None:
         """Post what belongs together, as torch does: sends alone or receives alone one by one, a mixture as a batch."""
+        # One moment for all, and before the first: what is posted together is posted at once.
         moment = self._watch.moment()
         places = [self._place(row) for row in rows]
         messages: list[list[dist.P2POp]] = []
@@ -220,11 +221,14 @@ class Line:
             messages.append(self._messages(row))
             self._board.note(self._acts[row], place, moment)
         works = iter(_batch_p2p([each for some in messages for each in some]))
+        # A batch of several goes over the group's communicator (torch's batch_isend_irecv), not over that of the pair.
         alone = len(rows) == 1 or not self._engine.coalesced
         for row, place, some in zip(rows, places, messages, strict=True):
             lane = self._peers[row], self._two_ways and self._acts[row] is Act.SEND
             on_lane = self._engine.lane is not Lane.NONE and alone
-            ahead = self._lanes.get(lane) if on_lane else None
+            ahead = None
+            if on_lane:
+                ahead = self._lanes.get(lane)
             delay = int(self._delays[self._acts[row]][self._ops[row]])
             transfer = Transfer(self._acts[row], [next(works) for _ in some], place, delay, ahead)
             if on_lane:
@@ -234,16 +238,19 @@ class Line:
     def _messages(self, row: int) -> list[dist.P2POp]:
         kind, stage, unit = self._cells[self._ops[row]]
         here = self.stages[stage]
+        forward = kind == Kind.F
         if self._acts[row] is Act.SEND:
-            return here.get_fwd_send_ops(unit) if kind == Kind.F else here.get_bwd_send_ops(unit)
-        return here.get_fwd_recv_ops(unit) if kind == Kind.F else here.get_bwd_recv_ops(unit)
+            return here.get_fwd_send_ops(unit) if forward else here.get_bwd_send_ops(unit)
+        return here.get_fwd_recv_ops(unit) if forward else here.get_bwd_recv_ops(unit)
 
     def _place(self, row: int) -> Cell:
         """Line, stage that makes what is carried, micro-batch: the same on both sides."""
         kind, stage, unit = self._cells[self._ops[row]]
-        if self._acts[row] is Act.RECEIVE:
-            stage += -1 if kind == Kind.F else 1
-        return FORWARD if kind == Kind.F else GRADIENT, stage, unit
+        # A row names the op that makes what is sent, or the op that uses what is received.
+        received = self._acts[row] is Act.RECEIVE
+        if kind == Kind.F:
+            return FORWARD, stage - received, unit
+        return GRADIENT, stage + received, unit
 
     def _wait(self, row: int) -> None:
         due = self._due.pop(row, [])
@@ -259,11 +266,12 @@ class Line:
         """Wait for transfers as the process group does; when the last of them has ended by its link."""
         for transfer in due:
             for work in transfer.works:
-                work.wait()
+                work.wait()  # the tensor is here; the link may not have carried it yet
         return max(self._end(transfer) for transfer in due)
 
     def _end(self, transfer: Transfer) -> int:
         """When a transfer has ended: those that are ahead of it first, which nobody may have waited for."""
+        # A loop and no recursion: a step of 512 micro-batches may have a thousand on a lane.
         chain = [transfer]
         while chain[-1].ahead is not None:
             chain.append(chain[-1].ahead)

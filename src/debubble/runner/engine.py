@@ -161,7 +161,9 @@ class _Arrivals(dict[tuple[int, int], Any]):
         stage, microbatch = key
         sent: Callable[[], int] = int  # nought: when it was made is not known
         if self._stamps is not None:
-            maker = stage - 1 if self._line == FORWARD else stage + 1
+            maker = stage + 1
+            if self._line == FORWARD:
+                maker = stage - 1
             sent = partial(self._stamps.read, self._line, maker, microbatch)
         return [_Arrival(super().pop(key), self._watch, sent)]
 
@@ -282,7 +284,7 @@ class Engine:
             Mean loss where this rank holds the last stage, else None.
         """
         losses: list[Tensor] = []
-        feed = [inputs] if self._first else []
+        feed = [inputs] if self._first else []  # the engine splits what the first stage is given, and asks no other
         with torch.set_grad_enabled(self._grad):
             self.runtime.step(*feed, target=targets, losses=losses, return_outputs=False)
         if not self._last:

@@ -98,6 +98,7 @@ def name_of_run() -> str:
 def table(path: Path, processes: int) -> NDArray[np.int64]:
     """The table itself, int64[processes, 5], made if it is not there yet."""
     size = processes * _COLUMNS * 8
+    # Everybody may write to the folder for temporary files: nobody's link is followed, and nobody else reads.
     handle = os.open(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW, 0o600)
     try:
         os.ftruncate(handle, size)  # zeros where the file was shorter, so that whoever comes first makes it
@@ -268,7 +269,7 @@ def _leads_to(process: int, target: int, waits: dict[int, list[int]]) -> bool:
 
 def _listed(names: Sequence[str]) -> str:
     """Names as a sentence has them."""
-    if len(names) > 4:
+    if len(names) > 4:  # of 64 ranks nearly all wait, and the one that matters is named already
         return f"{len(names)} others"
     return " and ".join(filter(None, (", ".join(names[:-1]), names[-1])))
 

@@ -55,6 +55,7 @@ def start(task: Task, tell: Callable[..., None]) -> Any:
     from .worker import work
 
     rehearse(task)
+    # An earlier recording stays until this run has a step: what is kept must not be told from that one.
     before = _run_in(folder)
 
     def name(process: int) -> str:

@@ -47,9 +47,8 @@ class Ran:
 
 def devices() -> tuple[str, int]:
     """On what kind of device the job runs here, and in how many ranks."""
-    gpus = torch.cuda.device_count() if torch.cuda.is_available() else 0
-    if gpus:
-        return "cuda", min(gpus, _MOST_RANKS)
+    if torch.cuda.is_available():
+        return "cuda", min(torch.cuda.device_count(), _MOST_RANKS)
     return "cpu", 2
 
 
@@ -57,13 +56,16 @@ def job(folder: Path, ranks: int, microbatches: int, pairs: int, kind: str) -> R
     """Be one process of the job."""
     with connect(ranks, device=kind, timeout_s=_TIMEOUT_S) as device:
         recording = Recording(lambda: wish_of(folder), say=_nothing)
-        rank, width = dist.get_rank(), GPU_WIDTH if device.type == "cuda" else CPU_WIDTH
-        torch.manual_seed(rank)
+        rank, name = dist.get_rank(), "cpu"
+        width, samples = CPU_WIDTH, 1
+        if device.type == "cuda":
+            width, samples, name = GPU_WIDTH, SAMPLES, torch.cuda.get_device_name()
         stage = PipelineStage(_module(width, device), rank, ranks, device)
         schedule = Schedule1F1B(stage, microbatches, loss_fn=nn.functional.mse_loss)
-        batch = torch.randn(microbatches * (SAMPLES if device.type == "cuda" else 1), width, device=device)
+        batch = torch.randn(microbatches * samples, width, device=device)
         spent: dict[bool, list[int]] = {True: [], False: []}
         _step(schedule, batch, rank, ranks)  # connects, and is left out of every recording
+        # In turns and not one half after the other: a machine that grows busy slows both alike.
         for number in range(2 * pairs):
             on = number % 2 == 0
             if recording.session is not None:
@@ -72,7 +74,6 @@ def job(folder: Path, ranks: int, microbatches: int, pairs: int, kind: str) -> R
         if recording.session is not None:
             recording.session.on = True
         recording.close()
-        name = torch.cuda.get_device_name() if device.type == "cuda" else "cpu"
     return Ran(name, spent[True], spent[False])
 
 
@@ -80,8 +81,13 @@ def _step(schedule: Schedule1F1B, batch: Tensor, rank: int, ranks: int) -> int:
     """One step of all ranks, and how long it took this one, nanoseconds."""
     dist.barrier()
     began = time.monotonic_ns()
-    given: dict[str, Any] = {} if rank < ranks - 1 else {"target": batch, "losses": []}
-    schedule.step(*([batch] if rank == 0 else []), **given)
+    given: dict[str, Any] = {}
+    if rank == ranks - 1:
+        given = {"target": batch, "losses": []}
+    if rank == 0:
+        schedule.step(batch, **given)
+    else:
+        schedule.step(**given)
     if batch.is_cuda:
         torch.cuda.synchronize()  # ours to do: what is told is the cost of a step, not of launching it
     return time.monotonic_ns() - began

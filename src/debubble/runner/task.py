@@ -96,6 +96,7 @@ class Task:
             for name, rate in rates
             if rate is not None and not 0 <= rate < math.inf
         ]
+        # Micro-batches of unlike sizes would each count alike in the mean of their losses.
         parts = self.schedule.microbatches * self.replicas
         if not faults and self.batch % parts:
             below, above = self.batch // parts * parts, (self.batch // parts + 1) * parts

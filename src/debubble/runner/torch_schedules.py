@@ -92,7 +92,7 @@ def _class_of(spec: str) -> type[_PipelineSchedule]:
 
 
 def _module(name: str, spec: str) -> Any:
-    here = str(Path.cwd())
+    here = str(Path.cwd())  # as ``python -m`` has it; the script ``debubble`` does not
     sys.path.insert(0, here)
     try:
         return import_module(name)
@@ -108,6 +108,7 @@ def _stand_ins(ranks: int, chunks: int) -> list[Any]:
     stages = []
     for chunk in range(chunks):
         stage = mock.create_autospec(PipelineStage, instance=True)
+        # Any rank will do: each makes the order of all of them.
         stage.group_rank, stage.group_size, stage.submod = 0, ranks, None
         stage.stage_index, stage.num_stages = chunk * ranks, chunks * ranks
         stage.is_first, stage.is_last = chunk == 0, False

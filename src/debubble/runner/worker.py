@@ -81,7 +81,7 @@ def work(task: Task, tell: Tell) -> Outcome | None:
     """
     logging.getLogger("torch.distributed.pipelining").setLevel(logging.CRITICAL)  # we say it in one line
     _leave_with_launcher()
-    path = path_of(name_of_run())
+    path = path_of(name_of_run())  # both ends know it without a word: a message could come too late
     pulse = Pulse(table(path, task.processes)[int(os.environ["RANK"])])
     # Our own launcher names who holds the others up, if it is the first to lose patience.
     limit = task.timeout_s
@@ -107,7 +107,7 @@ def _leave_with_launcher() -> None:
 
         def follow() -> None:
             launcher.join()
-            os._exit(1)
+            os._exit(1)  # no handler, no atexit: the main thread may stand in a receive for ever
 
         threading.Thread(target=follow, daemon=True).start()
 
@@ -172,15 +172,18 @@ class Trainer:
         self._optimizer = optimizer_of(task, self._parameters)
         folder = _prepare_folder(task)
         self._watch: Watch = Noted(_watch(task, world), pulse)
-        self._line = None
-        if task.engine is not None:
+        # Either our order, whose arrivals stamps delay, or an engine's, whose transfers take as long as links do.
+        self._line, stamps = None, None
+        if task.engine is None:
+            stamps = _stamps(task, world, folder)
+        else:
             self._line = _line(task, task.engine, world, folder, self._watch)
         self._engine = Engine(
             lower(task.schedule),
             self._modules,
             self._parts.loss,
             self._watch,
-            stamps=_stamps(task, world, folder) if self._line is None else None,
+            stamps=stamps,
             line=self._line,
             group=world.pipeline,
             device=world.device,
