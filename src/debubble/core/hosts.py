@@ -106,17 +106,20 @@ def hosts_of(order: Order, posts: Posts, engine: Engine, *, occupied: bool) -> H
         engine: what lies in front of what.
         occupied: whether transfers take up time of their senders.
     """
-    posts = posts if engine.meets else _sends_alone(posts)
+    if not engine.meets:
+        posts = _sends_alone(posts)
     lanes = _lanes(order, posts, engine)
     if engine.queue:
         posts = _queued(order, posts, lanes)
-    side = _sides(order)[2 * posts.op + posts.sends]
+    side = _sides(order, posts)
     items = _items(order, posts, side, launching=engine.queue and occupied)
     clock, hold = np.full((2, 2 * len(order.consumer)), NOTHING)
     clock[side], hold[side] = items.clock, items.hold
     if not engine.meets:  # nothing is received: the consumer waits
         hold[RECEIVER::2] = np.flatnonzero(items.slot >= 0)[order.slot[order.consumer]]
-    edges = _held(posts, lanes, items, side) if engine.meets else _held_alone(items, side, hold)
+        edges = _held_alone(items, side, hold)
+    else:
+        edges = _held(posts, lanes, items, side)
     edges.append(_in_turn(items.offsets, edges))
     offsets = items.offsets
     if engine.lane is Lane.GROUP and not engine.queue:  # a queue makes the rank itself wait for its lane
@@ -143,13 +146,13 @@ def hosts_of(order: Order, posts: Posts, engine: Engine, *, occupied: bool) -> H
     )
 
 
-def _sides(order: Order) -> Index:
-    """The side that each op receives by, and the side that it sends by, int64[2 x ops], in turn."""
-    sides = np.full((len(order.source), 2), NOTHING)
-    receiver = np.arange(RECEIVER, 2 * len(order.consumer), 2)
-    sides[order.consumer, 0] = receiver
-    sides[order.producer, 1] = receiver - 1
-    return sides.ravel()
+def _sides(order: Order, posts: Posts) -> Index:
+    """The side that each post is, int64[posts]."""
+    moves = len(order.consumer)
+    received, sent = np.zeros((2, len(order.source)), np.int64)
+    received[order.consumer] = np.arange(RECEIVER, 2 * moves, 2)
+    sent[order.producer] = np.arange(SENDER, 2 * moves, 2)
+    return np.where(posts.sends, sent.take(posts.op), received.take(posts.op))
 
 
 def _sends_alone(posts: Posts) -> Posts:
@@ -159,6 +162,7 @@ def _sends_alone(posts: Posts) -> Posts:
         posts,
         op=posts.op[kept],
         sends=posts.sends[kept],
+        rank=posts.rank[kept],
         row=posts.row[kept],
         opens=posts.opens[kept],
         until=posts.until[kept],
@@ -169,8 +173,8 @@ def _lanes(order: Order, posts: Posts, engine: Engine) -> Lanes | None:
     """Neighbours on lanes between two ranks. Of parts of one batch that go together, none is on such a lane."""
     if engine.lane not in (Lane.WAY, Lane.PAIR) or not len(posts.op):
         return None
-    rank = order.rank[posts.op]
-    peer = np.where(posts.sends, order.sends_to[posts.op], order.receives_from[posts.op])
+    rank = posts.rank
+    peer = np.where(posts.sends, order.sends_to.take(posts.op), order.receives_from.take(posts.op))
     one_way = engine.lane is Lane.WAY or (engine.two_ways and order.schedule.ranks == 2)
     key = 2 * (peer - rank + order.schedule.ranks) + (posts.sends & one_way)
     if engine.coalesced:
@@ -201,7 +205,7 @@ def _queued(order: Order, posts: Posts, lanes: Lanes | None) -> Posts:
     else:  # one lane: behind each batch comes the next one
         opens = np.flatnonzero(posts.opens)
         following = np.append(opens[1:], 0)[np.cumsum(posts.opens) - 1]
-        blocked = np.flatnonzero(order.rank[posts.op[following]] == order.rank[posts.op])
+        blocked = np.flatnonzero(posts.rank[following] == posts.rank)
         blocked = blocked[following[blocked] > blocked]
         behind = posts.row[following[blocked]]
     until[blocked] = np.minimum(until[blocked], behind)
@@ -222,11 +226,11 @@ def _items(order: Order, posts: Posts, side: Index, *, launching: bool) -> _Item
     offsets = before[posts.rows]
     slot = np.full(len(row), NOTHING)
     slot[before[posts.slot_row]] = np.arange(len(posts.slot_row))
-    rank = order.rank[posts.op]
-    clock = before[posts.row + 1] - 1
-    clock[clock < offsets[rank]] = NOTHING
-    hold = before[posts.until]
-    hold[posts.until == posts.rows[rank + 1]] = NOTHING
+    clock = before.take(posts.row + 1)
+    clock -= 1
+    clock[clock < offsets.take(posts.rank)] = NOTHING  # posted before all items of its rank
+    hold = before.take(posts.until)
+    hold[posts.until == posts.ends()] = NOTHING
     launches = np.full(len(row), NOTHING)
     if launching:
         launches[clock[posts.sends]] = side[posts.sends] // 2
@@ -265,8 +269,8 @@ def _held(posts: Posts, lanes: Lanes | None, items: _Items, side: Index) -> list
     if lanes is not None:
         later = np.flatnonzero(lanes.following >= 0)
         held[later[posts.until[lanes.following[later]] <= posts.until[later]]] = False
-    post = np.flatnonzero(held)
-    return [_Edges(items.hold[post], side[post], True, items.clock[post] == items.hold[post] - 1)]
+    hold = items.hold[held]
+    return [_Edges(hold, side[held], True, items.clock[held] == hold - 1)]
 
 
 def _held_alone(items: _Items, side: Index, hold: Index) -> list[_Edges]:
@@ -306,7 +310,7 @@ class _Shared:
 
 def _shared(order: Order, posts: Posts, items: int) -> _Shared:
     last = np.flatnonzero(np.append(posts.opens[1:], True))
-    size = np.bincount(order.rank[posts.op[last]], minlength=order.schedule.ranks)
+    size = np.bincount(posts.rank[last], minlength=order.schedule.ranks)
     return _Shared(items + np.concatenate([[0], np.cumsum(size)]), items + np.cumsum(posts.opens) - 1, last)
 
 
@@ -339,15 +343,15 @@ def _lines(edges: list[_Edges], total: int) -> Lines:
     Each turn writes one of the values that are left into a line of its own.
     """
     item = np.concatenate([each.item for each in edges])
-    value = np.concatenate([each.ends + _base(total) * each.sides for each in edges]).astype(np.int32)
+    value = np.concatenate([(each.ends + _base(total) * each.sides).astype(np.int32) for each in edges])
     lines = []
-    while len(item):
+    while len(item) or not lines:
         line = np.full(total, NOTHING, np.int32)
         line[item] = value
         lines.append(line)
-        left = np.flatnonzero(line[item] != value)
+        left = line.take(item) != value
         item, value = item[left], value[left]
-    return np.stack(lines) if lines else np.full((1, total), NOTHING, np.int32)
+    return np.stack(lines)
 
 
 def _base(items: int) -> int:

@@ -156,16 +156,21 @@ def _plain(order: Order) -> Program:
     lag = np.full((len(needs), slots + 1), lines.nothing, np.int32)
     for line, ends in enumerate((order.first, order.last)[: len(needs)]):
         waits[1 + line, 1:] = row.take(needs[line].take(slot))
-        op = slot if order.schedule.joined is None else ends[slot]
+        op = slot
+        if order.schedule.joined is not None:
+            op = ends[slot]
         lag[line, 1:] = np.where(waits[1 + line, 1:], lines.arrival + line_of_op.take(op), lines.nothing)
+    ops = slot
+    if order.schedule.joined is not None:
+        ops = order.first[slot]
     none = np.empty(0, np.int32)
     return Program(
         schedule=order.schedule,
         engine=IDEAL,
-        order=np.append(np.int32(NOTHING), slot if order.schedule.joined is None else order.first[slot]),
+        order=np.append(np.int32(NOTHING), ops),
         rounds=numbered.first + 1,
         waits=waits,
-        key=np.append(np.int32(lines.nothing), _key_of_slots(order).take(slot)),
+        key=np.append(np.int32(lines.nothing), _key_of_ops(order).take(ops)),
         lag=lag,
         producer=none,
         consumer=none,
@@ -184,12 +189,10 @@ def _line_of(order: Order, op: Index | slice) -> Keys:
     return schedule.kind[op] * np.int32(schedule.stages) + schedule.stage[op]
 
 
-def _key_of_slots(order: Order) -> Keys:
-    """The line of each slot's duration, int32[slots]: that of its op, or one of its own for a pair."""
-    if order.schedule.joined is None:
-        return _line_of(order, slice(None))
-    key = _line_of(order, order.first)
-    pairs = np.flatnonzero(order.first != order.last)
+def _key_of_ops(order: Order) -> Keys:
+    """The line of each op's duration, int32[ops]; at the first op of a pair the line of its own that the pair has."""
+    key = _line_of(order, slice(None))
+    pairs = order.first[order.first != order.last]
     key[pairs] = _lines(order).nothing + 1 + np.arange(len(pairs), dtype=np.int32)
     return key
 
@@ -199,34 +202,38 @@ class _Rows:
     """Where items and transfers have their rows.
 
     Args:
-        of: row of each item and then of each transfer; of ``NOTHING`` the start, int32[items + transfers + 1].
+        of: row of each item and then of each transfer; of ``NOTHING`` the start, int64[items + transfers + 1].
         rounds: first row of each round, int64[rounds + 1].
-        ahead: transfer in front of each on its lane that nothing else makes it wait for, int64[transfers]; None where
+        ahead: transfer in front of each on its lane that nothing else makes it wait for, int32[transfers]; None where
             there is none at all.
     """
 
-    of: Keys
+    of: Index
     rounds: NDArray[np.int64]
-    ahead: Index | None
+    ahead: Keys | None
 
 
 def _rows(hosts: Hosts, numbered: Rounds, *, occupied: bool) -> _Rows:
     """Put each transfer behind the round of its later side, and behind what is in front of it on its lane."""
     items, moves = len(hosts), len(hosts.clock) // 2
     round_of = np.append(numbered.of_items(), np.int32(NOTHING))
-    later = np.maximum(round_of[hosts.clock[SENDER::2]], round_of[hosts.clock[RECEIVER::2]])
+    later = np.maximum(round_of.take(hosts.clock[SENDER::2]), round_of.take(hosts.clock[RECEIVER::2]))
     ahead = _lane_ahead(hosts, occupied=occupied)
-    place = np.zeros(moves, np.int64) if ahead is None else _places(later, ahead)
-    stride = int(place.max(initial=0)) + 2  # an item of round k, then the transfers behind it, place by place
-    key = (later + np.int64(1)) * stride + 1 + place
+    key, stride = 2 * later + 3, 2  # an item of round k, then the transfers behind it, place by place
+    if ahead is not None:
+        place = _places(later, ahead)
+        stride = int(place.max(initial=0)) + 2
+        key = (later + np.int32(1)) * np.int32(stride) + np.int32(1) + place
     item_keys = np.arange(1, len(numbered.first)) * stride
     moved = np.bincount(key, minlength=len(numbered.first) * stride)
     size = moved.copy()
     size[item_keys] = np.diff(numbered.first)
     first = np.cumsum(size) - size + 1
-    row = np.zeros(items + moves + 1, np.int32)
+    row = np.zeros(items + moves + 1, np.int64)
     row[numbered.order] = np.arange(items) + np.repeat(first[item_keys] - numbered.first[:-1], np.diff(numbered.first))
-    sequence = np.argsort(key.astype(np.uint16) if len(size) < 2**16 else key, kind="stable")  # 16 bits: a radix sort
+    if len(size) < 2**16:  # NumPy sorts 16 bits by radix, in linear time, and wider keys by merging
+        key = key.astype(np.uint16)
+    sequence = np.argsort(key, kind="stable")
     shift = first - np.cumsum(moved) + moved
     row[items + sequence] = np.arange(moves) + np.repeat(shift, moved)
     return _Rows(row, np.append(first[size > 0], items + moves + 1), ahead)
@@ -237,21 +244,23 @@ def _lane_ahead(hosts: Hosts, *, occupied: bool) -> Index | None:
     posts, lanes = hosts.posts, hosts.lanes
     if lanes is None:
         return None
-    found = np.full(len(hosts.clock) // 2, NOTHING)
-    behind = np.flatnonzero(lanes.ahead >= 0)
-    found[hosts.side[behind] // 2] = hosts.side[lanes.ahead[behind]] // 2
-    waited = behind[posts.until[lanes.ahead[behind]] <= posts.row[behind]]
+    move = hosts.side >> 1
+    waited = (lanes.ahead >= 0) & (posts.until.take(lanes.ahead) <= posts.row)
     if occupied:  # only the sender's own wait spares its lane the time that the next send takes up
-        waited = waited[posts.sends[waited]]
-    found[hosts.side[waited] // 2] = NOTHING
-    return found if (found >= 0).any() else None
+        waited &= posts.sends
+    found = np.full(len(hosts.clock) // 2, NOTHING, np.int32)
+    sends = posts.sends  # both sides have the same in front, or `check_lanes` has refused
+    found[move[sends]] = np.where(lanes.ahead >= 0, move.take(lanes.ahead), NOTHING)[sends]
+    found[move[waited]] = NOTHING
+    if (found < 0).all():
+        return None
+    return found
 
 
-def _places(later: Keys, ahead: Index) -> Index:
+def _places(later: Keys, ahead: Keys) -> Keys:
     """Of transfers behind one round, how many of its lane come before each."""
-    place = np.zeros(len(later), np.int64)
-    behind = np.flatnonzero(ahead >= 0)
-    behind = behind[later[ahead[behind]] == later[behind]]
+    place = np.zeros(len(later), np.int32)
+    behind = np.flatnonzero((ahead >= 0) & (later.take(ahead) == later))
     while (place[behind] != (moved := place[ahead[behind]] + 1)).any():
         place[behind] = moved
     return place
@@ -260,17 +269,20 @@ def _places(later: Keys, ahead: Index) -> Index:
 def _laid_out(order: Order, engine: Engine, hosts: Hosts, numbered: Rounds, *, occupied: bool) -> Program:
     """Items and transfers in rows, in topological order."""
     rows = _rows(hosts, numbered, occupied=occupied)
-    at, lines, line = rows.of[:-1], _lines(order), _line_of(order, order.consumer)
+    lines, line = _lines(order), _line_of(order, order.consumer)
     stop = np.flatnonzero(hosts.slot < 0)
     launches = hosts.launches[stop]
     ops, moves = len(order.schedule), len(order.consumer)
-    item_number, item_key = order.first[hosts.slot], _key_of_slots(order)[hosts.slot]
-    item_number[stop] = ops + moves + np.arange(len(stop))
-    item_key[stop] = np.where(launches >= 0, lines.sender + np.append(line, 0)[launches], lines.nothing)
-    number, key = np.empty(len(at) + 1, np.int32), np.empty(len(at) + 1, np.int32)
-    number[0], key[0] = NOTHING, lines.nothing
-    number[at[: len(hosts)]], number[at[len(hosts) :]] = item_number, np.arange(ops, ops + moves)
-    key[at[: len(hosts)]], key[at[len(hosts) :]] = item_key, lines.wire + line
+    what = np.empty(len(hosts) + moves + 1, np.int32)  # of items, transfers and the start
+    what[: len(hosts)] = order.first.take(hosts.slot)
+    what[stop] = np.arange(ops + moves, ops + moves + len(stop))
+    what[len(hosts) :] = np.arange(ops, ops + moves + 1)
+    what[-1] = NOTHING
+    number = np.empty_like(what)
+    number[rows.of] = what
+    launching = np.where(launches >= 0, lines.sender + np.append(line, 0)[launches], lines.nothing)
+    keys = (_key_of_ops(order), lines.wire + line, launching, [lines.nothing])
+    key = np.concatenate(keys).astype(np.int32).take(number)  # NOTHING, the start, finds the last
     taken_up = occupied and engine.meets and engine.occupies is Occupies.NOBODY
     waits, lag = _waiting(engine, hosts, rows, lagging=taken_up and not engine.queue)
     if len(lag):
@@ -297,12 +309,15 @@ def _waiting(engine: Engine, hosts: Hosts, rows: _Rows, *, lagging: bool) -> tup
     items, row_of = len(hosts), rows.of
     pad = row_of[-1:].repeat(hosts.base - items)
     row_of_end = np.concatenate([row_of[:items], pad, row_of[items:-1].repeat(2), row_of[-1:]])  # of an item or a side
-    sent, received = row_of[hosts.clock[SENDER::2]], row_of[hosts.clock[RECEIVER::2]]
-    ahead = [] if rows.ahead is None else [row_of[np.where(rows.ahead >= 0, rows.ahead + items, NOTHING)]]
-    free = [received] if engine.meets else []
-    late = [sent, *ahead] if lagging else []
+    row_of_end = row_of_end.astype(np.int32)
+    free = []
+    if engine.meets:
+        free.append(row_of.take(hosts.clock[RECEIVER::2]))
+    late = [row_of.take(hosts.clock[SENDER::2])]
+    if rows.ahead is not None:
+        late.append(row_of.take(np.where(rows.ahead >= 0, rows.ahead + items, NOTHING)))
     if not lagging:
-        free += [sent, *ahead]
+        free, late = [*free, *late], []
     own = len(hosts.waits) - hosts.late
     width, lagged = max(own, len(free)), max(hosts.late, len(late))
     waits = np.zeros((width + lagged, len(row_of)), np.int32)
@@ -310,7 +325,7 @@ def _waiting(engine: Engine, hosts: Hosts, rows: _Rows, *, lagging: bool) -> tup
     item_rows, move_rows = row_of[:items], row_of[items:-1]
     places = [*range(own), *range(width, width + hosts.late)]
     for place, line in zip(places, hosts.waits, strict=True):
-        waits[place, item_rows] = row_of_end[line]
+        waits[place, item_rows] = row_of_end.take(line)
         if place >= width:
             lag[place - width, item_rows] = np.where(line >= hosts.base, (line - hosts.base) // 2, NOTHING)
     places = [*range(len(free)), *range(width, width + len(late))]
@@ -323,12 +338,13 @@ def _waiting(engine: Engine, hosts: Hosts, rows: _Rows, *, lagging: bool) -> tup
 
 def _holds(order: Order, hosts: Hosts) -> Keys:
     """The first op of each side's rank that cannot start before a transfer has ended, int32[2, transfers]."""
-    items = len(hosts)
-    op = np.append(order.first[hosts.slot], np.int32(NOTHING))
-    stop = np.flatnonzero(hosts.slot < 0)
-    if len(stop):  # what waits behind a stop is the next slot of the rank
-        following = np.where(hosts.slot >= 0, np.arange(items), items)
-        following = np.minimum.accumulate(following[::-1])[::-1][stop]
-        ends = hosts.offsets[np.searchsorted(hosts.offsets, stop, side="right")]
-        op[stop] = np.where(following < ends, op[following], NOTHING)
-    return np.stack([op[hosts.hold[SENDER::2]], op[hosts.hold[RECEIVER::2]]])
+    is_slot = hosts.slot >= 0
+    ends = hosts.offsets[1 : order.schedule.ranks + 1]
+    slots = np.zeros(len(hosts) + 1, np.int32)  # before each item
+    np.cumsum(is_slot, out=slots[1:])
+    op = np.append(order.first, np.int32(NOTHING)).take(slots)  # what waits behind a stop is the next slot ..
+    behind_last = np.flatnonzero(is_slot)[order.offsets[1:] - 1] + 1
+    for first, last in zip(behind_last.tolist(), ends.tolist(), strict=True):
+        op[first:last] = NOTHING  # .. of its rank
+    op[ends[-1] :] = NOTHING  # items of lanes, and no item
+    return np.stack([op.take(hosts.hold[SENDER::2]), op.take(hosts.hold[RECEIVER::2])])

@@ -78,7 +78,9 @@ class Order:
     def first(self) -> Column:
         """The first op of each slot, int32[slots]."""
         op = np.arange(len(self.schedule), dtype=np.int32)
-        return op if self.schedule.joined is None else op[~self.schedule.joined]
+        if self.schedule.joined is None:
+            return op
+        return op[~self.schedule.joined]
 
     @cached_property
     def last(self) -> Column:
@@ -131,6 +133,7 @@ class Posts:
         until: row before which the rank waits for it; the end of its rows where it never does, int64[posts].
         slot_row: row of the first op of each slot, int64[slots].
         rows: first row of each rank, int64[ranks + 1].
+        rank: of each post, int32[posts].
     """
 
     op: Column
@@ -140,6 +143,11 @@ class Posts:
     until: Index
     slot_row: Index
     rows: NDArray[np.int64]
+    rank: Column
+
+    def ends(self) -> Index:
+        """The end of the rows of each post's rank, int64[posts]."""
+        return self.rows[1:].take(self.rank)
 
     def behind_batch(self) -> Index:
         """The row behind the batch of each post, int64[posts]."""
@@ -151,9 +159,9 @@ class Posts:
 
     def when_used(self, order: Order) -> Index:
         """The row of the slot that uses what is received; the end of the rank's rows for what is sent."""
-        until = self.rows[order.rank[self.op] + 1]
+        until = self.ends()
         received = np.flatnonzero(~self.sends)
-        until[received] = self.slot_row[order.slot[self.op[received]]]
+        until[received] = self.slot_row.take(order.slot.take(self.op[received]))
         return until
 
 
@@ -175,10 +183,12 @@ def in_gaps(order: Order, count: Index, op: Column, sends: Flags, opens: Flags) 
     ops_before = np.zeros(len(count), np.int64)
     ops_before[inner] = order.first
     ops_before[ends] = order.schedule.offsets[1:]
-    row = np.arange(len(op)) + np.repeat(ops_before, count)
+    row = np.repeat(ops_before, count)
+    row += np.arange(len(op))
     rows = order.schedule.offsets.copy()
     rows[1:] += posted[ends]
-    return Posts(op, sends, row, opens, np.empty(0, np.int64), order.first + posted[inner], rows)
+    rank = np.repeat(np.arange(ranks, dtype=np.int32), np.diff(posted[ends], prepend=0))
+    return Posts(op, sends, row, opens, np.empty(0, np.int64), order.first + posted[inner], rows, rank)
 
 
 def as_exchange(order: Order, posts: Posts) -> Exchange:
@@ -202,6 +212,9 @@ def from_exchange(order: Order, exchange: Exchange) -> Posts:
     opens = np.ones(len(row), np.bool_)
     if exchange.batch is not None:
         opens[1:] = np.diff(exchange.batch[row]) != 0
-    until = np.empty(0, np.int64) if exchange.until is None else exchange.until[row]
+    until = np.empty(0, np.int64)
+    if exchange.until is not None:
+        until = exchange.until[row]
     sends = exchange.act[row] == Act.SEND
-    return Posts(exchange.op[row], sends, row, opens, until, computed[order.first], exchange.offsets)
+    rank = exchange.rank_of()[row]
+    return Posts(exchange.op[row], sends, row, opens, until, computed[order.first], exchange.offsets, rank)

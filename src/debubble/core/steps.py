@@ -106,7 +106,7 @@ class _Gaps:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _Cells:
-    """What the table says of each gap, post by post: ops, int32, and flags, uint8; both [gaps, most posts of a gap]."""
+    """What the table says of each gap, post by post: ops, int32, and flags, uint8; both [most posts of a gap, gaps]."""
 
     op: NDArray[np.int32]
     flags: NDArray[np.uint8]
@@ -191,14 +191,12 @@ def _filled(order: Order, gaps: _Gaps, table: Table, *, wrap: bool) -> _Cells:
             Megatron does where stages go round the ranks; else it receives what it needs next.
     """
     lines = [(where, _columns(order, batches)) for where, batches in _lines(order, gaps, table)]
-    shape = (len(gaps.rank), max((len(columns) for _, columns in lines), default=0))
+    shape = (max((len(columns) for _, columns in lines), default=0), len(gaps.rank))
     cells = _Cells(np.full(shape, NOTHING, np.int32), np.zeros(shape, np.uint8))
     for where, columns in lines:
         for number, column in enumerate(columns):
-            op = _ops(order, gaps, column, where, wrap=wrap)
-            partner = (order.sink if column.flags & _SENDS else order.source)[op]
-            cells.op[where, number] = np.where(partner >= 0, op, NOTHING) if len(op) else op
-            cells.flags[where, number] = column.flags
+            cells.op[number, where] = _ops(order, gaps, column, where, wrap=wrap)
+            cells.flags[number, where] = column.flags
     for mark, settle in (("neighbours", _split_neighbours), ("turns", _in_turn)):
         if any(getattr(batch, mark) for step in table for batch in step.batches):
             settle(order, cells)
@@ -250,8 +248,8 @@ def _ops(order: Order, gaps: _Gaps, column: _Column, where: Index | slice, *, wr
     run = gaps.runs[item.kind]
     behind = run.behind[where]
     if item.act == "s":
-        return run.at(behind - 1, rank)
-    coming = run.at(behind + item.ahead, rank)
+        return _with_partner(order.sink, run.at(behind - 1, rank))
+    coming = _with_partner(order.source, run.at(behind + item.ahead, rank))
     if not wrap:
         return coming
     last = order.schedule.ranks - 1
@@ -259,52 +257,72 @@ def _ops(order: Order, gaps: _Gaps, column: _Column, where: Index | slice, *, wr
     leads = rank == leading
     step = behind - 1 - run.first[leading] - last  # of the trailing rank, whose output arrives now
     made = run.at(np.where(leads & (step >= 0), run.first[trailing] + step, NOTHING), np.full(len(rank), trailing))
-    return np.where(leads, np.where(made >= 0, order.sink[made], NOTHING), coming)
+    arriving = np.where(made >= 0, order.sink.take(made), NOTHING)
+    return np.where(leads, _with_partner(order.source, arriving), coming)
+
+
+def _with_partner(partner: NDArray[np.int32], op: Index) -> Index:
+    """The ops that have a partner on another rank; ``NOTHING`` in place of the others."""
+    return np.where((op >= 0) & (partner.take(op) >= 0), op, NOTHING)
 
 
 def _next_to(order: Order, gaps: _Gaps, column: _Column) -> NDArray[np.int32]:
     """The op behind each gap, for sends, or before it, for receives; of a pair the first, or the second by itself."""
-    end = order.last if column.side else order.first
-    if column.side:
-        end = np.where(end == order.first, np.int32(NOTHING), end)
+    partner, where = order.source, ~np.append(gaps.opens[1:], True)
+    if column.item.act == "s":
+        partner, where = order.sink, ~gaps.opens
+    end = order.first
+    if order.schedule.joined is None:
+        has = partner >= 0
+    elif column.side:
+        end = order.last
+        has = (end != order.first) & (partner[end] >= 0)
+    else:
+        has = partner[end] >= 0
     found = np.full(len(gaps.rank), NOTHING, np.int32)
-    found[~gaps.opens if column.item.act == "s" else ~np.append(gaps.opens[1:], True)] = end
+    found[where] = np.where(has, end, np.int32(NOTHING))
     return found
 
 
 def _split_neighbours(order: Order, cells: _Cells) -> None:
     """Where the posts of a gap go to different ranks, receives are a batch of their own behind the sends."""
-    least, most = np.full((2, len(cells.op)), 0, np.int32)
-    least += order.schedule.ranks
-    for column in range(cells.op.shape[1]):
-        op, sends = cells.op[:, column], bool(cells.flags[0, column] & _SENDS)
-        peer = (order.sends_to if sends else order.receives_from)[op]
-        np.minimum(least, np.where(op >= 0, peer, order.schedule.ranks), out=least)
-        np.maximum(most, np.where(op >= 0, peer, 0), out=most)
-    receives = [column for column in range(cells.op.shape[1]) if not cells.flags[0, column] & _SENDS]
-    cells.flags[:, receives] += np.where(most > least, _BATCH, 0).astype(np.uint8)[:, None]
+    least = np.full(cells.op.shape[1], order.schedule.ranks, np.int32)
+    most = np.zeros(cells.op.shape[1], np.int32)
+    receives = (cells.flags[:, 0] & _SENDS) == 0  # the same in every gap: such a table has one line
+    for op, received in zip(cells.op, receives, strict=True):
+        peers = order.sends_to
+        if received:
+            peers = order.receives_from
+        peer = peers.take(op)
+        np.maximum(most, peer, out=most)  # NOTHING is less than any rank
+        peer[op < 0] = order.schedule.ranks
+        np.minimum(least, peer, out=least)
+    cells.flags[receives] += np.where(most > least, np.uint8(_BATCH), np.uint8(0))
 
 
 def _in_turn(order: Order, cells: _Cells) -> None:
     """Where a gap has a send and a receive with one rank, the receive comes first if that rank sends first."""
-    for column in range(cells.op.shape[1] - 1):
-        send, receive = cells.op[:, column], cells.op[:, column + 1]
-        turns = (cells.flags[:, column] & (_SENDS | _TURNS)) == (_SENDS | _TURNS)
-        turns &= (cells.flags[:, column + 1] & _SENDS) == 0  # of a pair, two sends stand side by side
+    for column in range(len(cells.op) - 1):
+        send, receive = cells.op[column : column + 2]
+        turns = (cells.flags[column] & (_SENDS | _TURNS)) == (_SENDS | _TURNS)
+        turns &= (cells.flags[column + 1] & _SENDS) == 0  # of a pair, two sends stand side by side
         both = np.flatnonzero(turns & (send >= 0) & (receive >= 0))
-        there, here = order.sink[send[both]], order.source[receive[both]]
-        swap = both[(order.rank[there] == order.rank[here]) & (here < there)]
-        cells.op[swap, column : column + 2] = cells.op[swap, column : column + 2][:, ::-1]
-        cells.flags[swap, column : column + 2] ^= _SENDS
+        there, here = order.sink.take(send[both]), order.source.take(receive[both])
+        swap = both[(order.rank.take(there) == order.rank.take(here)) & (here < there)]
+        cells.op[column : column + 2, swap] = cells.op[column : column + 2, swap][::-1]
+        cells.flags[column : column + 2, swap] ^= _SENDS
 
 
 def _posts(order: Order, engine: Engine, gaps: _Gaps, cells: _Cells) -> Posts:
     """The cells that are filled, each with the row before which the rank waits for it."""
-    filled = np.flatnonzero(cells.op.ravel() >= 0)
-    op, flags = cells.op.ravel()[filled], cells.flags.ravel()[filled]
-    count = (cells.op >= 0).sum(axis=1)
+    filled = cells.op >= 0
+    count = np.zeros(filled.shape[1], np.int64)
+    for column in filled:
+        count += column
+    filled = filled.T  # gap by gap
+    op, flags = cells.op.T[filled], cells.flags.T[filled]
     opens = np.zeros(len(op) + 1, np.bool_)
-    opens[1:-1] = flags[1:] // _BATCH != flags[:-1] // _BATCH
+    opens[1:-1] = (flags[1:] ^ flags[:-1]) >= _BATCH
     opens[np.cumsum(count) - count] = True  # of a gap without posts, that is the first of the next one
     posts = in_gaps(order, count, op, (flags & _SENDS) > 0, opens[:-1])
     until = posts.behind_batch()
@@ -321,13 +339,12 @@ def _waits(order: Order, engine: Engine, gaps: _Gaps, posts: Posts, ahead: Index
     """
     stands = posts.slot_row.copy()
     stands[np.searchsorted(posts.slot_row, ahead)] = ahead
-    until = posts.rows[order.rank[posts.op] + 1]
+    until = posts.ends()
     received, sends = np.flatnonzero(~posts.sends), np.flatnonzero(posts.sends)
     until[received] = stands[order.slot[posts.op[received]]]
     if engine.until is WaitUntil.END:
         return until
-    op = posts.op[sends]
-    rank = order.rank[op]
+    op, rank = posts.op[sends], posts.rank[sends]
     if engine.until is WaitUntil.BACKWARD:
         row = _first_backward(order, gaps, posts)[rank]
         until[sends] = np.where(row > posts.row[sends], row, until[sends])

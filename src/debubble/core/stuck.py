@@ -74,18 +74,22 @@ def check_lanes(order: Order, hosts: Hosts) -> None:
     """
     if hosts.lanes is None:
         return
-    post = hosts.post_of_sides()
-    if (post < 0).any():
+    if len(hosts.side) < len(hosts.clock):  # receivers always have room, so their side has no order
         return
-    ahead = hosts.lanes.ahead[post]
-    carried = np.where(ahead >= 0, hosts.side[ahead] // 2, NOTHING)
+    carried = np.empty(len(hosts.clock), np.int32)  # transfer in front of each side on its lane
+    carried[hosts.side] = np.where(hosts.lanes.ahead >= 0, hosts.side.take(hosts.lanes.ahead) >> 1, NOTHING)
     crossed = np.flatnonzero(carried[SENDER::2] != carried[RECEIVER::2])
-    rank, row = order.rank[hosts.posts.op[post]], hosts.posts.row[post]
+    if not len(crossed):
+        return
+    post = hosts.post_of_sides()
+    rank, row = hosts.posts.rank[post], hosts.posts.row[post]
     for side in np.stack([2 * crossed + SENDER, 2 * crossed + RECEIVER], axis=1).ravel().tolist():
         other = int(carried[side])
         if other < 0:
             continue
-        here, there = (2 * other + end for end in ((0, 1) if rank[2 * other] == rank[side] else (1, 0)))
+        here, there = 2 * other + SENDER, 2 * other + RECEIVER
+        if rank[here] != rank[side]:
+            here, there = there, here
         if row[there] > row[side ^ 1]:  # in front on this side, behind on the other
             found = [_post_of(order, hosts, here), _post_of(order, hosts, side ^ 1)]
             raise _deadlock(order, found, {found[0].rank: found[1].rank, found[1].rank: found[0].rank})
@@ -94,12 +98,14 @@ def check_lanes(order: Order, hosts: Hosts) -> None:
 def _post_of(order: Order, hosts: Hosts, side: int) -> _Standing:
     """A rank that stands still until one side of a transfer has met the other."""
     producer, consumer = int(order.producer[side // 2]), int(order.consumer[side // 2])
-    ends = (int(order.rank[producer]), int(order.rank[consumer]))
-    rank, other = ends if side % 2 == SENDER else ends[::-1]
+    rank, other = int(order.rank[producer]), int(order.rank[consumer])
+    if side % 2 == RECEIVER:
+        rank, other = other, rank
     post = int(hosts.post_of_sides()[side])
-    row = int(hosts.posts.row[post]) if post >= 0 else int(hosts.posts.rows[rank])
+    position = 0
+    if post >= 0:
+        position = int(hosts.posts.row[post] - hosts.posts.rows[rank])
     name = _text(order, producer)
-    position = row - int(hosts.posts.rows[rank])
     return _Standing(rank, position, f"{'SR'[side % 2]} {name}", f"{'RS'[side % 2]} {name}", other)
 
 

@@ -87,26 +87,43 @@ def planned(order: Order, engine: Engine, plain: Program, timetable: Index | Non
         plain: the same, lowered for ``IDEAL``.
         timetable: when each op ends by plan, int64[ops]; None for F = I = W with a hop of a thousandth of that.
     """
-    end = _plan(plain) if timetable is None else timetable
+    end = timetable
+    if end is None:
+        end = _plan(plain)
     moves = len(order.consumer)
-    consumer = np.concatenate([order.consumer, order.consumer])
-    op = np.concatenate([order.producer, order.consumer]).astype(np.int32)
+    producer = np.flatnonzero(order.sink >= 0).astype(np.int32)  # sends in the order of their gaps
+    consumer = np.concatenate([order.sink.take(producer), order.consumer])
+    op = np.concatenate([producer, order.consumer]).astype(np.int32)
     sends = np.arange(2 * moves) < moves
-    gap = np.concatenate([order.slot[order.producer] + np.int64(1), _before_planned(order, end)]) + order.rank[op]
-    sequence = np.lexsort((consumer, end[order.source[consumer]], gap))
+    gap = np.concatenate([order.slot.take(producer) + np.int64(1), _before_planned(order, end)]) + order.rank.take(op)
+    sequence = _in_time(order, gap, end.take(order.source.take(consumer)), consumer, sends)
     consumer, op, sends, gap = consumer[sequence], op[sequence], sends[sequence], gap[sequence]
     flush = _flushes(order, gap, sends, consumer)
     onward = _onward(order, sends, consumer)
-    sequence = np.lexsort((~sends, onward, flush))
+    # Flushes rise already, so this sort only puts the few posts of each in order.
+    sequence = np.argsort(4 * flush + 2 * onward + ~sends, kind="stable")
     op, sends, flush = op[sequence], sends[sequence], flush[sequence]
     opens = np.ones(len(op), np.bool_)
     if engine.coalesced:
         opens[1:] = flush[1:] != flush[:-1]
     posts = in_gaps(order, _count(order, gap), op, sends, opens)
     until = posts.when_used(order)
-    first_use = np.full(moves * 2, _NEVER)
-    np.minimum.at(first_use, flush, np.where(sends, _NEVER, until))
-    return replace(posts, until=np.minimum(posts.rows[order.rank[op] + 1], first_use[flush]))
+    closes = np.flatnonzero(np.diff(flush, prepend=-1))
+    first_use = np.minimum.reduceat(np.where(sends, _NEVER, until), closes)
+    return replace(posts, until=np.minimum(posts.ends(), first_use.take(flush)))
+
+
+def _in_time(order: Order, gap: Index, end: Index, consumer: Index, sends: Flags) -> Index:
+    """The order of posts by gap, by the end of their producer, and by consumer, int64[posts]."""
+    times = int(end.max(initial=0)) + 1
+    gaps = len(order.first) + order.schedule.ranks
+    if order.schedule.joined is not None or 3 * gaps * times > np.iinfo(np.int64).max:
+        return np.lexsort((consumer, end, gap))
+    # Without pairs, a gap has one send. Its consumer is numbered before those of the receives if it lies on a lower rank
+    # than this one. So one number says it all; and it rises already, but for receives of the two directions: a merge.
+    turn = np.ones(len(gap), np.int64)
+    turn[sends] = 2 * (order.rank.take(consumer[sends]) > order.rank.take(order.source.take(consumer[sends])))
+    return np.argsort(3 * (gap * times + end) + turn, kind="stable")
 
 
 def _plan(plain: Program) -> Index:
