@@ -87,7 +87,7 @@ def account(timeline: Timeline) -> Account:
     before[opens] = start[opens]
     begin = np.maximum(start, before)  # measured ops may overlap a little
     busy = end - begin
-    gap = begin - before
+    gap = begin - before  # 0 at the first of a rank: what is in front of that is warm-up
     if _lasts(timeline):
         on_its_way = np.minimum(gap, _since_made(timeline)[turns])
     else:

@@ -190,9 +190,8 @@ class Engine:
 
 IDEAL = Engine("ideal", Posting.MADE, meets=False)  # a hop is a latency from the end of the producer, and nothing else
 LINK = Engine("link", Posting.MADE, Lane.WAY, meets=False)  # bytes take turns on the way from one rank to another
-BLOCKING = Engine(
-    "blocking", Posting.MADE, meets=False, occupies=Occupies.SENDER
-)  # the sender hands all over before it goes on
+# The sender hands all over before it goes on.
+BLOCKING = Engine("blocking", Posting.MADE, meets=False, occupies=Occupies.SENDER)
 RENDEZVOUS = Engine("rendezvous", Posting.ROUNDS, occupies=Occupies.BOTH)  # both sides stand still while they hand over
 # By the names under which ``--sends`` and ``--link`` ask for them.
 SENDS = {"async": IDEAL, "link": LINK, "blocking": BLOCKING, "rendezvous": RENDEZVOUS}
@@ -203,6 +202,7 @@ def way_of(engine: Engine) -> str:
     return next((way for way, each in SENDS.items() if each == engine), engine.name)
 
 
+# The grammar of `steps_of`: a batch in square or round brackets, and a send or receive with kind and distance.
 _BATCH = re.compile(r"\[[^\]]*\]|\([^)]*\)")
 _ITEM = re.compile(r"([sr])([FB]?)(?:\+([0-9]))?")
 

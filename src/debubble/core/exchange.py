@@ -75,6 +75,7 @@ def mismatches(schedule: Schedule, given: Exchange) -> list[Violation]:
     if not np.array_equal(computed, np.arange(len(schedule))):
         return [Violation(-1, -1, "the list of sends and receives computes other ops than the schedule")]
     found = [*_unpaired(schedule, given, Act.SEND), *_unpaired(schedule, given, Act.RECEIVE)]
+    # Orders are compared only where every transfer has two sides; else one that lacks would shift all behind it.
     return found or [*_too_early(schedule, given), *_crossed(schedule, given)]
 
 
@@ -89,7 +90,7 @@ def _unpaired(schedule: Schedule, given: Exchange, act: Act) -> Iterator[Violati
     partner = np.full(len(schedule), -1, np.int32)
     partner[mine] = other
     rows = np.flatnonzero(given.act == act)
-    seen: set[int] = set()
+    seen: set[int] = set()  # a loop over rows: such a list was written by hand, or read from a file of one step
     for row, op in zip(rows.tolist(), given.op[rows].tolist(), strict=True):
         at, name, mate = _place(given, row), _name(schedule, op), partner[op]
         if mate < 0:
@@ -127,6 +128,7 @@ def _crossed(schedule: Schedule, given: Exchange) -> Iterator[Violation]:
     maker[consumer] = producer
     rank = given.rank_of()
     sent, received = np.flatnonzero(given.act == Act.SEND), np.flatnonzero(given.act == Act.RECEIVE)
+    # Both by sender, receiver and time: then the n-th send of a way stands beside the n-th receive.
     sent = sent[np.lexsort((sent, given.peer[sent], rank[sent]))]
     received = received[np.lexsort((received, rank[received], given.peer[received]))]
     differ = given.op[sent] != maker[given.op[received]]

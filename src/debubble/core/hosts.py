@@ -106,13 +106,13 @@ def hosts_of(order: Order, posts: Posts, engine: Engine, *, occupied: bool) -> H
         engine: what lies in front of what.
         occupied: whether transfers take up time of their senders.
     """
-    if not engine.meets:
+    if not engine.meets:  # the receiver always has room: where it receives changes nothing
         posts = _sends_alone(posts)
     lanes = _lanes(order, posts, engine)
     if engine.queue:
-        posts = _queued(order, posts, lanes)
+        posts = _queued(posts, lanes)
     side = _sides(order, posts)
-    items = _items(order, posts, side, launching=engine.queue and occupied)
+    items = _items(posts, side, launching=engine.queue and occupied)
     clock, hold = np.full((2, 2 * len(order.consumer)), NOTHING)
     clock[side], hold[side] = items.clock, items.hold
     if not engine.meets:  # nothing is received: the consumer waits
@@ -126,7 +126,7 @@ def hosts_of(order: Order, posts: Posts, engine: Engine, *, occupied: bool) -> H
         shared = _shared(order, posts, len(items.row))
         edges += _along(shared, items, side)
         offsets = np.concatenate([offsets, shared.offsets[1:]])
-        clock[side] = shared.item
+        clock[side] = shared.item  # both sides have come when the batches that hold them have their turns
     total = int(offsets[-1])
     apart = not engine.meets and engine.occupies is Occupies.NOBODY
     waits, late = _waits(edges, total, apart=apart)
@@ -177,7 +177,7 @@ def _lanes(order: Order, posts: Posts, engine: Engine) -> Lanes | None:
     peer = np.where(posts.sends, order.sends_to.take(posts.op), order.receives_from.take(posts.op))
     one_way = engine.lane is Lane.WAY or (engine.two_ways and order.schedule.ranks == 2)
     key = 2 * (peer - rank + order.schedule.ranks) + (posts.sends & one_way)
-    if engine.coalesced:
+    if engine.coalesced:  # parts of one batch have no order among themselves, so none can be in front of another
         key[~posts.opens | ~np.append(posts.opens[1:], True)] = -1
     ahead, following = np.full((2, len(key)), NOTHING)
     for lane in _alike(key):
@@ -192,11 +192,11 @@ def _alike(key: Index) -> Iterator[Index]:
 
     A pipeline has two distances, or four where it closes to a ring, so this needs no sort.
     """
-    for value in np.flatnonzero(np.bincount(key[key >= 0])).tolist():
+    for value in np.flatnonzero(np.bincount(key[key >= 0])).tolist():  # posts on no lane have a key of -1
         yield np.flatnonzero(key == value)
 
 
-def _queued(order: Order, posts: Posts, lanes: Lanes | None) -> Posts:
+def _queued(posts: Posts, lanes: Lanes | None) -> Posts:
     """With one launch queue, what comes behind a post is launched behind what its lane carries in front of it."""
     until = posts.until.copy()
     if lanes is not None:
@@ -212,11 +212,12 @@ def _queued(order: Order, posts: Posts, lanes: Lanes | None) -> Posts:
     return replace(posts, until=until)
 
 
-def _items(order: Order, posts: Posts, side: Index, *, launching: bool) -> _Items:
+def _items(posts: Posts, side: Index, *, launching: bool) -> _Items:
+    # An item stands at the row of each slot, and wherever a rank waits; what it waits for is posted in front of it.
     stands = np.zeros(int(posts.rows[-1]) + 1, np.bool_)
     stands[posts.until] = True
     stands[posts.rows[1:]] = False  # nothing waits at the end of a rank; the row there is the next rank's first
-    if launching:
+    if launching:  # a send takes up its rank before it begins, so it has a row of its own with that duration
         stands[posts.row[posts.sends]] = True
     stands[posts.slot_row] = True
     _spread(posts, stands)
@@ -234,9 +235,8 @@ def _items(order: Order, posts: Posts, side: Index, *, launching: bool) -> _Item
     launches = np.full(len(row), NOTHING)
     if launching:
         launches[clock[posts.sends]] = side[posts.sends] // 2
-        last = np.flatnonzero(
-            np.append(posts.opens[1:], True)
-        )  # a batch is launched behind all that takes up its sender
+        last = np.flatnonzero(np.append(posts.opens[1:], True))
+        # A batch is launched behind all that takes up its sender.
         clock = clock[last][np.cumsum(posts.opens) - 1]
     return _Items(row, slot, offsets, launches, clock, hold)
 
@@ -245,6 +245,7 @@ def _spread(posts: Posts, stands: Flags) -> None:
     """Let an item stand at every fourth post of a long gap."""
     if len(posts.row) <= _FAN or (posts.row[_FAN:] - posts.row[:-_FAN]).min() > _FAN:
         return
+    # Width of the program is the most that any row waits for: one gap with 60 posts would make every row 60 wide.
     rows = np.arange(len(stands))
     distance = rows - np.maximum.accumulate(np.where(stands, rows, 0))
     stands[posts.row[distance[posts.row] % _FAN == 0]] = True
@@ -266,7 +267,7 @@ class _Edges:
 def _held(posts: Posts, lanes: Lanes | None, items: _Items, side: Index) -> list[_Edges]:
     """Items that wait for transfers of their rank; what is waited for no later on the same lane stands for them."""
     held = items.hold >= 0
-    if lanes is not None:
+    if lanes is not None:  # what follows on the lane ends later, so who waits for that has waited for this
         later = np.flatnonzero(lanes.following >= 0)
         held[later[posts.until[lanes.following[later]] <= posts.until[later]]] = False
     hold = items.hold[held]
@@ -285,7 +286,7 @@ def _held_alone(items: _Items, side: Index, hold: Index) -> list[_Edges]:
 
 def _in_turn(offsets: Index, edges: list[_Edges]) -> _Edges:
     """Each item behind the one in front of it on its host, unless it waits for that anyway."""
-    alone = np.ones(int(offsets[-1]) + 1, np.bool_)
+    alone = np.ones(int(offsets[-1]) + 1, np.bool_)  # one more, for the offset behind the last host
     for held in edges:
         alone[held.item[held.behind]] = False
     alone[offsets] = False
@@ -344,12 +345,12 @@ def _lines(edges: list[_Edges], total: int) -> Lines:
     """
     item = np.concatenate([each.item for each in edges])
     value = np.concatenate([(each.ends + _base(total) * each.sides).astype(np.int32) for each in edges])
-    lines = []
+    lines: list[Lines] = []
     while len(item) or not lines:
         line = np.full(total, NOTHING, np.int32)
         line[item] = value
         lines.append(line)
-        left = line.take(item) != value
+        left = line.take(item) != value  # of several values for one item, NumPy keeps the last: the others go on
         item, value = item[left], value[left]
     return np.stack(lines)
 
@@ -369,8 +370,8 @@ def _needs(waits: Lines, clock: Index, engine: Engine) -> Lines:
     if not engine.meets:
         clock = np.repeat(clock[SENDER::2], 2)
     of_side = np.concatenate([items, clock.astype(np.int32), none])
-    lines = [of_side[line ^ 1] for line in waits]
+    lines = [of_side[line ^ 1] for line in waits]  # ^ 1: the other side; of an item a neighbour, which has no side
     if engine.lane is Lane.GROUP:
         lines += [np.where(line >= base, of_side[line], line) for line in waits]
-    kept = [line for line in lines if (line >= 0).any()]
+    kept = [line for line in lines if (line >= 0).any()]  # each line is asked in every round
     return np.stack(kept or lines[:1])

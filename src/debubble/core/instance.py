@@ -119,7 +119,7 @@ class Instance:
         """
         total = self.costs.hops() + self.costs.sender_side()
         found = np.zeros((2, self.stages, self.microbatches), np.int64)
-        crosses = self.placement[1:] != self.placement[:-1]
+        crosses = self.placement[1:] != self.placement[:-1]  # what stays on its rank is there at once
         found[0, 1:] = np.where(crosses[:, None], total[Kind.F, 1:], 0)
         found[1, :-1] = np.where(crosses[:, None], total[self.kinds[1], :-1], 0)
         return found

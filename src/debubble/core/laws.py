@@ -26,6 +26,7 @@ LINE = np.array([FORWARD, GRADIENT, WEIGHT, GRADIENT], np.int32)
 def locate(schedule: Schedule) -> NDArray[np.int32]:
     """Where each op stands first, int32[3, stages, units]: lines F, gradient (I or B), W; -1 where there is none."""
     where = np.full((3, schedule.stages, schedule.units), -1, np.int32)
+    # Backwards, because of several writes to one cell the last stays, and the first place is asked for.
     where.reshape(-1)[_keys(schedule)[::-1]] = np.arange(len(schedule) - 1, -1, -1, dtype=np.int32)
     return where
 
@@ -40,7 +41,7 @@ def violations(schedule: Schedule, *, in_order: bool = False) -> list[Violation]
             user's own order need not.
     """
     strangers = list(_strangers(schedule))
-    if strangers:
+    if strangers:  # they have no cell in the table that the other laws read
         return strangers + _without_strangers(schedule, in_order)
     where = locate(schedule)
     found = [*_misplaced(schedule), *_repeated(schedule, where), *_entangled(schedule)]
@@ -218,7 +219,7 @@ def needs_of(schedule: Schedule) -> NDArray[np.int32]:
     none = (schedule.kind == Kind.W) | (source < 0) | (source >= schedule.stages)
     cell = cells(schedule, _FEEDS[schedule.kind], source)
     cell[none] = 0
-    needs = locate(schedule).ravel()[cell]
+    needs = locate(schedule).ravel()[cell]  # cell 0 stands for none, so that one gather serves all
     needs[none] = NOTHING
     if (schedule.placement[:, 1:] == schedule.placement[:, :-1]).any():
         rank = schedule.rank_of()

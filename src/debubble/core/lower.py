@@ -69,7 +69,7 @@ def lower(
         _plain(order)  # it deadlocks: an input from behind on the same rank
     posts = posted(order, engine, timetable) if given is None else _taken(order, given, engine)
     hosts = hosts_of(order, posts, engine, occupied=occupied)
-    check_lanes(order, hosts)
+    check_lanes(order, hosts)  # rounds take it as given that both sides of a lane have the same order
     try:
         numbered = _numbered(order, hosts)
     except Stuck as stuck:
@@ -108,6 +108,7 @@ def _check_chunks(schedule: Schedule, engine: Engine) -> None:
 
 def _numbered(order: Order, hosts: Hosts) -> Rounds:
     """The rounds of all hosts; those of the ops alone where nothing else is done and nothing more is needed."""
+    # Then `order.rounds` may be known already, from the plain program that a rule by time has asked for.
     if len(hosts) == len(order.first) and np.array_equal(hosts.needs, order.needs()):
         return order.rounds
     return rounds(hosts.offsets, hosts.needs)
@@ -120,15 +121,16 @@ def _taken(order: Order, given: Exchange, engine: Engine) -> Posts:
     if wrong := mismatches(order.schedule, given):
         raise IllegalSchedule(order.schedule.name, wrong)
     posts = from_exchange(order, given)
-    until = posts.when_used(order) if engine.occupies is Occupies.NOBODY else posts.behind_batch()
-    return replace(posts, until=until)
+    if engine.occupies is Occupies.NOBODY:
+        return replace(posts, until=posts.when_used(order))
+    return replace(posts, until=posts.behind_batch())  # a transfer that takes up the rank is waited for at once
 
 
 def posted(order: Order, engine: Engine, timetable: Index | None = None) -> Posts:
     """Where an engine posts, by its own rule, and until when it waits."""
     if engine.posting is Posting.STEPS:
         return by_steps(order, engine)
-    from . import timed
+    from . import timed  # it simulates, which needs programs: those that this file makes
 
     if engine.posting is Posting.MADE:
         return timed.when_made(order, engine)
@@ -239,7 +241,7 @@ def _rows(hosts: Hosts, numbered: Rounds, *, occupied: bool) -> _Rows:
     return _Rows(row, np.append(first[size > 0], items + moves + 1), ahead)
 
 
-def _lane_ahead(hosts: Hosts, *, occupied: bool) -> Index | None:
+def _lane_ahead(hosts: Hosts, *, occupied: bool) -> Keys | None:
     """The transfer in front of each on its lane, unless its rank has waited for that before it posts this one."""
     posts, lanes = hosts.posts, hosts.lanes
     if lanes is None:
@@ -261,7 +263,7 @@ def _places(later: Keys, ahead: Keys) -> Keys:
     """Of transfers behind one round, how many of its lane come before each."""
     place = np.zeros(len(later), np.int32)
     behind = np.flatnonzero((ahead >= 0) & (later.take(ahead) == later))
-    while (place[behind] != (moved := place[ahead[behind]] + 1)).any():
+    while (place[behind] != (moved := place[ahead[behind]] + 1)).any():  # as often as the longest chain on a lane
         place[behind] = moved
     return place
 
@@ -318,6 +320,7 @@ def _waiting(engine: Engine, hosts: Hosts, rows: _Rows, *, lagging: bool) -> tup
         late.append(row_of.take(np.where(rows.ahead >= 0, rows.ahead + items, NOTHING)))
     if not lagging:
         free, late = [*free, *late], []
+    # Rows of items and of transfers share the lines: first what has no lag, behind it what has one.
     own = len(hosts.waits) - hosts.late
     width, lagged = max(own, len(free)), max(hosts.late, len(late))
     waits = np.zeros((width + lagged, len(row_of)), np.int32)

@@ -31,7 +31,7 @@ def peak_activations(schedule: Schedule, release: Release = Release.W) -> NDArra
 
     A chunk counts as 1/chunks of a micro-batch, a slice of a sequence as 1/slices.
     """
-    held = np.concatenate([[0], np.cumsum(changes(schedule, release))])
+    held = np.concatenate([[0], np.cumsum(changes(schedule, release))])  # over all ranks; differences are per rank
     first = schedule.offsets[:-1]
     top = np.zeros(schedule.ranks, np.int64)
     full = np.diff(schedule.offsets) > 0

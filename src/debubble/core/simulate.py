@@ -44,7 +44,7 @@ def simulate(program: Program, costs: Costs) -> Timeline:
         ValueError: sends take up time of their ranks by these costs, and the program was lowered without that.
     """
     start, end = sweep(program, *_cells(program, costs))
-    if program.occupied:
+    if program.occupied:  # rows start when the sender is taken up; people see when the transfer does
         _from_both_sides(program, start, end)
     return Timeline(program, _by_number(program, start), _by_number(program, end), "simulated")
 
@@ -272,7 +272,7 @@ def _by_tiles(program: Program, key: Keys, lag: Keys, tables: Times) -> Times:
         loop(program.waits, key, lag, tile, (op, np.zeros((len(key), tile.shape[1]), np.int64), latest))
         return latest
 
-    first = swept(tiles[0])  # compiles, once
+    first = swept(tiles[0])  # compiles, once: several threads would each compile it
     with ThreadPoolExecutor(os.cpu_count()) as pool:
         return np.concatenate([first, *pool.map(swept, tiles[1:])])
 

@@ -27,10 +27,8 @@ _PHASES = "-wfbc."  # start or end, then the four, then W, which sends and recei
 _FITS = {"any": _PHASES, "F": "wf", "B": "bc"} | {phase: phase for phase in "-wfbc"}
 _REGULAR = {"ww", "wf", "fb", "bf", "bc", "cc", "wc"}  # what follows what in an interleaved order
 _SENDS, _AT_ONCE, _TURNS, _AHEAD, _BATCH = 1, 2, 4, 8, 16  # flags of a post; what is above counts batches of its gap
-_OF_PAIRS = steps_of(
-    "any any (s r)"
-)  # nobody runs overlapped pairs by kinds; what is next to them is posted next to them
-
+# Nobody runs overlapped pairs by kinds: what is next to them is posted next to them.
+_OF_PAIRS = steps_of("any any (s r)")
 
 Batches = tuple[EngineBatch, ...]
 Table = tuple[EngineStep, ...]
@@ -124,7 +122,7 @@ class _Column:
 def by_steps(order: Order, engine: Engine) -> Posts:
     """What each rank sends and receives under an engine that has a table of steps."""
     gaps = _Gaps(order)
-    if engine.chunked and _interleaved(order, gaps):
+    if engine.chunked and _interleaved(order, gaps):  # its table presumes that, and may still leave an output unsent
         cells = _filled(order, gaps, engine.chunked, wrap=True)
         if np.count_nonzero(cells.op >= 0) == 2 * len(order.consumer):
             return _posts(order, engine, gaps, cells)
@@ -165,6 +163,7 @@ def _megatrons_warm_up(order: Order, forward: _Run) -> Index:
     first = schedule.stage[forward.ops[: forward.first[1]]]
     group = int((first == 0).argmin()) if len(first) and (first != 0).any() else len(first)
     chunks = schedule.stages // schedule.ranks
+    # get_pp_rank_microbatches of Megatron-Core: (p - rank - 1) * 2 + (chunks - 1) * group.
     return 2 * np.arange(schedule.ranks)[::-1] + (chunks - 1) * group
 
 

@@ -134,7 +134,7 @@ def _standing(order: Order, hosts: Hosts, rank: int, item: int, done: NDArray[np
 
 def _deadlock(order: Order, found: list[_Standing], waits_for: dict[int, int]) -> Deadlock:
     """Follow who waits for whom from any rank until one repeats: that is the circle."""
-    path = [next(iter(waits_for))]
+    path = [next(iter(waits_for))]  # each waits for exactly one other, so every way ends in a circle
     while (following := waits_for[path[-1]]) not in path:
         path.append(following)
     standing = {one.rank: one for one in found}

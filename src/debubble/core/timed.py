@@ -54,8 +54,9 @@ def when_made(order: Order, engine: Engine) -> Posts:
     op = np.flatnonzero(order.sink >= 0).astype(np.int32)
     each = np.ones(len(op), np.bool_)
     posts = in_gaps(order, _count(order, order.slot[op] + order.rank[op] + 1), op, each, each)
-    until = posts.behind_batch() if engine.occupies is Occupies.SENDER else posts.when_used(order)
-    return replace(posts, until=until)
+    if engine.occupies is Occupies.SENDER:
+        return replace(posts, until=posts.behind_batch())
+    return replace(posts, until=posts.when_used(order))
 
 
 def placed(order: Order, plain: Program) -> Posts:
@@ -119,8 +120,8 @@ def _in_time(order: Order, gap: Index, end: Index, consumer: Index, sends: Flags
     gaps = len(order.first) + order.schedule.ranks
     if order.schedule.joined is not None or 3 * gaps * times > np.iinfo(np.int64).max:
         return np.lexsort((consumer, end, gap))
-    # Without pairs, a gap has one send. Its consumer is numbered before those of the receives if it lies on a lower rank
-    # than this one. So one number says it all; and it rises already, but for receives of the two directions: a merge.
+    # Without pairs, a gap has one send, whose consumer is numbered before those of the receives if it lies on a lower
+    # rank. So one number says it all; and it rises already but where receives of two directions meet: a merge.
     turn = np.ones(len(gap), np.int64)
     turn[sends] = 2 * (order.rank.take(consumer[sends]) > order.rank.take(order.source.take(consumer[sends])))
     return np.argsort(3 * (gap * times + end) + turn, kind="stable")
