@@ -25,7 +25,32 @@ def chunked(name: str) -> Shape:
 @pytest.mark.parametrize("name", CATALOG)
 def test_build_16_ranks_128_microbatches(benchmark, name):
     benchmark.group = "build, 16 x 128"
-    assert len(benchmark(build, name, chunked(name))) >= 16 * 128
+    made = benchmark(build, name, chunked(name))
+    assert len(made) >= 16 * 128
+    told_by_op(benchmark, name, made)
+
+
+@pytest.mark.parametrize(
+    ("name", "shape"),
+    [
+        ("zb-auto", Shape(64, 256)),
+        ("zb-v-auto", Shape(32, 128)),
+        ("v-half", Shape(16, 1024)),
+        ("v-half", Shape(256, 64)),
+        ("v-min", Shape(256, 64)),
+    ],
+)
+def test_build_what_is_placed_op_by_op(benchmark, name, shape):
+    benchmark.group = "build, op by op"
+    told_by_op(benchmark, f"{name} {shape.ranks} x {shape.microbatches}", benchmark.pedantic(build, (name, shape)))
+
+
+def told_by_op(benchmark, name, made):
+    """The median in nanoseconds an op, beside the table of pytest-benchmark (shown with ``-s``)."""
+    if benchmark.stats is not None:  # None under --benchmark-disable
+        each = 1e9 * benchmark.stats.stats.median / len(made)
+        benchmark.extra_info["ns_an_op"] = each
+        print(f"{name}: {each:,.0f} ns an op")
 
 
 @pytest.mark.parametrize("name", CATALOG)

@@ -3,6 +3,7 @@
 import pytest
 
 from debubble import InputError, Shape, build
+from debubble.schedules import building_block
 from evenly import run
 
 
@@ -21,6 +22,23 @@ def test_the_stages_lie_on_a_v(name):
 def test_other_chunks_than_two_are_refused(name):
     with pytest.raises(InputError, match="give 2 or none"):
         build(name, Shape(4, 8, 3))
+
+
+@pytest.mark.parametrize("name", ["v-half", "v-min"])
+def test_long_runs_are_short_ones_with_their_steady_state_repeated(name, monkeypatch):
+    """Every op placed by itself gives the same order, for any p."""
+    shapes = [Shape(p, m) for p in range(1, 14) for m in (p + 5, 2 * p + 4, 3 * p + 7)]
+    repeated = [build(name, shape) for shape in shapes]
+    monkeypatch.setattr(building_block, "_SETTLED", 10**6)
+    for shape, short in zip(shapes, repeated, strict=True):
+        assert build(name, shape).same_order(short), shape
+
+
+@pytest.mark.parametrize("name", ["v-half", "v-min"])
+def test_more_ranks_than_are_packed_in_a_minute_are_refused(name):
+    with pytest.raises(InputError, match=r"ranks = 257: .* give 256 or less"):
+        build(name, Shape(257, 16))
+    assert len(build(name, Shape(4, 100_000))) == 6 * 4 * 100_000
 
 
 @pytest.mark.parametrize("name", ["v-half", "v-min"])

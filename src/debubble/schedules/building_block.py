@@ -21,31 +21,34 @@ Memory is counted from F to W, in chunks.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable
-from itertools import accumulate
+from collections.abc import Callable, Iterator
+
+import numpy as np
+from numpy.typing import NDArray
 
 from ..core.errors import Fault
 from ..core.op import Kind
 from ..core.schedule import Shape
-from .entry import op_by_op
 from .rows import LANE
 
-_MOST_CELLS = 100_000
 _MOST_RANKS = 256  # steps (2) and (4) take time with the cube of the ranks
+# From p + 2 micro-batches on one more adds a period of six ops to each row, in the same place, and moves nothing else:
+# the steady state has no free slot, so warm-up and cool-down are packed each by itself. Found for all p up to 20.
+_SETTLED = 3
 _PERIOD = 6
 _FREE = -1
 _CHANGE = (1, 0, -1)  # of the chunks held, by kind
 
 Block = Callable[[int], tuple[int, int, int, int]]
+Counts = NDArray[np.int32]
 
 
 def too_large(name: str, shape: Shape) -> list[Fault]:
     """The faults of a shape for which packing takes longer than a minute."""
-    faults = [op_by_op(name, shape, _MOST_CELLS)]
-    if shape.ranks > _MOST_RANKS:
-        rule = f"{name} is packed rank by rank, for up to {_MOST_RANKS} of them"
-        faults.append(Fault(f"ranks = {shape.ranks}", rule, f"give {_MOST_RANKS} or less"))
-    return [fault for fault in faults if fault is not None]
+    if shape.ranks <= _MOST_RANKS:
+        return []
+    rule = f"{name} is packed rank by rank, for up to {_MOST_RANKS} of them"
+    return [Fault(f"ranks = {shape.ranks}", rule, f"give {_MOST_RANKS} or less")]
 
 
 def packed(p: int, m: int, block: Block) -> list[bytes]:
@@ -56,6 +59,27 @@ def packed(p: int, m: int, block: Block) -> list[bytes]:
         m: micro-batches.
         block: first slots of 0F, 1F, 1I and 0I on a rank; they differ modulo 6.
     """
+    if m <= p + _SETTLED + 1:
+        return _laid_out(p, m, block)
+    short, longer = (_laid_out(p, p + _SETTLED + more, block) for more in (0, 1))
+    times = m - p - _SETTLED
+    return [_repeated(*rows, times) for rows in zip(short, longer, strict=True)]
+
+
+def _repeated(short: bytes, longer: bytes, times: int) -> bytes:
+    """A row with what a row of one micro-batch more has beside it, so many times.
+
+    short    F F f F f i w | I W f i I w W
+    longer   F F f F f i w | F I W f i w | I W f i I w W
+    """
+    there = np.frombuffer(short, np.uint8)
+    differs = np.flatnonzero(there != np.frombuffer(longer, np.uint8)[: len(there)])
+    same = int(differs[0]) if len(differs) else len(short)
+    return short[:same] + longer[same : same + len(longer) - len(short)] * times + short[same:]
+
+
+def _laid_out(p: int, m: int, block: Block) -> list[bytes]:
+    """Steps (1) to (5)."""
     grid = _Grid(p, m)
     grid.repeat(block)  # (1)
     peak = grid.peak()
@@ -78,19 +102,27 @@ class _Grid:
     """Ops in slots, one row a rank, while they are moved about.
 
     An op is a number, (kind x 2p + stage) x m + micro-batch, with kinds F, I, W. So the op before it in number is
-    the same op of the micro-batch before.
+    the same op of the micro-batch before. What follows from the number alone is looked up in lists, because the moves
+    depend on each other and go op by op; everything else is done for all ops at once.
     """
 
-    __slots__ = ("m", "p", "rows", "slot")
+    __slots__ = ("_before", "_source", "kind", "m", "p", "rank", "rows", "slot", "taken")
 
     def __init__(self, p: int, m: int) -> None:
         self.p, self.m = p, m
-        self.slot = [_FREE] * (6 * p * m)  # of each op
+        op = np.arange(6 * p * m)
+        kind, stage = np.divmod(op // m, 2 * p)
+        to_i = 2 * p * m
+        source = np.where(kind == Kind.F, op - m, op - to_i)  # W from its I, the last stage's I from its F
+        source[(kind == Kind.F) & (stage == 0)] = _FREE
+        source[(kind == Kind.I) & (stage < 2 * p - 1)] += to_i + m  # I from the stage behind
+        self.kind: list[int] = kind.tolist()
+        self.rank: list[int] = np.minimum(stage, 2 * p - 1 - stage).tolist()
+        self._source: list[int] = source.tolist()
+        self._before: list[int] = np.where(op % m > 0, op - 1, _FREE).tolist()
+        self.slot = [_FREE] * (len(op) + 1)  # of each op; the last one is looked up where there is no input
         self.rows: list[list[int]] = [[] for _ in range(p)]  # the op of each slot
-
-    def kind(self, op: int) -> int:
-        """F, I or W."""
-        return op // (2 * self.p * self.m)
+        self.taken: list[bytearray] = []  # whether a slot has one: bytes, because these are searched fast
 
     def phases(self) -> tuple[int, int]:
         """Where the warm-up ends and behind which place the cool-down begins."""
@@ -98,26 +130,17 @@ class _Grid:
         last = (self.slot[rank * self.m + self.m - 1] * self.p + rank for rank in range(self.p))  # last 0F of each rank
         return steady, min((place for place in last if place > steady), default=len(self.slot) * self.p)
 
-    def rank(self, op: int) -> int:
-        """Where the stage of an op lives."""
-        stage = op // self.m % (2 * self.p)
-        return min(stage, 2 * self.p - 1 - stage)
-
     def ready(self, op: int) -> int:
         """The slot behind the input of an op and behind the same op of the micro-batch before."""
-        kind, stage = divmod(op // self.m, 2 * self.p)
-        ready = self.slot[op - 1] + 1 if op % self.m else 0
-        if kind == Kind.F:
-            source = op - self.m if stage else _FREE
-        elif kind == Kind.I and stage < 2 * self.p - 1:
-            source = op + self.m
-        else:
-            source = op - 2 * self.p * self.m
-        return max(ready, self.slot[source] + 1) if source != _FREE else ready
+        return max(self.slot[self._source[op]], self.slot[self._before[op]]) + 1
 
-    def walk(self) -> list[tuple[int, int]]:
+    def walk(self) -> Iterator[tuple[int, int]]:
         """Ops with their places, slot x p + rank, in the order of places."""
-        return sorted((slot * self.p + self.rank(op), op) for op, slot in enumerate(self.slot) if slot != _FREE)
+        slot = np.array(self.slot[:-1])
+        ops = np.flatnonzero(slot != _FREE)
+        places = slot[ops] * self.p + np.array(self.rank)[ops]
+        order = np.argsort(places)
+        return zip(places[order].tolist(), ops[order].tolist(), strict=True)
 
     def repeat(self, block: Block) -> None:
         """Lay out all micro-batches, W included."""
@@ -131,35 +154,44 @@ class _Grid:
         self.put_w(chunk_1_first=False)
 
     def _lay_rows(self) -> None:
-        self.rows = [[] for _ in range(self.p)]
-        for place, op in self.walk():
-            slot, rank = divmod(place, self.p)
-            row = self.rows[rank]
-            row += [_FREE] * (slot - len(row)) + [op]
+        slot = np.array(self.slot[:-1])
+        ops = np.flatnonzero(slot != _FREE)
+        rank = np.array(self.rank)[ops]
+        grid = np.full((self.p, int(slot.max()) + 1), _FREE)
+        grid[rank, slot[ops]] = ops
+        length = np.zeros(self.p, np.int64)
+        np.maximum.at(length, rank, slot[ops] + 1)
+        self.rows = [row[:end].tolist() for row, end in zip(grid, length, strict=True)]
+        self._mark()
+
+    def _mark(self) -> None:
+        self.taken = [bytearray((np.array(row) != _FREE).astype(np.uint8).tobytes()) for row in self.rows]
 
     def peak(self) -> int:
         """The most chunks that any rank holds."""
-        return max(max(held) for held in self.held())
+        return max(int(held.max()) for held in self.held())
 
-    def held(self) -> list[list[int]]:
-        """Chunks that each rank holds behind each slot."""
-        changes = ([0 if op == _FREE else _CHANGE[self.kind(op)] for op in row] for row in self.rows)
-        return [list(accumulate(row)) for row in changes]
+    def held(self) -> list[Counts]:
+        """Chunks that each rank holds behind each slot, int32[slots] a rank."""
+        change = np.append(np.array(_CHANGE)[self.kind], 0)  # nothing changes in a slot without an op
+        return [np.cumsum(change[row], dtype=np.int32) for row in self.rows]
 
     def put(self, op: int, slot: int) -> None:
         """Move an op of a row to an earlier slot, which is free."""
-        row = self.rows[self.rank(op)]
-        row[self.slot[op]] = _FREE
-        row[slot] = op
+        rank = self.rank[op]
+        row, taken, old = self.rows[rank], self.taken[rank], self.slot[op]
+        row[old], row[slot] = _FREE, op
+        taken[old], taken[slot] = 0, 1
         self.slot[op] = slot
 
     def squeeze(self) -> None:
         """Start every op as soon as the op before it on its rank has ended and its input is there."""
         free = [0] * self.p
+        slot, source, before = self.slot, self._source, self._before
         for place, op in self.walk():
             rank = place % self.p
-            self.slot[op] = max(free[rank], self.ready(op))
-            free[rank] = self.slot[op] + 1
+            slot[op] = start = max(free[rank], slot[source[op]] + 1, slot[before[op]] + 1)
+            free[rank] = start + 1
         self._lay_rows()
 
     def take_w_out(self) -> None:
@@ -167,32 +199,40 @@ class _Grid:
         first = 4 * self.p * self.m
         self.slot[first:] = [_FREE] * (len(self.slot) - first)
         self.rows = [[op if op < first else _FREE for op in row] for row in self.rows]
+        self._mark()
 
     def put_w(self, *, chunk_1_first: bool) -> None:
         """Give each W the first slot that is free behind its I, in the order of I or those of chunk 1 first."""
-        for row in self.rows:
-            self._put_w_of(row, chunk_1_first)
+        for row, taken in zip(self.rows, self.taken, strict=True):
+            self._put_w_of(row, taken, chunk_1_first)
 
-    def _put_w_of(self, row: list[int], chunk_1_first: bool) -> None:
-        chunks = deque[int](), deque[int]()
-        to_w = 2 * self.p * self.m
-        for slot in range(len(row) + len(row)):
+    def _put_w_of(self, row: list[int], taken: bytearray, chunk_1_first: bool) -> None:
+        first, second = deque[int](), deque[int]()  # W that wait
+        m, p, kind = self.m, self.p, self.kind
+        to_w = 2 * p * m
+        slot = taken.find(1)
+        while slot >= 0:
             if slot == len(row):
-                if not any(chunks):
-                    return
                 row.append(_FREE)
+                taken.append(0)
             op = row[slot]
-            if op != _FREE:
-                if self.kind(op) == Kind.I:
-                    chunks[chunk_1_first and op // self.m % (2 * self.p) < self.p].append(op + to_w)
-            elif queue := chunks[0] or chunks[1]:
-                row[slot] = queue.popleft()
-                self.slot[row[slot]] = slot
+            if op == _FREE:
+                row[slot] = op = (first or second).popleft()
+                self.slot[op] = slot
+                taken[slot] = 1
+            elif kind[op] == Kind.I:
+                later = chunk_1_first and op // m % (2 * p) < p
+                (second if later else first).append(op + to_w)
+            slot += 1
+            if not first and not second:
+                slot = taken.find(1, slot)  # nothing waits: on to the next op
 
     def codes(self) -> list[bytes]:
         """The order of each rank, a byte an op."""
-        to_code = [kind + LANE * (stage >= self.p) for kind in (Kind.F, Kind.I, Kind.W) for stage in range(2 * self.p)]
-        return [bytes(to_code[op // self.m] for op in row if op != _FREE) for row in self.rows]
+        stage = np.arange(2 * self.p)
+        code = np.add.outer([Kind.F, Kind.I, Kind.W], LANE * (stage >= self.p)).ravel().astype(np.uint8)
+        rows = (np.array(row) for row in self.rows)
+        return [code[row[row != _FREE] // self.m].tobytes() for row in rows]
 
 
 class _Held:
@@ -204,19 +244,17 @@ class _Held:
     def move(self, op: int, ready: int) -> None:
         """Put an op into the first free slot from ``ready`` on in which the rank's peak allows it."""
         grid = self._grid
-        rank, slot, change = grid.rank(op), grid.slot[op], _CHANGE[grid.kind(op)]
-        held, row = self._held[rank], grid.rows[rank]
-        first = ready
-        if change > 0:  # not before a slot behind which the rank is full
-            first = slot
-            while first > ready and held[first - 1] < self._peak:
-                first -= 1
-        while first < slot and row[first] != _FREE:
-            first += 1
-        if first < slot:
+        rank, slot, change = grid.rank[op], grid.slot[op], _CHANGE[grid.kind[op]]
+        held, first = self._held[rank], ready
+        if change > 0 and ready < slot:  # not before a slot behind which the rank is full
+            full = np.flatnonzero(held[ready:slot] >= self._peak)
+            if len(full):
+                first = ready + int(full[-1]) + 1
+        first = grid.taken[rank].find(0, first, slot)
+        if first >= 0:
             grid.put(op, first)
-            for between in range(first, slot):
-                held[between] += change
+            if change:
+                held[first:slot] += change
 
 
 class _Promised:
@@ -226,38 +264,44 @@ class _Promised:
         self._grid, self._peak = grid, peak
         self._before = [[(0, 0)] for _ in range(grid.p)]  # chunks held and W that wait, before each slot
         for rank, before in enumerate(self._before):
-            before += self._count(rank, 0) or []
+            before += self._count(rank, 0, len(grid.rows[rank])) or []
 
-    def _count(self, rank: int, first: int) -> list[tuple[int, int]] | None:
-        """What is held and what waits behind each slot from ``first`` on; None where the peak is exceeded."""
-        grid, row = self._grid, self._grid.rows[rank]
-        held, waiting = self._before[rank][first]
+    def _count(self, rank: int, first: int, until: int) -> list[tuple[int, int]] | None:
+        """What is held and what waits behind each slot from ``first`` on; None where the peak is exceeded.
+
+        Behind ``until`` nothing was moved: once a count is there what it was, so are all that follow.
+        """
+        kind, row, before, peak = self._grid.kind, self._grid.rows[rank], self._before[rank], self._peak
+        held, waiting = before[first]
         counts = []
         for slot in range(first, len(row)):
             op = row[slot]
             if op == _FREE:
                 if waiting:
                     held, waiting = held - 1, waiting - 1
-            elif grid.kind(op) == Kind.F:
+            elif kind[op] == Kind.F:
                 held += 1
-                if held > self._peak:
+                if held > peak:
                     return None
             else:
                 waiting += 1
-            counts.append((held, waiting))
+            count = (held, waiting)
+            if slot >= until and count == before[slot + 1]:
+                break
+            counts.append(count)
         return counts
 
     def move(self, op: int, ready: int) -> None:
         """Put an op into the first free slot from ``ready`` on in which the rank's peak allows it."""
         grid = self._grid
-        rank, slot = grid.rank(op), grid.slot[op]
-        row = grid.rows[rank]
-        for first in range(ready, slot):
-            if row[first] != _FREE:
-                continue
+        rank, slot = grid.rank[op], grid.slot[op]
+        taken, before = grid.taken[rank], self._before[rank]
+        first = taken.find(0, ready, slot)
+        while first >= 0:
             grid.put(op, first)
-            counts = self._count(rank, first)
+            counts = self._count(rank, first, slot)
             if counts is not None:
-                self._before[rank][first + 1 :] = counts
+                before[first + 1 : first + 1 + len(counts)] = counts
                 return
             grid.put(op, slot)
+            first = taken.find(0, first + 1, slot)
