@@ -173,3 +173,36 @@ def test_spans_without_microbatches_are_refused_with_what_is_missing(tmp_path, c
     ran = cli("diagnose", path)
     assert ran.status == 2
     assert "MEGATRON_OTEL_SPAN_GROUPS=all" in ran.err
+
+
+@pytest.mark.parametrize("replica_said", [True, False])
+def test_tensor_ranks_are_members_of_their_stage_and_no_replicas(tmp_path, replica_said):
+    """Two pipelines of two stages of two tensor ranks, Megatron's order of ranks: tensor, then data, then pipeline."""
+    lines = []
+    for replica, longer in enumerate((1.0, 1.5)):
+        rates = Rates(forward=longer * 10 * MILLISECOND, backward=longer * 20 * MILLISECOND)
+        for device in devices(simulated_with(rates)):
+            for tensor in range(2):
+                rank = 4 * device.rank + 2 * replica + tensor
+                line = batch(rank, spans_of(device, 4))
+                attributes = line["resourceSpans"][0]["resource"]["attributes"]
+                attributes[1] = number("dl.pipeline_parallel.rank", device.rank)
+                attributes.append(number("dl.tensor_parallel.rank", tensor))
+                if replica_said:
+                    attributes.append(number("dl.data_parallel.rank", replica))
+                lines.append(json.dumps(line) + "\n")
+    (tmp_path / "spans.jsonl").write_text("".join(lines))
+    reading = read_otlp([tmp_path / "spans.jsonl"], "spans")
+    assert [(one.rank, one.position, one.replica) for one in reading.devices] == [
+        (0, 0, 0), (1, 0, 0), (2, 0, 1), (3, 0, 1), (4, 1, 0), (5, 1, 0), (6, 1, 1), (7, 1, 1)
+    ]  # fmt: skip
+    found = read([tmp_path / "spans.jsonl"])
+    spans = {window.replica: window.timeline.makespan for window in found.windows}
+    assert set(spans) == {0, 1}
+    assert spans[1] == pytest.approx(1.5 * spans[0])
+    assert found.windows[0].timeline.program.schedule.ranks == 2
+
+
+def simulated_with(rates):
+    program = lower(build("1f1b", Shape(2, 4)))
+    return simulate(program, costs_of(rates, program.schedule))

@@ -9,9 +9,11 @@ their order tells. Fused sends and receives (``send_forward_recv_backward``) get
 
 from __future__ import annotations
 
+from array import array
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from enum import IntEnum
 from pathlib import Path
 
 import msgspec
@@ -21,23 +23,47 @@ from numpy.typing import NDArray
 from ..core.errors import Fault, InputError
 from ..core.op import Kind
 from ..reconstruct.device_ops import UNKNOWN, Clock, RankOps, Reading, Transfers
-from .run_files import left_out
+from .run_files import left_out, why_unreadable
 from .stream import blocks, mended
 
 _MOST_BYTES = 1 << 28  # of one line, or of a file that is one document
 _LAST = (1 << 63) - 1  # nanoseconds
-_WORK = {"megatron.microbatch.forward": Kind.F, "megatron.microbatch.backward": Kind.B}
-_MOVES = {  # name: whether it sends, and whether activations
-    "megatron.p2p.send_forward": (True, 1),
-    "megatron.p2p.recv_forward": (False, 1),
-    "megatron.p2p.send_backward": (True, 0),
-    "megatron.p2p.recv_backward": (False, 0),
+
+
+class _What(IntEnum):
+    """What a span is of; the transfers are odd where they send, and from 4 on where they carry gradients."""
+
+    RECEIVE_FORWARD = 2
+    SEND_FORWARD = 3
+    RECEIVE_BACKWARD = 4
+    SEND_BACKWARD = 5
+    FORWARD = 6
+    BACKWARD = 7
+    STEP = 8
+    EVALUATION = 9
+
+
+_SPANS = {
+    "megatron.microbatch.forward": _What.FORWARD,
+    "megatron.microbatch.backward": _What.BACKWARD,
+    "megatron.p2p.send_forward": _What.SEND_FORWARD,
+    "megatron.p2p.recv_forward": _What.RECEIVE_FORWARD,
+    "megatron.p2p.send_backward": _What.SEND_BACKWARD,
+    "megatron.p2p.recv_backward": _What.RECEIVE_BACKWARD,
+    "megatron.train_step": _What.STEP,
+    "megatron.evaluate": _What.EVALUATION,
 }
-_STEP, _PASSES = "megatron.train_step", "megatron.forward_backward"
-_EVALUATION = "megatron.evaluate"
+_PASSES = "megatron.forward_backward"  # around all micro-batches of a step; says how many they are
+_LINKED = "megatron.pp.recv_forward.linked"  # says the place in the pipeline where the resource does not
 _RANK = ("dl.rank", "nv.dl.rank")
 _PLACE, _REPLICA = "dl.pipeline_parallel.rank", "dl.data_parallel.rank"
-_MEMBER, _WORLD = "dl.tensor_parallel.rank", ("dl.world_size", "nv.dl.world_size")
+_COORDINATES = {
+    "place": (_PLACE,),
+    "replica": (_REPLICA,),
+    "tensor": ("dl.tensor_parallel.rank",),
+    "context": ("dl.context_parallel.rank",),
+    "world": ("dl.world_size", "nv.dl.world_size"),
+}
 _REMEDY = "export with MEGATRON_OTEL_SPAN_GROUPS=all, which has the groups step, microbatch and communication"
 
 Value = int | str | float | bool | None
@@ -50,8 +76,11 @@ class _Any(msgspec.Struct, gc=False):
     stringValue: str | None = None  # noqa: N815
 
     def number(self) -> int | None:
-        said = str(self.stringValue if self.intValue is None else self.intValue).strip()
-        return int(said) if said.isdecimal() and len(said) < 10 else None
+        said = self.stringValue if self.intValue is None else self.intValue
+        text = str(said).strip()
+        if not text.isdecimal() or len(text) >= 10:
+            return None
+        return int(text)
 
 
 class _Attribute(msgspec.Struct, gc=False):
@@ -85,24 +114,29 @@ class _Batch(msgspec.Struct):
 
 @dataclass(frozen=True, slots=True)
 class _Rank:
-    """What the spans of one rank say, times in nanoseconds since 1970.
+    """What the spans of one rank say.
 
     Args:
-        work: start, end and kind of each op.
-        moves: start, end, whether it sends, and direction of each transfer.
-        steps: start, end and iteration of each step.
-        evaluations: start and end of each.
+        source: the file in which it first came up.
+        said: its coordinates, as far as its resource says them.
+        host: whose clock its times are of.
+        cells: four integers a span: what it is, its start and end in nanoseconds since 1970, and a step's iteration
+            (-1 for any other span). Millions of spans are 32 bytes each, and no object.
         passes: micro-batches of a step, as its spans say them.
     """
 
     source: str
     said: dict[str, int]
     host: str
-    work: list[tuple[int, int, int]] = field(default_factory=list)
-    moves: list[tuple[int, int, bool, int]] = field(default_factory=list)
-    steps: list[tuple[int, int, int]] = field(default_factory=list)
-    evaluations: list[tuple[int, int]] = field(default_factory=list)
+    cells: array[int] = field(default_factory=lambda: array("q"))
     passes: set[int] = field(default_factory=set)
+
+    def rows(self, *kinds: _What) -> NDArray[np.int64]:
+        """Start, end, iteration and kind of the spans of some kinds by their start, int64[4, spans]."""
+        what, start, end, iteration = np.array(self.cells, np.int64).reshape(-1, 4).T
+        mine = np.flatnonzero(np.isin(what, kinds))
+        mine = mine[np.lexsort((end[mine], start[mine]))]
+        return np.stack([start[mine], end[mine], iteration[mine], what[mine]])
 
 
 @dataclass(frozen=True, slots=True)
@@ -133,7 +167,7 @@ def read_otlp(paths: Sequence[Path], source: str) -> Reading:
         try:
             _read(path, found, remarks)
         except OSError as error:
-            lost.append((str(path), f"it cannot be read: {error.strerror or error}"))
+            lost.append((str(path), why_unreadable(error)))
     remarks += left_out(lost)
     if found.count["nameless"]:
         remarks.append(
@@ -141,22 +175,29 @@ def read_otlp(paths: Sequence[Path], source: str) -> Reading:
         )
     if found.count["backwards"]:
         remarks.append(f"{source}: {found.count['backwards']:,} spans were left out: they end before they start")
-    ranks = {rank: one for rank, one in sorted(found.ranks.items()) if one.work}
+    ranks = {}
+    for rank, one in sorted(found.ranks.items()):
+        if one.rows(_What.FORWARD, _What.BACKWARD).size:
+            ranks[rank] = one
     if not ranks:
         raise InputError(Fault(source, _missing(found, remarks), _REMEDY))
-    clock = Clock.SHARED if len({one.host for one in ranks.values()}) == 1 else Clock.OWN
+    hosts = {one.host for one in ranks.values()}
+    clock = Clock.SHARED if len(hosts) == 1 else Clock.OWN
     whole = _whole_transfers(ranks, remarks)
-    devices = [_device(rank, one, clock, whole) for rank, one in ranks.items()]
+    replicas = _replicas(ranks)
+    devices = []
+    for rank, one in ranks.items():
+        devices.append(replace(_device(rank, one, clock, whole), replica=replicas[rank]))
     remarks.append(
         f"{source}: spans are times of the CPU; on a GPU they end at the launch, unless the job synchronizes"
     )
-    world = max((one.said["world"] for one in ranks.values() if "world" in one.said), default=None)
-    return Reading(source, tuple(devices), tuple(remarks), world, _chunks(devices, ranks))
+    worlds = [one.said["world"] for one in ranks.values() if "world" in one.said]
+    return Reading(source, tuple(devices), tuple(remarks), max(worlds, default=None), _chunks(devices, ranks))
 
 
 def _missing(found: _Found, remarks: list[str]) -> str:
-    why = "".join(f"; {remark}" for remark in remarks)
-    return f"none of its {found.count['read']:,} spans of known ranks is megatron.microbatch.forward or .backward{why}"
+    rule = f"none of its {found.count['read']:,} spans of known ranks is megatron.microbatch.forward or .backward"
+    return "; ".join([rule, *remarks])
 
 
 def _read(path: Path, found: _Found, remarks: list[str]) -> None:
@@ -169,7 +210,9 @@ def _read(path: Path, found: _Found, remarks: list[str]) -> None:
         for one in batch.resourceSpans:
             _take(one, found, str(path))
     if bad:
-        lines = "1 line" if bad == 1 else f"{bad:,} lines"
+        lines = f"{bad:,} lines"
+        if bad == 1:
+            lines = "1 line"
         remarks.append(f"{path}: {lines} left out, the first is line {first}: it is no batch of spans")
 
 
@@ -209,7 +252,9 @@ def _decoded(text: bytes) -> _Batch | None:
 def _take(one: _OfResource, found: _Found, source: str) -> None:
     """Sort the spans of one resource by what they are."""
     said = {each.key: each.value for each in one.resource.attributes}
-    spans = [span for scope in one.scopeSpans for span in scope.spans]
+    spans: list[_Span] = []
+    for scope in one.scopeSpans:
+        spans += scope.spans
     rank = _first(said, _RANK)
     if rank is None:
         found.count["nameless"] += len(spans)
@@ -223,18 +268,14 @@ def _take(one: _OfResource, found: _Found, source: str) -> None:
         start, end = span.startTimeUnixNano, span.endTimeUnixNano
         if not 0 <= start <= end <= _LAST:
             found.count["backwards"] += 1
-        elif span.name in _WORK:
-            device.work.append((start, end, _WORK[span.name]))
-        elif span.name in _MOVES:
-            device.moves.append((start, end, *_MOVES[span.name]))
-        elif span.name == _EVALUATION:
-            device.evaluations.append((start, end))
-        elif span.name == _STEP:
-            iteration = _of_span(span, "megatron.iteration")
-            device.steps.append((start, end, UNKNOWN if iteration is None else iteration))
+            continue
+        what = _SPANS.get(span.name)
+        if what is not None:
+            iteration = _of_span(span, "megatron.iteration") if what == _What.STEP else None
+            device.cells.extend((what, start, end, UNKNOWN if iteration is None else iteration))
         elif span.name == _PASSES:
             device.passes.add(_of_span(span, "megatron.num_microbatches") or 0)
-        elif span.name == "megatron.pp.recv_forward.linked":
+        elif span.name == _LINKED:
             place = _of_span(span, _PLACE)
             if place is not None:
                 device.said.setdefault("place", place)
@@ -242,85 +283,127 @@ def _take(one: _OfResource, found: _Found, source: str) -> None:
 
 def _told(said: dict[str, _Any]) -> dict[str, int]:
     """Coordinates of a rank, as far as its resource says them."""
-    keys = {"place": (_PLACE,), "replica": (_REPLICA,), "member": (_MEMBER,), "world": _WORLD}
-    found = {name: _first(said, known) for name, known in keys.items()}
-    return {name: number for name, number in found.items() if number is not None}
+    found = {}
+    for name, keys in _COORDINATES.items():
+        number = _first(said, keys)
+        if number is not None:
+            found[name] = number
+    return found
 
 
 def _first(said: dict[str, _Any], keys: Sequence[str]) -> int | None:
-    return next((number for key in keys if key in said and (number := said[key].number()) is not None), None)
+    for key in keys:
+        if key in said and (number := said[key].number()) is not None:
+            return number
+    return None
 
 
 def _of_span(span: _Span, key: str) -> int | None:
-    return next((each.value.number() for each in span.attributes if each.key == key), None)
+    for each in span.attributes:
+        if each.key == key:
+            return each.value.number()
+    return None
+
+
+def _replicas(ranks: dict[int, _Rank]) -> dict[int, int | None]:
+    """The replica of each rank: as it says itself, else by its tensor and context rank if all say these.
+
+    Ranks of one place that differ in these are members of one stage; those that do not are of different replicas, which
+    count in the order of ranks: every framework puts the tensor axis innermost.
+    """
+    said = {rank: one.said.get("replica") for rank, one in ranks.items()}
+    known = all({"place", "tensor"} <= one.said.keys() for one in ranks.values())
+    if not known or None not in said.values():
+        return said
+    seen: Counter[tuple[int, ...]] = Counter()
+    counted: dict[int, int | None] = {}
+    for rank, one in ranks.items():
+        seat = (one.said["place"], one.said["tensor"], one.said.get("context", 0))
+        counted[rank] = seen[seat]
+        seen[seat] += 1
+    return counted
 
 
 def _whole_transfers(ranks: dict[int, _Rank], remarks: list[str]) -> bool:
     """Whether every send and receive has a span; where some do, the others were fused and their times are not known."""
-    told = sum(len(one.moves) for one in ranks.values())
-    if not told:
-        return False
-    ways = list(_MOVES.values())
+    spans = 0
     for one in ranks.values():
-        passes = Counter(kind for _, _, kind in one.work)
-        moves = Counter((sends, forward) for _, _, sends, forward in one.moves)
-        if any(moves[way] not in (0, passes[Kind.F if way[1] else Kind.B]) for way in ways):
+        what = np.array(one.cells, np.int64)[::4]
+        times = np.bincount(what, minlength=len(_What) + 2)
+        forward = times[[_What.SEND_FORWARD, _What.RECEIVE_FORWARD]]
+        backward = times[[_What.SEND_BACKWARD, _What.RECEIVE_BACKWARD]]
+        spans += int(forward.sum() + backward.sum())
+        # The first rank receives no activations and the last sends none: a way has a span for each pass, or none.
+        fused = ((forward > 0) & (forward != times[_What.FORWARD])).any()
+        fused |= ((backward > 0) & (backward != times[_What.BACKWARD])).any()
+        if fused:
             remarks.append(
-                f"{one.source}: its {told:,} sends and receives are not one for each pass (fused ones get no span); "
+                f"{one.source}: its sends and receives are not one for each pass (fused ones get no span); "
                 "they were not used"
             )
             return False
-    return True
+    return spans > 0
 
 
 def _device(rank: int, one: _Rank, clock: Clock, whole: bool) -> RankOps:
-    work = np.array(sorted(one.work), np.int64).reshape(-1, 3)
-    work = work[_outside(work[:, 0], one.evaluations)]
-    steps = np.array(sorted(one.steps), np.int64).reshape(-1, 3)
+    start, end, _, what = _in_training(one, _What.FORWARD, _What.BACKWARD)
+    steps = one.rows(_What.STEP)
+    moves = _in_training(one, *(kind for kind in _What if kind <= _What.SEND_BACKWARD))
+    lengths = {}
+    for begun, done, number in steps[:3].T.tolist():
+        if number >= 0:
+            lengths[number] = done - begun
     return RankOps(
         rank=rank,
         source=one.source,
-        step=_step_of(work[:, 0], steps),
-        kind=work[:, 2].astype(np.uint8),
-        start=work[:, 0].copy(),
-        end=work[:, 1].copy(),
+        step=_step_of(start, steps),
+        kind=np.where(what == _What.FORWARD, Kind.F, Kind.B).astype(np.uint8),
+        start=start,
+        end=end,
         position=one.said.get("place"),
-        replica=one.said.get("replica"),
         clock=clock,
-        step_ns={int(number): int(end - start) for start, end, number in steps if number >= 0},
-        talks=bool(one.moves),
-        transfers=_transfers(one, steps) if whole else None,
+        step_ns=lengths,
+        talks=moves.size > 0,
+        transfers=_transfers(moves, steps) if whole else None,
     )
 
 
-def _transfers(one: _Rank, steps: NDArray[np.int64]) -> Transfers:
-    rows = np.array(sorted(one.moves), np.int64).reshape(-1, 4)
-    rows = rows[_outside(rows[:, 0], one.evaluations)]
+def _transfers(moves: NDArray[np.int64], steps: NDArray[np.int64]) -> Transfers:
+    start, end, _, what = moves
     return Transfers(
-        step=_step_of(rows[:, 0], steps),
-        send=rows[:, 2] > 0,
-        forward=rows[:, 3].astype(np.int8),
-        peer=np.full(len(rows), UNKNOWN, np.int32),
-        start=rows[:, 0].copy(),
-        end=rows[:, 1].copy(),
+        step=_step_of(start, steps),
+        send=what % 2 == 1,
+        forward=(what < _What.RECEIVE_BACKWARD).astype(np.int8),
+        peer=np.full(len(start), UNKNOWN, np.int32),
+        start=start,
+        end=end,
     )
 
 
-def _outside(times: NDArray[np.int64], spans: list[tuple[int, int]]) -> NDArray[np.bool_]:
-    """Which times lie in none of the spans: passes of an evaluation are not of training."""
-    kept = np.ones(len(times), bool)
-    for start, end in spans:
-        kept &= (times < start) | (times > end)
-    return kept
+def _in_training(one: _Rank, *kinds: _What) -> NDArray[np.int64]:
+    """Spans of some kinds, without those in an evaluation: its passes are no training's, int64[4, spans]."""
+    rows = one.rows(*kinds)
+    evaluations = one.rows(_What.EVALUATION)
+    return rows[:, _outside(rows[0], evaluations[0], evaluations[1])]
+
+
+def _outside(times: NDArray[np.int64], start: NDArray[np.int64], end: NDArray[np.int64]) -> NDArray[np.bool_]:
+    """Which times lie in none of some spans, which are sorted by their start."""
+    if not len(start):
+        return np.ones(len(times), np.bool_)
+    reach = np.maximum.accumulate(end)
+    before = np.searchsorted(start, times, side="right") - 1
+    outside: NDArray[np.bool_] = (before < 0) | (times > reach[before])
+    return outside
 
 
 def _step_of(times: NDArray[np.int64], steps: NDArray[np.int64]) -> NDArray[np.int64]:
     """Iteration of the step that each time lies in; -1 where none does."""
-    if not len(steps):
+    if not steps.size:
         return np.full(len(times), UNKNOWN, np.int64)
-    row = np.searchsorted(steps[:, 0], times, side="right") - 1
-    inside = (row >= 0) & (times <= steps[row, 1])
-    return np.where(inside, steps[row, 2], UNKNOWN)
+    row = np.searchsorted(steps[0], times, side="right") - 1
+    inside = (row >= 0) & (times <= steps[1, row])
+    return np.where(inside, steps[2, row], UNKNOWN)
 
 
 def _chunks(devices: Sequence[RankOps], ranks: dict[int, _Rank]) -> int | None:
@@ -329,9 +412,11 @@ def _chunks(devices: Sequence[RankOps], ranks: dict[int, _Rank]) -> int | None:
     for device in devices:
         named = ranks[device.rank].passes
         forwards = device.step[(device.kind == Kind.F) & (device.step >= 0)]
-        if len(named) != 1 or not len(forwards) or not (passes := next(iter(named))):
+        if len(named) != 1 or not len(forwards) or 0 in named:
             return None
         counts = np.unique(forwards, return_counts=True)[1]
-        found.add(int(np.median(counts)) / passes)
+        found.add(int(np.median(counts)) / max(named))
     each = found.pop()
-    return int(each) if not found and each.is_integer() and each >= 1 else None
+    if found or not each.is_integer() or each < 1:
+        return None
+    return int(each)
