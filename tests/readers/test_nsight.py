@@ -289,3 +289,13 @@ def test_the_ranges_of_pithtrain_are_refused_with_what_they_lack(tmp_path, cli, 
     assert ran.status == 2
     assert "PithTrain" in ran.err
     assert "names no micro-batch" in ran.err
+
+
+@pytest.mark.parametrize("number", ["gpu", None, 1.5])
+def test_kernels_of_a_device_without_a_number_cost_themselves(tmp_path, timeline, number):
+    export = Export(tmp_path / "run.sqlite")
+    poured(export, devices(timeline))
+    export.db.execute(
+        "INSERT INTO CUPTI_ACTIVITY_KIND_KERNEL VALUES (1, 2, ?, 7, 999999, ?, 1)", (number, 100 * PROCESS)
+    )
+    same(observe(read_nsight([export.close()], "run")), timeline)

@@ -115,15 +115,16 @@ def read_distilled(paths: Sequence[Path], source: str) -> Reading:
         found[one.rank] = one
     if not found:
         raise InputError(*faults_alike(faults))
-    said = [remark for one in found.values() for remark in one.remarks]
-    lost = left_out((fault.value, fault.rule) for fault in faults)
-    return Reading(
-        source=source,
-        devices=tuple(_device(one) for one in found.values()),
-        remarks=(*lost, *dict.fromkeys(said)),
-        world=max((one.world for one in found.values() if one.world is not None), default=None),
-        chunks=next((one.chunks for one in found.values() if one.chunks is not None), None),
-    )
+    said = dict.fromkeys(left_out((fault.value, fault.rule) for fault in faults))
+    worlds, chunks = [], None
+    for one in found.values():
+        said |= dict.fromkeys(one.remarks)  # of the whole reading: every file of a host repeats them
+        if one.world is not None:
+            worlds.append(one.world)
+        if chunks is None:
+            chunks = one.chunks
+    devices = tuple(map(_device, found.values()))
+    return Reading(source, devices, tuple(said), max(worlds, default=None), chunks)
 
 
 def _keep_others(path: Path, one: Distilled) -> None:
@@ -159,9 +160,12 @@ def _bytes(noun: object | None, kinds: Mapping[str, str]) -> Columns | None:
     """The columns of a noun that are there, packed; None of nothing."""
     if noun is None:
         return None
-    columns = {name: getattr(noun, name) for name in kinds}
-    known = {name: column for name, column in columns.items() if column is not None}
-    return {name: np.ascontiguousarray(column, np.dtype(kinds[name])).tobytes() for name, column in known.items()}
+    packed: Columns = {}
+    for name, kind in kinds.items():
+        column = getattr(noun, name)
+        if column is not None:
+            packed[name] = np.ascontiguousarray(column, np.dtype(kind)).tobytes()
+    return packed
 
 
 def _read(path: Path) -> Distilled:
@@ -204,10 +208,13 @@ def _fits(one: Distilled) -> bool:
         (one.collectives, _JOINT, {}),
         (one.memory, _HELD, {}),
     )
-    rows = [0 if columns is None else _rows(columns, needed, more) for columns, needed, more in tables]
-    known = one.clock in {clock.value for clock in Clock}
-    ops = np.frombuffer((one.transfers or {}).get("op", b"") if min(rows) >= 0 else b"", "<i8")
-    return known and min(rows) >= 0 and int(ops.max(initial=-1)) < rows[0]
+    for columns, needed, more in tables:
+        if columns is not None and _rows(columns, needed, more) < 0:
+            return False
+    ops = np.frombuffer((one.transfers or {}).get("op", b""), "<i8")  # the op of each transfer, an index
+    if ops.max(initial=-1) >= _rows(one.columns, _OPS, _OPTIONAL_OPS):
+        return False
+    return one.clock in {clock.value for clock in Clock}
 
 
 def _rows(columns: Columns, needed: Mapping[str, str], more: Mapping[str, str]) -> int:
@@ -217,7 +224,9 @@ def _rows(columns: Columns, needed: Mapping[str, str], more: Mapping[str, str]) 
         return -1
     lengths = {len(data) / np.dtype(kinds[name]).itemsize for name, data in columns.items()}
     length = lengths.pop()
-    return int(length) if not lengths and length.is_integer() else -1
+    if lengths or not length.is_integer():
+        return -1
+    return int(length)
 
 
 def _device(one: Distilled) -> RankOps:

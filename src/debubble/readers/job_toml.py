@@ -6,6 +6,7 @@ A file is one job, or a series of ``[[run]]`` tables; keys above the first ``[[r
 from __future__ import annotations
 
 import tomllib
+from collections import Counter
 from collections.abc import Collection, Mapping
 from difflib import get_close_matches
 from pathlib import Path
@@ -28,11 +29,15 @@ def read_jobs(path: Path | str) -> tuple[Config, ...]:
     path = Path(path)
     top = _parse(path)
     runs = top.pop("run", None)
-    tables = [top] if runs is None else _inherit(path, top, runs)
+    tables = [top]
+    if runs is not None:
+        tables = _inherit(path, top, runs)
     faults: list[Fault] = []
     jobs = []
     for number, table in enumerate(tables, start=1):
-        where = path.name if runs is None else f"{path.name} run {number}"
+        where = path.name
+        if runs is not None:
+            where = f"{path.name} run {number}"
         try:
             job = _job(table, where)
             if "name" not in table:
@@ -51,24 +56,25 @@ def is_job(path: Path) -> bool:
         top = _parse(path)
     except InputError:
         return True  # so that its fault is told as a job's
-    runs = top.get("run")
-    tables = runs if isinstance(runs, list) else []
-    keys = {key for table in (top, *tables) if isinstance(table, dict) for key in table}
-    strange = [key for key in keys if isinstance(top.get(key), dict) and key != "measured"]
-    return not strange
+    tables = {key for key, value in top.items() if isinstance(value, dict)}
+    return tables <= {"measured"}
 
 
 def _told_apart(jobs: list[Config]) -> tuple[Config, ...]:
     """No two runs of one name: repeated names get their number in the series."""
-    names = [job.name for job in jobs]
-    return tuple(
-        job.changed(name=f"{job.name} ({number})") if names.count(job.name) > 1 else job
-        for number, job in enumerate(jobs, start=1)
-    )
+    times = Counter(job.name for job in jobs)
+    apart = []
+    for number, job in enumerate(jobs, start=1):
+        if times[job.name] > 1:
+            job = job.changed(name=f"{job.name} ({number})")
+        apart.append(job)
+    return tuple(apart)
 
 
 def _series_name(job: Config, number: int) -> str:
-    return f"{job.gpus} GPUs" if job.gpus else f"run {number}"
+    if job.gpus:
+        return f"{job.gpus} GPUs"
+    return f"run {number}"
 
 
 def _parse(path: Path) -> Table:
@@ -94,7 +100,9 @@ def _inherit(path: Path, top: Table, runs: object) -> list[Table]:
 def _merged(top: Table, run: Table) -> Table:
     """What was measured, above the runs and in one of them, as one table."""
     above, own = top.get("measured"), run.get("measured")
-    return {"measured": above | own} if isinstance(above, dict) and isinstance(own, dict) else {}
+    if isinstance(above, dict) and isinstance(own, dict):
+        return {"measured": above | own}
+    return {}  # at most one has it, and a run's keys replace those above
 
 
 def _job(table: Table, where: str) -> Config:
@@ -129,5 +137,8 @@ def _unknown(key: str, value: object, known: Collection[str], where: str) -> Fau
         return Fault(text, "this key stands above [measured]", f"move {key} up")
     if not where.endswith("measured.") and key in FIGURES:
         return Fault(text, "this key belongs into [measured]", f"move {key} below [measured]")
+    remedy = f"known: {', '.join(known)}"
     close = get_close_matches(key, known, n=3, cutoff=0.6)
-    return Fault(text, "no such key", f"did you mean {' or '.join(close)}?" if close else f"known: {', '.join(known)}")
+    if close:
+        remedy = f"did you mean {' or '.join(close)}?"
+    return Fault(text, "no such key", remedy)

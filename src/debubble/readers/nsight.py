@@ -74,17 +74,21 @@ def read_nsight(paths: Sequence[Path], source: str) -> Reading:
     if not files:
         raise InputError(*faults_alike(faults))
     found = _on_one_clock(_numbered(files), len(files))
-    told = [device for device in found if not (device.kind == UNTOLD).any()]
+    told, untold = list[RankOps](), list[RankOps]()
+    for device in found:
+        (untold if (device.kind == UNTOLD).any() else told).append(device)
     if any(map(len, told)) and not (all(file.named for file in files) or _flows_down(told)):
-        found = [device for device in found if (device.kind == UNTOLD).any()]
+        found = untold
     if not any(map(len, found)):
         raise Refusal(
             f"{source}: there is no pipeline here: no range names a forward or backward of a micro-batch, "
             "and no ranks hand results on to each other; if one ran, name its ops with debubble.annotate"
         )
-    lost = left_out((fault.value, fault.rule) for fault in faults)
-    said = [remark for file in files for remark in file.remarks]
-    return Reading(source, tuple(found), (*said, *lost))
+    remarks: list[str] = []
+    for file in files:
+        remarks += file.remarks
+    remarks += left_out((fault.value, fault.rule) for fault in faults)
+    return Reading(source, tuple(found), tuple(remarks))
 
 
 def _read(path: Path) -> _File:
@@ -126,9 +130,11 @@ def _ranks(devices: Sequence[Device], path: Path) -> dict[Device, int]:
     name = _RANK.search(path.name)
     if name and len(devices) == 1:
         return {devices[0]: int(name[1])}
-    numbers = [device.number for device in devices]
-    alone = len(set(numbers)) == len(numbers)
-    return {device: device.number if alone else i for i, device in enumerate(devices)}
+    numbers = {device: device.number for device in devices}
+    if len(set(numbers.values())) == len(devices):
+        return numbers
+    # Processes that each see their GPU as device 0 (CUDA_VISIBLE_DEVICES): ranks in the order of processes.
+    return {device: i for i, device in enumerate(devices)}
 
 
 def _with_rank(device: RankOps, rank: int, ranks: dict[Device, int]) -> RankOps:
@@ -146,8 +152,9 @@ def _numbered(files: Sequence[_File]) -> list[tuple[RankOps, int | None]]:
     found: list[tuple[RankOps, int | None]] = []
     for file in files:
         taken = {device.rank for device, _ in found}
-        clash = any(device.rank in taken for device in file.devices)
-        shift = max(taken) + 1 if clash else 0
+        shift = 0
+        if not taken.isdisjoint({device.rank for device in file.devices}):
+            shift = max(taken) + 1
         for device in file.devices:
             moves = device.transfers
             if moves is not None:
@@ -174,7 +181,8 @@ def _flows_down(devices: Sequence[RankOps]) -> bool:
     behind: list[bool] = []
     sure, _ = with_senses([device for device in devices if len(device)])
     for first, second in in_line(sure):
-        ended, begun = (np.sort(time[d.kind == Kind.F]) for d, time in ((first, first.end), (second, second.start)))
+        ended = np.sort(first.end[first.kind == Kind.F])
+        begun = np.sort(second.start[second.kind == Kind.F])
         count = min(len(ended), len(begun))
         behind += (begun[:count] >= ended[:count]).tolist()
     return bool(behind) and sum(behind) >= _DOWN * len(behind)

@@ -188,8 +188,11 @@ class Export:
         """Every device, or every process where there are no kernels."""
         if "kernels" in self.names:
             process = self._has("kernels", "globalPid")
-            rows = self.connection.execute(f"SELECT DISTINCT {process}, deviceId FROM {self._table('kernels')}")
-            return sorted((Device(*row) for row in rows), key=lambda one: (one.number, one.process or 0))
+            # SQLite stores what it is given in any column: a device without a number is none.
+            sound = f"typeof(deviceId) = 'integer' AND coalesce(typeof({process}), 'null') IN ('integer', 'null')"
+            query = f"SELECT DISTINCT {process}, deviceId FROM {self._table('kernels')} WHERE {sound}"
+            rows = self.connection.execute(f"{query} ORDER BY deviceId, {process}")
+            return [Device(*row) for row in rows]
         rows = self.connection.execute(f"SELECT DISTINCT globalTid / {PROCESS} FROM {self._table('ranges')}")
         processes = sorted(process for (process,) in rows if process)
         return [Device(process * PROCESS, i) for i, process in enumerate(processes)]
