@@ -63,7 +63,11 @@ def _of_recipe(name: str) -> Callable[[Any], Any]:
 plan_options = options(
     option("--gpus", type=COUNTS, help="Devices of the whole job; several to compare: 4,8,16,32."),
     option("--model", shell_complete=MODEL, help="Name of a model, or its config.json; without it, bubbles alone."),
-    option("--gpu", shell_complete=GPU, help="Name of the device, or your own TOML file of it."),
+    option(
+        "--gpu",
+        shell_complete=GPU,
+        help="Name of the device, or your own TOML file of it; h100*4,a100*4 if stages lie on several kinds.",
+    ),
     option("--global-batch", type=COUNTS, help="Samples of all replicas in a step."),
     option("--sequence", type=COUNT, help="Tokens in a sample.  [default: 4096]"),
     option("--nodes", type=COUNT, help="Hosts; else as the vendor sells the device."),

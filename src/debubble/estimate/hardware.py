@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import tomllib
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -69,6 +69,11 @@ class Hardware:
     host_link: float
     sources: dict[str, str] = field(default_factory=dict)
 
+    @property
+    def speed(self) -> float:
+        """FLOP/s that the products of whole steps reach in bf16."""
+        return self.peak("bf16") * self.achievable * self.sustained
+
     def peak(self, precision: str) -> float:
         """FLOP/s of a precision; fp16 runs as bf16, fp32 outside the matrix units, as tf32 does if a device lacks it.
 
@@ -93,6 +98,8 @@ class Cluster:
         gpus_per_node: how many are joined by the device's link.
         nic: bytes per second to other nodes, a device, one way.
         price: of one device for one hour, or 0.
+        parts: the devices of each kind, if they are of several, in the order in which a pipeline's ranks lie on them;
+            ``device`` stands for all of them then (see ``mixed_cluster``).
     """
 
     device: Hardware
@@ -100,11 +107,40 @@ class Cluster:
     gpus_per_node: int
     nic: float
     price: float = 0.0
+    parts: tuple[Cluster, ...] = ()
+
+    def kinds_of_ranks(self, ranks: int) -> tuple[int, ...] | None:
+        """Which of ``parts`` each rank of a pipeline lies on; None if a rank would lie on two of them."""
+        kinds: list[int] = []
+        for kind, part in enumerate(self.parts or (self,)):
+            of_kind, over = divmod(part.gpus * ranks, self.gpus)
+            if over:
+                return None
+            kinds += of_kind * [kind]
+        return tuple(kinds)
 
 
 def cluster_of(device: Hardware, gpus: int, *, gpus_per_node: int | None = None, nic: float | None = None) -> Cluster:
     """A cluster of a device, by default with the node and the network that its vendor sells it with."""
     return Cluster(device, gpus, gpus_per_node or device.domain, nic or device.nic)
+
+
+def mixed_cluster(parts: tuple[Cluster, ...]) -> Cluster:
+    """Devices of several kinds as one cluster.
+
+    Who looks at it as a whole sees the slowest of them, with the most memory, the smallest node and the slowest card:
+    a screen that goes by it is late with some layouts and rules none out that fits.
+    """
+    slowest = min((part.device for part in parts), key=lambda device: device.speed)
+    names = " + ".join(f"{part.gpus} x {part.device.name}" for part in parts)
+    usable, memory = (max(getattr(part.device, name) for part in parts) for name in ("usable", "memory"))
+    return Cluster(
+        device=replace(slowest, name=names, usable=usable, memory=memory),
+        gpus=sum(part.gpus for part in parts),
+        gpus_per_node=min(part.gpus_per_node for part in parts),
+        nic=min(part.nic for part in parts),
+        parts=parts,
+    )
 
 
 def read_hardware(text: str) -> Hardware:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from itertools import chain, pairwise
@@ -15,6 +15,7 @@ from ..config.layout import Layout
 from ..config.plan import Parts, Plan, columns
 from ..core.costs import Costs, Rates, link_table
 from ..core.engine import IDEAL, Engine
+from ..core.errors import Fault, InputError
 from ..core.lower import lower
 from ..core.memory import peak_activations
 from ..core.op import KINDS, Kind
@@ -24,7 +25,7 @@ from ..core.simulate import simulate, simulate_many
 from ..core.timeline import Timeline
 from ..core.units import Hops
 from ..estimate.count import flops_per_token
-from ..estimate.hardware import Cluster
+from ..estimate.hardware import Cluster, Hardware
 from ..estimate.layer import StageTime, model_time, stage_time
 from ..estimate.memory import StageLayers, activation_bytes, logits_bytes, passing_bytes, rank_bytes, stage_parameters
 from ..estimate.model import Model
@@ -70,7 +71,8 @@ class _Case:
 
     Args:
         layout: the layout.
-        setting: the same as a setting of one row.
+        settings: the same as a setting of one row, on each kind of device.
+        kinds: which of them each rank is of, int64[ranks].
         held: what its stages hold.
         stages: what they take.
         free: its schedule, lowered for hops that keep nobody.
@@ -81,13 +83,23 @@ class _Case:
     """
 
     layout: Layout
-    setting: Setting
+    settings: tuple[Setting, ...]
+    kinds: NDArray[np.int64]
     held: StageLayers
     stages: StageTime
     free: Program
     program: Program
     durations: NDArray[np.int64]
     hops: NDArray[np.int64]
+
+    @property
+    def setting(self) -> Setting:
+        """What does not depend on the device: the first."""
+        return self.settings[0]
+
+    def of_ranks(self, device: Callable[[Hardware], float]) -> Column:
+        """A figure of each rank's device, float64[ranks]."""
+        return np.array([device(setting.cluster.device) for setting in self.settings])[self.kinds]
 
     def costs(self) -> list[Costs]:
         """The costs of its three windows."""
@@ -169,15 +181,25 @@ def simulated(
 def _case(
     model: Model, cluster: Cluster, layout: Layout, calibration: Calibration | None, wiring: Wiring = UNSAID
 ) -> _Case:
-    setting = Setting(model, cluster, columns([layout], model.layers), factors=calibration or GENERIC)
+    column, factors = columns([layout], model.layers), calibration or GENERIC
+    settings = tuple(Setting(model, part, column, factors=factors) for part in cluster.parts or (cluster,))
+    kinds = np.array(cluster.kinds_of_ranks(layout.pipeline) or layout.pipeline * [0])
     held = stage_layers(model, layout)
-    stages = stage_time(setting, model_time(setting), held)
+    of_kind = [stage_time(setting, model_time(setting), held) for setting in settings]
+    free = _program(layout, _durations(of_kind[0]))
+    stages = of_kind[0]
+    if len(settings) > 1:
+        kinds_of_stages = kinds[free.schedule.placement]
+        if (kinds_of_stages != kinds_of_stages[0]).any():
+            rule = "it keeps each stage on two ranks, and they are of two kinds"
+            raise InputError(Fault(f"schedule = {layout.schedule}", rule, "give 1f1b, interleaved, zb-h1 or zb-v"))
+        stages = _chosen(of_kind, kinds_of_stages[0])
+        free = _program(layout, _durations(stages))
     own = _durations(stages)
-    free = _program(layout, own)
     # Three windows, so that what each step adds has a name: the bubble of even stages, unequal stages, hops.
     mean = np.rint(own.mean(axis=1, keepdims=True)).astype(np.int64)
     even = np.broadcast_to(mean, own.shape)
-    hops = _transfers(setting, free)[:, :, None]
+    hops = _transfers(settings, kinds, free)[:, :, None]
     if wiring.hops is not None:
         hops = np.rint(link_table(wiring.hops, free.schedule)).astype(np.int64)
     real, program = own, free
@@ -187,7 +209,7 @@ def _case(
         real, hops = own + _occupied(hops[:, :, 0]), np.zeros_like(hops)
     elif (engine := wiring.engine(layout)) != IDEAL:
         program = _under(free.schedule, engine.name)
-    return _Case(layout, setting, held, stages, free, program, np.stack([even, own, real]), hops)
+    return _Case(layout, settings, kinds, held, stages, free, program, np.stack([even, own, real]), hops)
 
 
 def stage_layers(model: Model, layout: Layout) -> StageLayers:
@@ -238,16 +260,33 @@ def _durations(stages: StageTime) -> NDArray[np.int64]:
     return np.rint(SECOND * table).astype(np.int64)
 
 
-def _transfers(setting: Setting, program: Program) -> NDArray[np.int64]:
+def _chosen(of_kind: Sequence[StageTime], kinds: NDArray[np.int64]) -> StageTime:
+    """The time of each stage on the kind of device that it lies on."""
+    stage = np.arange(len(kinds))
+    chosen = {}
+    for name in StageTime.__slots__:
+        chosen[name] = np.stack([np.broadcast_to(getattr(one, name), kinds.shape) for one in of_kind])[kinds, stage]
+    return StageTime(**chosen)
+
+
+def _transfers(settings: Sequence[Setting], kinds: NDArray[np.int64], program: Program) -> NDArray[np.int64]:
     """Delay of each stage's input, nanoseconds: forward from the stage before, backward from the one after."""
-    per_node = setting.cluster.gpus_per_node
+    layouts = settings[0].layouts
     # Devices are numbered as Megatron-LM does, tensor innermost and pipeline outermost: the next rank is all devices
     # of a stage away.
     rank = program.schedule.placement[0].astype(np.int64)
-    stride = int(setting.layouts.gpus[0] / setting.layouts.pipeline[0])  # devices from one rank to the next
-    node = rank * stride // per_node
-    crosses = (node[1:] != node[:-1]) | (stride >= per_node)
-    between = np.where(rank[1:] == rank[:-1], 0.0, stage_hop_time(setting, crosses.astype(float)))
+    stride = int(layouts.gpus[0] / layouts.pipeline[0])  # devices from one rank to the next
+    # Between devices of two kinds, which are in two nodes, a hop takes as long as the slower card does.
+    border = kinds[rank[1:]] != kinds[rank[:-1]]
+    between = np.zeros(len(rank) - 1)
+    for kind, setting in enumerate(settings):
+        per_node = setting.cluster.gpus_per_node
+        node = rank * stride // per_node
+        crosses = (node[1:] != node[:-1]) | (stride >= per_node) | border
+        touches = (kinds[rank[1:]] == kind) | (kinds[rank[:-1]] == kind)
+        taken = np.where(touches, stage_hop_time(setting, crosses.astype(float)), 0.0)
+        between = np.maximum(between, taken)
+    between = np.where(rank[1:] == rank[:-1], 0.0, between)
     table = np.zeros((KINDS, len(rank)))
     table[Kind.F, 1:] = between
     table[Kind.B, :-1] = table[Kind.I, :-1] = between
@@ -267,12 +306,12 @@ def _plan(case: _Case, even: float, unequal: float, real: float) -> Plan:
     """The plan of a case from its three windows, nanoseconds: see ``_Case``."""
     layout, setting, model = case.layout, case.setting, case.setting.model
     memory = _memory(setting, case.program, case.held)
-    peak = memory.sum(axis=0)
-    fullest = int(peak.argmax())
+    peak, usable = memory.sum(axis=0), case.of_ranks(lambda device: device.usable)
+    fullest = int((peak / usable).argmax())
     parts, work = _parts(case, even, unequal, real)
     tokens = layout.global_batch * layout.sequence
     device_seconds = parts.step / SECOND * layout.gpus
-    device = setting.cluster.device
+    rate = float(case.of_ranks(lambda device: device.peak(layout.precision)).mean())
     return Plan(
         layout=layout,
         step=parts.step,
@@ -282,8 +321,8 @@ def _plan(case: _Case, even: float, unequal: float, real: float) -> Plan:
         peak_bytes=tuple(int(rank) for rank in peak),
         memory=dict(zip(MEMORY, memory[:, fullest].astype(int).tolist(), strict=True)),
         tokens_per_second_per_gpu=tokens / device_seconds,
-        mfu=flops_per_token(model, layout.sequence) * tokens / device_seconds / device.peak(layout.precision),
-        fits=bool(peak.max() <= device.usable),
+        mfu=flops_per_token(model, layout.sequence) * tokens / device_seconds / rate,
+        fits=bool((peak <= usable).all()),
         reasons=_reasons(model, layout, case.stages),
     )
 
@@ -317,12 +356,17 @@ def _parts(case: _Case, even: float, unequal: float, real: float) -> tuple[Parts
 
 def _outside(case: _Case) -> tuple[float, float]:
     """Data-parallel traffic that shows, and the update, of the rank that has most of it, nanoseconds."""
-    setting, program, stages = case.setting, case.program, case.stages
-    shared, routed = _rank_parameters(setting, program, case.held)
+    program, stages = case.program, case.stages
+    shared, routed = _rank_parameters(case.setting, program, case.held)
     beside = (_by_rank(program, stages.forward), _by_rank(program, stages.backward))
-    # The last micro-batch's backward hides gradients, the first one's forward the weights that are gathered.
-    data = setting.factors.data.value * data_time(setting, shared, routed, beside) + tied_time(setting)
-    return SECOND * float(data.max()), SECOND * float(optimizer_time(setting, shared, routed).max())
+    traffic = update = 0.0
+    for kind, setting in enumerate(case.settings):
+        here = case.kinds == kind
+        # The last micro-batch's backward hides gradients, the first one's forward the weights that are gathered.
+        data = setting.factors.data.value * data_time(setting, shared, routed, beside) + tied_time(setting)
+        traffic = max(traffic, float(data[here].max()))
+        update = max(update, float(optimizer_time(setting, shared, routed)[here].max()))
+    return SECOND * traffic, SECOND * update
 
 
 def _memory(setting: Setting, program: Program, held: StageLayers) -> Column:

@@ -20,7 +20,7 @@ from ..frameworks.catalog import framework_of
 from ..frameworks.framework import Framework
 from ..schedules.catalog import CATALOG
 from .launch import Rejected, chunks_of, sizes_of, unlaunchable, unsuited
-from .splits import candidate_splits
+from .splits import candidate_splits, head_in_layers, split_by_speed
 
 USUAL = ("1f1b", "interleaved", "zb-h1", "zb-v")
 MOST_CHUNKS = 12  # of a rank, if nobody asks for more: each adds a hop to every micro-batch
@@ -253,6 +253,8 @@ class _Builder:
                 self._refuse(
                     "devices", f"pipeline {p} does not divide the {rest} GPUs that tensor and context leave; {near}"
                 )
+            elif self.cluster.kinds_of_ranks(p) is None:
+                self._refuse("devices", f"pipeline {p} would lay one rank on devices of two kinds")
             elif p > self.model.layers:
                 self._refuse("layers", f"{self.model.layers} layers cannot fill {p} ranks")
             else:
@@ -352,9 +354,18 @@ class _Builder:
                 self._refuse("layers", f"{backend.title} would leave some of {stages} stages without a layer")
             yield from found
             return
+        if self.cluster.parts:
+            yield self._by_speed(ranks, chunks)
         bare = not self._lacks("bare ends")
         found = candidate_splits(self.model, ranks, chunks, self.question.base.sequence)
         yield from (split for split in found if bare or min(split))
+
+    def _by_speed(self, ranks: int, chunks: int) -> tuple[int, ...]:
+        """More layers where devices are faster."""
+        kinds = self.cluster.kinds_of_ranks(ranks) or ()
+        speeds = [self.cluster.parts[kind].device.speed for kind in kinds]
+        head = head_in_layers(self.model, self.question.base.sequence)
+        return split_by_speed(self.model.layers, speeds * chunks, head)
 
     def _recompute(self, split: tuple[int, ...]) -> Iterator[tuple[int, float]]:
         """Mode and layers of each stage, the least first; the one mode that was asked for, if any."""

@@ -184,6 +184,23 @@ def candidate_splits(model: Model, ranks: int, chunks: int, sequence: int) -> tu
     return tuple(dict.fromkeys(found))
 
 
+def split_by_speed(layers: int, speeds: Sequence[float], head: float) -> tuple[int, ...]:
+    """Layers of stages on unlike devices, so that the slowest stage is as fast as can be: greedy, which is optimal.
+
+    Args:
+        layers: of the model, as many as stages at least.
+        speeds: of the device of each stage.
+        head: layers that the head weighs, on the last stage.
+    """
+    held = [1] * len(speeds)
+    beside = [0.0] * (len(speeds) - 1) + [head]
+    for _ in range(layers - len(speeds)):
+        later = [(held[n] + 1 + beside[n]) / speed for n, speed in enumerate(speeds)]
+        # Of equals the last: later stages keep fewer activations.
+        held[len(later) - 1 - int(np.argmin(later[::-1]))] += 1
+    return tuple(held)
+
+
 def _balanced(model: Model, stages: int, sequence: int) -> tuple[int, ...]:
     """Runs of layers with the lightest heaviest stage, each layer by its own FLOPs and the last with the head."""
     of_kind = [layer_flops(model, kind, float(sequence)) for kind in model.kinds]

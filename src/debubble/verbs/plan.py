@@ -82,7 +82,7 @@ def plan(
         job: a job TOML or launch script, from which devices, batch and sequence are taken if no option says them.
         gpus: devices of the whole job; several to compare.
         model: its name, or its config.json.
-        gpu: name of the device, or your own TOML file of it.
+        gpu: name of the device, or your own TOML file of it; ``h100*4,a100*4`` if stages lie on several, in this order.
         global_batch: samples of all replicas in a step.
         sequence: tokens in a sample; 4096 by default.
         nodes: hosts; else as the vendor sells the device.

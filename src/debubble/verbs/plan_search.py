@@ -12,7 +12,7 @@ from ..config.plan import Plan, Question
 from ..core.errors import Fault, InputError, Refusal
 from ..core.safe_output import replacing
 from ..core.units import Hops, hops
-from ..estimate.hardware import Cluster, Hardware, cluster_of, read_hardware
+from ..estimate.hardware import Cluster, Hardware, cluster_of, mixed_cluster, read_hardware
 from ..estimate.model import Model
 from ..estimate.read_model import read_model
 from ..estimate.setting import Calibration
@@ -44,6 +44,7 @@ from .plan_options import PlanOptions
 from .telling import tell
 
 TOP = 10  # layouts that are kept: as many as a terminal shows
+MOST_DEVICES = 10_000_000  # of one kind
 MOST_COUNTS = 16  # numbers of devices: each is a search of its own
 MOST_SIZES = 256  # of a batch that grows: each is simulated
 SLOWEST = 1e8  # bytes a second: a gigabit card; less is a number without its unit
@@ -63,6 +64,7 @@ def plan_search(asked: PlanOptions) -> LayoutPlan:
         InputError: what is missing or wrong.
         Refusal: no layout is legal, or none fits.
     """
+    asked = _with_all_devices(asked)
     asked.needs("model", "gpu", "gpus", "global_batch")
     asked.refuses("microbatches", why="with a model the global batch says it")
     counts = asked.gpus or ()
@@ -112,7 +114,54 @@ def _framework(asked: PlanOptions) -> Framework | None:
     return None if name is None else framework_of(name)
 
 
+def _with_all_devices(asked: PlanOptions) -> PlanOptions:
+    """With the number of devices, if several kinds of them were listed (``h100*4,a100*4``).
+
+    Raises:
+        InputError: another number of devices, or hosts that cannot be told apart.
+    """
+    if "*" not in (asked.gpu or ""):
+        return asked
+    total = sum(many for _, many in _kinds(asked))
+    faults = []
+    if asked.gpus not in (None, (), (total,)):
+        faults.append(
+            Fault(f"gpus = {','.join(map(str, asked.gpus or ()))}", f"{asked.gpu} are {total}", "leave it out")
+        )
+    if asked.nodes is not None:
+        faults.append(Fault(f"nodes = {asked.nodes}", "each kind is in nodes as its vendor sells it", "leave it out"))
+    if faults:
+        raise InputError(*faults)
+    return replace(asked, gpus=(total,))
+
+
+def _kinds(asked: PlanOptions) -> list[tuple[str, int]]:
+    """Names of devices and how many of each, in the order of the pipeline's ranks.
+
+    Raises:
+        InputError: a part that is no name times a number.
+    """
+    found, faults = [], []
+    for part in (asked.gpu or "").split(","):
+        name, _, many = part.strip().partition("*")
+        if many.isascii() and many.isdecimal() and 0 < int(many) <= MOST_DEVICES:
+            found.append((name.strip(), int(many)))
+        else:
+            rule = "several kinds are listed as a name times a number each, in the order of the stages"
+            faults.append(Fault(f"gpu = {part}", rule, "give them as in h100*4,a100*4"))
+    if faults:
+        raise InputError(*faults)
+    return found
+
+
 def _cluster(asked: PlanOptions, gpus: int) -> Cluster:
+    if "*" in (asked.gpu or ""):
+        kinds = _kinds(asked)
+        devices = together(*(partial(read_hardware, name) for name, _ in kinds))
+        parts = []
+        for device, (_, many) in zip(devices, kinds, strict=True):
+            parts.append(cluster_of(device, many, nic=asked.nic))
+        return mixed_cluster(tuple(parts)) if len(parts) > 1 else parts[0]
     device, nodes, nic = read_hardware(asked.gpu or ""), asked.nodes, asked.nic
     if nodes is not None and gpus % nodes:
         rule = f"it does not divide {gpus} GPUs"
