@@ -7,7 +7,7 @@ import pytest
 
 from debubble.core.account import account
 from debubble.reconstruct.observe import observe
-from devices import devices, reading, simulated
+from devices import devices, reading, simulated, talking
 
 
 def by_groups(device):
@@ -74,3 +74,16 @@ def test_an_absurd_number_of_a_stage_takes_no_memory():
     assert observation.windows[0].timeline.program.schedule.ranks == 4
     assert observation.torn == (2, 3)
     assert any("stage 3, 4, 5, 6, 7, 8, 9, 10, .. is here" in remark for remark in observation.remarks)
+
+
+@pytest.mark.parametrize(("world", "torn"), [(None, (1,)), (8, (1,)), (4, ())])
+def test_messages_without_another_side_mean_a_missing_rank_unless_all_of_the_job_are_here(world, torn):
+    """Rank 0's file lost its messages, so that half of rank 1's have no other side and name nobody."""
+    timeline = simulated("1f1b", 4, 6)
+    found = talking(devices(timeline), timeline, named=True)
+    moves = found[1].transfers
+    found[1] = replace(found[1], transfers=replace(moves, peer=np.where(moves.peer == 0, -1, moves.peer)))
+    found[0] = replace(found[0], transfers=None)
+    observation = observe(replace(reading(found), world=world))
+    assert observation.torn == torn
+    assert len(observation.windows) == 3

@@ -55,7 +55,7 @@ def _windows_agree(world, run, truth, replicas, steps):
 
 def _faults_agree(world, run, replicas):
     """Each fault that shows in a replica that is whole is named with its place and its size, and no other is."""
-    number = {replica: i for i, replica in enumerate(replicas)}
+    number = dict(zip(replicas, sorted({window.replica for window in run.windows}), strict=True))
     slow = world.slow if world.slow is not None and world.slow[0] in number else None
     late = world.straggler if world.straggler is not None and world.straggler[1] in number else None
     heavy = max(range(len(world.scale)), key=world.scale.__getitem__) if set(world.scale) - {1.0} else None

@@ -244,8 +244,8 @@ def _torn(whole: Whole, sides: Sides, pairs: Pairs, counted: Mask, *, world: int
         sides: of all messages.
         pairs: of which both sides are known.
         counted: which sides belong to windows that count, bool[sides].
-        world: how many ranks the job has, if that is known: if no message tells, pipelines as long as those that are
-            here must divide it.
+        world: how many ranks the job has, if that is known: as many as are here, and none is missing; if no message
+            tells, pipelines as long as those that are here must divide it.
     """
     devices, ranks = whole.devices, int(whole.places.position.max()) + 1
     placed = (whole.places.position != NOWHERE) & np.array([len(device) > 0 for device in devices])
@@ -255,6 +255,8 @@ def _torn(whole: Whole, sides: Sides, pairs: Pairs, counted: Mask, *, world: int
     lacking = np.bincount(sides.device[counted & (sides.peer == ABSENT)], minlength=len(devices)) > 0
     if lacking.any():
         return ranks_where(devices, lacking & placed)
+    if world == int(placed.sum()):  # then none is missing, and what has no other side was lost in a file
+        return []
     total = np.bincount(sides.device[counted], minlength=len(devices))
     matched = np.bincount(sides.device[counted], pairs.cover(sides)[counted], minlength=len(devices))
     share = matched / np.maximum(total, 1)
