@@ -34,7 +34,7 @@ from .groups import parted
 from .pairing import TOGETHER, nearest
 
 _SOME = 0.3  # of the transfers of the quieter of two neighbours are between them: a middle rank shares half with each
-_NEARLY = 0.9  # of the messages of the first or last rank of a pipeline have their other side: a few may be lost
+_NEARLY = 0.75  # of the messages of the first or last rank have their other side: a middle one shares half with each
 _FEW = 64  # devices among which all are compared, whatever the offsets of their clocks
 _FASTEST = 1e-3  # nanoseconds a nanosecond; no clock is that bad
 _TRIED = 32  # of many that fit, those whose clocks agree best
@@ -228,10 +228,13 @@ class _Firsts:
         known = ~np.isnan(lag)
         if not known.any():
             return _Line(self.zero)
-        time, lag = time[known], lag[known]
+        # What lies outside of every step is one heap, and its first messages need not be the two sides of one.
+        inside = known & (self.steps >= 0)
         rate = 0.0
-        if len(time) >= _LONG and not (self.steps < 0).any():
-            rate = _slope(time, lag)
+        if inside.sum() >= _LONG:
+            known = inside
+            rate = _slope(time[known], lag[known])
+        time, lag = time[known], lag[known]
         return _Line(self.zero, float(np.median(lag - rate * time)), rate)
 
     def before(self, other: int, possible: Sequence[int]) -> list[int]:
@@ -251,7 +254,7 @@ class _Firsts:
 
 def _meeting(upper: Transfers, lower: Transfers, lag: _Line, reach: float) -> _Meeting | None:
     """The messages between two ranks if the second takes what the first sends and sends back; None if it does not."""
-    if (upper.forward >= 0).all() and (lower.forward >= 0).all():
+    if _directed(upper) and _directed(lower):
         found = _by_order(upper, lower)
         if found is not None:
             return found if found.spread < reach else None
@@ -261,9 +264,15 @@ def _meeting(upper: Transfers, lower: Transfers, lag: _Line, reach: float) -> _M
     return found
 
 
+def _directed(moves: Transfers) -> bool:
+    """Whether most transfers are known as of activations or of gradients; where a file was cut, some are not."""
+    return 2 * int((moves.forward >= 0).sum()) > len(moves)
+
+
 def _by_order(upper: Transfers, lower: Transfers) -> _Meeting | None:
     """All activations down and gradients up, told by steps in which both sides are as many; None if these are few."""
-    down, up = _ways(upper, lower)
+    known = upper.forward >= 0, lower.forward >= 0
+    down, up = ((mine & known[0], theirs & known[1]) for mine, theirs in _ways(upper, lower))
     first, second = _in_step(upper, down[0], lower, down[1]), _in_step(upper, up[0], lower, up[1])
     if not len(first[0]) or not len(second[0]):
         return None

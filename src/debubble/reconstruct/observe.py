@@ -31,7 +31,7 @@ from .pairing import (
     sides_of,
 )
 from .positions import HALF, NOWHERE, Places, Said, labelled_positions, nowhere, places_of, ranks_where
-from .steps import in_one_count, plausible, with_steps
+from .steps import ending_together, in_one_count, plausible, with_steps
 from .windows import Whole, whole_windows
 
 _MOST_NAMED = 4  # ranks whose rates are spelled out
@@ -59,7 +59,7 @@ def observe(reading: Reading, said: Said | None = None) -> Observation:
         raise Refusal(f"{reading.source}: {rule}; if one ran, name its ops with debubble.annotate")
     sound, unsound = plausible(given)
     talking, unsure = with_senses(sound)
-    raw = in_one_count(with_peers(talking, labelled_positions(talking, said) if talking else None))
+    raw = in_one_count(_with_peers(talking, said))
     sides = sides_of(raw)
     pairs, clocks = _paired(raw, sides)
     # Pairs came before places, and clocks from pairs: an order of messages holds whatever the clocks show.
@@ -124,7 +124,25 @@ def _of_world(reading: Reading, known: Sequence[RankOps]) -> list[str]:
     return [f"{len(known)} of {reading.world} ranks are here: what the others did is not known"]
 
 
-# Pairs and clocks.
+# Peers, pairs and clocks.
+
+
+def _with_peers(devices: Sequence[RankOps], said: Said) -> tuple[RankOps, ...]:
+    """The devices with peers as far as ends tell them, whether files begin with one step or end with one."""
+    if not devices:
+        return ()
+    position = labelled_positions(devices, said)
+    begun = with_peers(devices, position)
+    if not any(device.steps_counted for device in devices) or _nameless(begun) == 0:
+        return begun
+    # Ends are compared step by step, and shifts of counts are told by messages whose peers are known: try both.
+    ended = with_peers(ending_together(devices), position)
+    return min(begun, ended, key=_nameless)
+
+
+def _nameless(devices: Sequence[RankOps]) -> int:
+    """How many transfers have no known peer."""
+    return sum(int((device.transfers.peer < 0).sum()) for device in devices if device.transfers is not None)
 
 
 def _paired(devices: Sequence[RankOps], sides: Sides) -> tuple[Pairs, Clocks]:
@@ -213,13 +231,14 @@ def _device_clocks(devices: Sequence[RankOps], clocks: Clocks) -> tuple[DeviceCl
 
 
 def _counted(sides: Sides, whole: Whole) -> Mask:
-    """Which sides belong to windows that count, or to a step that nothing tells, bool[sides]."""
+    """Which sides belong to windows that count, or to a device whose steps nothing tells, bool[sides]."""
     first = np.cumsum([0, *map(len, whole.devices)])
     of_ops = np.append(of_each_op(whole.devices, "step"), UNKNOWN)
     # A message's own file may count steps otherwise, or not at all; that of its op is as windows have it.
     step = np.where(sides.op < 0, sides.step, of_ops[np.where(sides.op < 0, -1, first[sides.device] + sides.op)])
     replica = whole.places.replica[sides.device]
-    counted: Mask = (step < 0) & (replica != NOWHERE)
+    in_steps = np.bincount(sides.device[step >= 0], minlength=len(whole.devices)) > 0
+    counted: Mask = ~in_steps[sides.device] & (replica != NOWHERE)
     for q in {window.replica for window in whole.windows}:
         steps = [window.step for window in whole.windows if window.replica == q]
         counted |= (replica == q) & np.isin(step, steps)

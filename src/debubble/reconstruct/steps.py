@@ -166,6 +166,16 @@ def in_one_count(devices: Sequence[RankOps]) -> tuple[RankOps, ...]:
     return tuple(found)
 
 
+def ending_together(devices: Sequence[RankOps]) -> tuple[RankOps, ...]:
+    """The devices with one number for the last step of each, if each file counts its steps from where it begins."""
+    last = [int(device.step.max(initial=0)) for device in devices]
+    found = list(devices)
+    for i, device in enumerate(devices):
+        if device.steps_counted:
+            found[i] = _shifted(device, max(last) - last[i])
+    return tuple(found)
+
+
 def _shifts(devices: Sequence[RankOps], first: int, left: Set[int]) -> dict[int, int]:
     """By how many steps each device that messages join to one must be moved against it, by index.
 
