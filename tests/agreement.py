@@ -21,7 +21,7 @@ Edit = Callable[[Said, random.Random], None]
 Choice = tuple[int, float]  # an edit by its number, and the seed of its values
 DRAWS, TIMES, LEGAL = 2000, 20, 0.40
 FREE = (0, 0, 0, 1, 1, 2)  # edits of a draw that is not aimed; two thirds of these draws are legal
-AIMED, TARGETS = 0.5, 4  # share of draws that are aimed, each at so many rules
+AIMED, TARGETS = 0.46, 4  # share of draws that are aimed, each at so many rules
 MOST = 40_000
 
 
@@ -68,12 +68,13 @@ def compared(
         if tally.draws >= DRAWS and not rare:
             break
         said = base(rng)
+        many = rng.choice(FREE)
         aims: dict[str, Choice] = {}
         if rare and rng.random() < AIMED:
-            found = [law for law in rare if breakers[law]]
+            found = [law for law in rare if breakers[law].total() > 0]
             for law in rng.sample(found, min(TARGETS, len(found))):
                 aims[law] = breakers[law].most_common(1)[0][0]
-        many = rng.choice(FREE) if not aims else rng.choice((0, 0, 1))
+            many = 2 if len(found) < len(rare) else rng.choice((0, 0, 1))  # to find what breaks the others
         chosen = [(rng.randrange(len(edits)), rng.random()) for _ in range(many)] + list(aims.values())
         for number, values in chosen:
             edits[number](said, random.Random(values))
@@ -85,7 +86,7 @@ def compared(
         tally.alone.update(ours[:1] if len(ours) == 1 else ())
         for law in breakers.keys() & set(ours):
             # The only edit has broken it for sure; of several, each may have.
-            breakers[law].update(dict.fromkeys(chosen, 1 if len(chosen) > 1 else 2))
+            breakers[law].update(dict.fromkeys(chosen, 3 if len(chosen) == 1 else 1))
         for law, choice in aims.items():
             breakers[law][choice] -= law not in ours  # it depends on the configuration that is edited
         if bool(ours) != bool(theirs):

@@ -109,6 +109,7 @@ def _some_batch(config: Config) -> Iterator[Breach]:
     fields = ("global_batch", "micro_batch", "microbatches")
     if config.said("gpus") and not config.said("global_batch", "micro_batch"):
         what = "a batch or a micro-batch must be given"
+        # config.py:649
         yield Breach("a batch", fields, what, f"add {KEYS['micro_batch']}", "nothing")
 
 
@@ -120,6 +121,7 @@ def _accumulation(config: Config) -> Iterator[Breach]:
     unit = config.number("microbatches") * config.number("data")
     if config.number("global_batch") % unit:
         what = f"accumulation {config.microbatches} x {config.data} replicas = {unit} do not divide it"
+        # config.py:598
         yield Breach("accumulation", config.said("global_batch", "microbatches", "data"), what)
 
 
@@ -130,6 +132,7 @@ def _zero(config: Config) -> Iterator[Breach]:
     if stage > 3:
         yield Breach("zero stage", ("zero",), "the stages are 0 to 3", "give 3")
     elif config.ranks > 1 and stage >= 2:
+        # engine.py:76
         yield Breach("zero", ("zero",), "ZeRO 2 and 3 do not work with its pipeline engine")
 
 
@@ -138,12 +141,14 @@ def _state(config: Config) -> Iterator[Breach]:
     """What state is kept in, and where."""
     stage = config.number("zero")
     if config.on("fp16") and config.on("bf16"):
+        # config.py:511
         yield Breach("one precision", ("fp16", "bf16"), "only one of fp16 and bf16 may be on", "switch one off", "on")
     for name in ("fp16_master_weights_and_grads", "bf16_master_weights_and_grads", "bf16_optimizer_states"):
         if config.on(name) and not stage:
             yield Breach(f"{name} whole", (name, "zero"), "it needs ZeRO 1 or more", "give <zero> 1", "on")
     if config.on("bf16_optimizer_states") and not config.on("bf16_master_weights_and_grads"):
         what = "it needs <bf16_master_weights_and_grads>"
+        # config.py:714
         yield Breach("states without weights", ("bf16_optimizer_states",), what, value="on")
     ratio = config.word("offload_ratio")
     if ratio is not None and float(str(ratio)) < 1 and stage != 3:
@@ -154,6 +159,7 @@ def _state(config: Config) -> Iterator[Breach]:
         yield Breach("norm of gradients", ("compute_grad_norm", "zero"), what, "leave it out", "off")
     if config.word("gradient_allreduce_op") == "sum" and stage == 3:
         what = "sums are not for ZeRO 3"
+        # config.py:696
         yield Breach("sums of gradients", ("gradient_allreduce_op", "zero"), what, "leave it out", "sum")
 
 
@@ -166,6 +172,7 @@ def _method(config: Config) -> Iterator[Breach]:
     low = str(method).lower()
     if low not in ("uniform", "parameters", "best") and not low.startswith("type:"):
         what = f"the methods are {', '.join(METHODS)}"
+        # module.py:421
         yield Breach("method", ("partition",), what, "give uniform", str(method))
 
 
@@ -186,6 +193,7 @@ def _full_stages(config: Config) -> Iterator[Breach]:
     layers, ranks = config.number("layers"), config.ranks
     if ranks > layers + ENDS:
         what = f"{layers} layers, the embedding and the head cannot fill {ranks} stages"
+        # torch: optimizer.py:400
         yield Breach("a layer a stage", ("pipeline", "layers"), what)
 
 

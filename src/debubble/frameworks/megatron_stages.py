@@ -287,6 +287,7 @@ def _ends(config: Config) -> Iterator[Breach]:
     fields = (*ends, "layers", "pipeline")
     if ranks < 0 or rest < 0 or bool(rest) != bool(ranks) or (ranks and rest % ranks):
         what = f"{rest} layers are left for {ranks} ranks in between, which do not share them evenly"
+        # transformer_config.py:1407
         yield Breach("middle over ranks", fields, what)
     elif ranks and rest // ranks % chunks:
         what = f"each rank in between has {rest // ranks} layers, which do not divide over {chunks} chunks"
@@ -311,6 +312,7 @@ def _even(config: Config) -> Iterator[Breach]:
         if not counted:
             remedy = _uneven(layers, ranks, chunks or 1)
         whole = f"{what} do not split evenly over {ranks} ranks"
+        # transformer_config.py:1448
         yield Breach("even ranks", ("pipeline", "layers"), whole, remedy)
         return
     each = units // ranks
@@ -344,6 +346,7 @@ def _interleaving(config: Config) -> Iterator[Breach]:
         return
     least = 2 if config.on("overlap_p2p_comm", otherwise=True) else 3
     if p < least:
+        # parallel_state.py:747
         yield Breach("ranks of interleaving", ("pipeline",), f"interleaved chunks need {least} ranks or more")
     m = config.flush
     if m is None:
@@ -353,14 +356,17 @@ def _interleaving(config: Config) -> Iterator[Breach]:
     fields = (*whose, "pipeline")
     if m < p:
         what = f"m < PP: a group of micro-batches holds from {p} (the ranks) to {m} (the micro-batches): none can"
+        # schedules.py:1003
         yield Breach("enough micro-batches", fields, what, _more(m, p))
     elif not p <= group <= m:
         what = f"a group of micro-batches holds from {p} (the ranks) to {m} (the micro-batches)"
+        # schedules.py:1003
         yield Breach("group size", ("group", *fields), what)
     elif 0 < m % group < p:
         what = f"the last group would hold {m % group} of {m} micro-batches, fewer than the {p} ranks"
         if not config.group:
             what += "; without <group> they are a multiple of the ranks, chunks do not matter"
+        # schedules.py:1015
         yield Breach("last group", (*config.said("group"), *fields), what, _group(m, p))
 
 
@@ -400,6 +406,7 @@ def _experts_in_sequence(config: Config) -> Iterator[Breach]:
     if many and config.number("tensor") > 1 and not config.sequence_parallel:
         what = "with experts a tensor group trains with sequence parallelism alone, which is off"
         remedy = "turn it on: --sequence-parallel, or sequence_parallel = True"
+        # moe_layer.py:380
         yield Breach("experts with sequence parallelism", ("tensor", *config.said("expert", "experts")), what, remedy)
 
 
@@ -416,8 +423,10 @@ def _batch_growth(config: Config) -> Iterator[Breach]:
     if start < 1 or step < 1 or start % unit or step % unit:
         remedy = f"nearest: {_near(start, unit)} and {_near(step, unit)}"
         what = f"start and increment are multiples of micro-batch x replicas = {unit}"
+        # num_microbatches_calculator.py:476
         yield Breach("growth by whole micro-batches", ("rampup",), what, remedy, text)
     elif start == config.global_batch:
+        # num_microbatches_calculator.py:436
         yield Breach("growth by something", ("rampup",), "it starts where it ends", "leave out <rampup>", text)
     elif config.global_batch and (config.global_batch < start or (config.global_batch - start) % step):
         what = f"{config.global_batch} is not reached from {start} in steps of {step}"

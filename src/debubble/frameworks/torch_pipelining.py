@@ -92,12 +92,14 @@ def of_the_schedule(config: Config) -> Iterator[Breach]:
     ours = config.schedule or ""
     if ours not in SCHEDULES:
         fault = nearest(ours, {theirs: 0 for theirs, _ in SCHEDULES.values()}, "schedule").faults[0]
+        # torch: schedules.py:3641
         yield Breach("schedule", ("schedule",), "PyTorch has no schedule of this name", fault.remedy)
         return
     theirs, stages = SCHEDULES[ours]
     chunks, p, m = config.number("chunks"), config.ranks, config.flush
     if stages and chunks != stages:
         what = f"{theirs} has exactly {stages} stage{'s' if stages > 1 else ''} on each rank"
+        # pipeline_parallel.py:245
         yield Breach("stages a rank", ("chunks", "schedule"), what)
     if m is None:
         return
@@ -105,10 +107,12 @@ def of_the_schedule(config: Config) -> Iterator[Breach]:
     fields = (*blamed, "pipeline")
     if ours in ("1f1b", "dualpipe-v") and m < p * chunks:
         what = f"{theirs} needs at least as many micro-batches as stages: {m} < {p * chunks}"
+        # torch: schedules.py:3440
         yield Breach("micro-batches for stages", fields, what)
     rounds = max(1, m // p)
     if ours in ("interleaved", "interleaved-zb") and m % rounds:
         what = f"{theirs} runs {m} micro-batches in {rounds} rounds (m div p), which do not divide them"
+        # torch: schedules.py:2938
         yield Breach("rounds", fields, what)
 
 

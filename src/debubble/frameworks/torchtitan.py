@@ -179,6 +179,7 @@ def _words(config: Config) -> Iterator[Breach]:
             law = "reshard" if name.startswith("fsdp") else name
             yield Breach(law, (name,), what, f"give {usual}", str(word))
     if config.word("context_parallel_load_balancer") == "":
+        # configs.py:263
         yield Breach("balancer", ("context_parallel_load_balancer",), "it is a name or None", "give None", "empty")
 
 
@@ -187,6 +188,7 @@ def _copies(config: Config) -> Iterator[Breach]:
     """Copies of a model are a part of the replicas that devices leave."""
     copies, replicas = config.number("copies"), config.replicas
     if config.sharded is None and replicas is not None and replicas % copies:
+        # parallel_dims.py:184
         yield Breach("copies", ("copies", "gpus"), f"the devices leave {replicas} replicas, which they do not divide")
 
 
@@ -198,6 +200,7 @@ def _heads(config: Config) -> Iterator[Breach]:
     if tensor > 1 and heads % tensor:
         yield Breach("heads", ("tensor", "heads"), f"it shares {heads} attention heads without rest")
     elif tensor > 1 and groups % tensor:
+        # decoder.py:155
         yield Breach("key-value heads", ("tensor", "kv_heads"), f"it shares {groups} key-value heads without rest")
     if heads % groups:
         what = f"{heads} heads do not share them evenly"
@@ -209,6 +212,7 @@ def _tied(config: Config) -> Iterator[Breach]:
     """The first and the last stage do not share weights."""
     if config.ranks > 1 and config.on("enable_weight_tying"):
         what = "it does not work with a pipeline"
+        # decoder.py:140
         yield Breach("tied weights", ("enable_weight_tying", "pipeline"), what, "untie them", "on")
 
 
@@ -223,6 +227,7 @@ def _sequence(config: Config) -> Iterator[Breach]:
         unit *= 2 * context  # each member takes a piece from both ends, so that causal work is even
     if config.number("sequence") % unit:
         fields = config.said("context", "tensor", "sequence")
+        # trainer.py:311
         yield Breach("sequence", fields, f"{config.sequence} tokens are cut into {unit} pieces", value=str(context))
 
 
@@ -238,6 +243,7 @@ def _whole_batch(config: Config) -> Iterator[Breach]:
     whole, local, data = config.number("global_batch"), config.number("local_batch"), config.number("data")
     if whole % (local * data):
         what = f"local batch {local} x {data} replicas = {local * data} samples, which does not divide it"
+        # trainer.py:422
         yield Breach("global batch", config.said("global_batch", "local_batch", "data"), what)
 
 
@@ -245,9 +251,11 @@ def _whole_batch(config: Config) -> Iterator[Breach]:
 def _trainer(config: Config) -> Iterator[Breach]:
     """What the whole configuration refuses."""
     if config.on("batch_invariant"):
+        # trainer.py:120
         yield Breach("invariant batches", ("batch_invariant",), "it is not for pre-training", "switch it off", "on")
     if config.ranks > 1 and not config.on("disable_cuda_graphs", otherwise=True):
         what = "graphs do not work with a pipeline"
+        # trainer.py:184
         yield Breach("graphs in a pipeline", ("disable_cuda_graphs",), what, "give True", "off")
     if (
         config.ranks > 1
@@ -255,12 +263,15 @@ def _trainer(config: Config) -> Iterator[Breach]:
         and config.word("spmd_backend", "spmd_types") == "spmd_types"
     ):
         what = "types are not checked in a pipeline"
+        # trainer.py:149
         yield Breach("types in a pipeline", ("spmd_typechecking", "pipeline"), what, "switch it off", "on")
     compiled = config.on("compile") and "model" in str(config.word("compile_components", ("model", "loss")))
     if config.recompute == "memory_budget" and not compiled:
+        # trainer.py:173
         yield Breach("budget without a compiler", ("recompute",), "it needs a compiled model", "compile the model")
     if config.on("enable_async_tensor_parallel") and not compiled:
         what = "it needs a compiled model"
+        # configs.py:307
         yield Breach("async without a compiler", ("enable_async_tensor_parallel",), what, "compile the model", "on")
 
 
@@ -274,8 +285,10 @@ def _stages(config: Config) -> Iterator[Breach]:
     what = f"{config.layers} layers and the ends, {units} in all, make {stages} stages of {config.chunk_layers}"
     single = SCHEDULES.get(config.schedule or "", ("", 0))[1] == 1
     if stages % p:
+        # pipeline_parallel.py:234
         yield Breach("stages over ranks", ("chunk_layers", "pipeline"), f"{what}, which do not divide over {p} ranks")
     elif not single and stages // p < 2:
+        # pipeline_parallel.py:253
         yield Breach("two stages a rank", ("chunk_layers", "schedule"), f"{what}, one a rank; this schedule needs two")
 
 
@@ -288,6 +301,7 @@ def _dealt(config: Config) -> Iterator[Breach]:
     embedding, loss = config.number("embedding_layers"), config.number("loss_layers")
     if stages > units:
         what = f"{stages} stages are more than {config.layers} layers and the ends' {embedding} + {loss}"
+        # pipeline_parallel.py:402
         yield Breach("stages for layers", ("pipeline", "chunks", "layers"), what)
         return
     for field, weight in (("embedding_layers", embedding), ("loss_layers", loss)):
