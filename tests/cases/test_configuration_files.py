@@ -476,3 +476,155 @@ def test_plan_takes_the_batch_of_a_torchtitan_toml_on_the_devices_that_are_given
     # 16 samples of each of gpus / pipeline replicas.
     assert {row["global_batch"] for row in said["candidates"]} == {16 * replicas}
     assert any(row["pipeline"] == 4 and row["microbatches"] == 16 for row in said["candidates"])
+
+
+# What public scripts and recipes hold, by kind; written anew in the same form.
+HANDED_ON = r"""
+FSDP=${FSDP:-1}
+ARGS=(
+    --tensor-model-parallel-size 2
+    --num-layers 32
+    --micro-batch-size 1
+    --global-batch-size 64
+    --overlap-grad-reduce
+    --overlap-param-gather
+)
+if [ "${FSDP}" = 1 ]; then
+    ARGS=("${ARGS[@]}" --use-megatron-fsdp --data-parallel-sharding-strategy optim_grads_params)
+fi
+RUN="
+cd ${MEGATRON};
+python ${MEGATRON}/pretrain_gpt.py ${ARGS[@]}"
+sbatch <<EOF
+#!/bin/bash
+#SBATCH --nodes=4
+#SBATCH --gpus-per-node=8
+srun --mpi=pmix bash -c "${RUN}" 2>&1 | tee log
+EOF
+"""
+JOINED = r"""
+PP=4
+OVERRIDES=" \
+    model.tensor_model_parallel_size=2 \
+    model.pipeline_model_parallel_size=$PP \
+    train.global_batch_size=64 train.micro_batch_size=1"
+CMD="uv run python -m torch.distributed.run \
+    --nproc_per_node=${GPUS:-"8"} \
+    --nnodes=2 \
+    /opt/scripts/training/run_recipe.py \
+    --recipe some_config \
+    $OVERRIDES"
+srun bash -lc "
+    export NCCL_DEBUG=WARN
+    $CMD
+"
+"""
+
+
+@pytest.mark.parametrize("words", ["sbatch <<EOF", "bash <<EOF", "sbatch --partition=x <<EOF"])
+def test_a_document_that_is_handed_to_sbatch_is_the_script(check, words):
+    status, said = check("run.sh", text=HANDED_ON.replace("sbatch <<EOF", words))
+    # 4 x 8 devices, tensor 2: 16 replicas; gathers are overlapped, for which Megatron-FSDP is on.
+    assert (status, said["backend"], said["pipeline"], said["data"], said["microbatches"]) == (0, "megatron", 1, 16, 4)
+
+
+def test_lines_that_are_joined_in_quotes_are_one_command_and_a_default_may_be_quoted(check):
+    status, said = check("run.sh", text=JOINED)
+    assert (status, said["backend"], said["pipeline"], said["data"], said["microbatches"]) == (0, "nemo", 4, 2, 32)
+
+
+@pytest.mark.parametrize("default", ["8", '"8"', "'8'"])
+@pytest.mark.parametrize("inside", [True, False])
+def test_a_default_is_the_same_with_and_without_quotes(check, default, inside):
+    word = f"${{GPUS:-{default}}}"
+    text = f"G={word}\n" + TORCHRUN.replace(
+        "--nproc_per_node 8", '--nproc_per_node "$G"' if inside else "--nproc_per_node $G"
+    )
+    status, said = check("run.sh", text=text + "--pipeline-model-parallel-size 4")
+    assert (status, said["pipeline"], said["data"]) == (0, 4, 8)
+
+
+@pytest.mark.parametrize(
+    "key",
+    ["--moe-ffn-hidden-size 1024", "--decoder-seq-length 8", "--calculate-per-token-loss", "--max-tokens-to-oom 1"],
+)
+def test_another_key_is_no_misspelling(check, key):
+    _, said = check("run.sh", text=f"{TORCHRUN} --num-experts 8 --disable-bias-linear {key}")
+    assert not [note for note in said["warnings"] if "did you mean" in note]
+
+
+@pytest.mark.parametrize(
+    "key", ["--tensor-model-paralel-size", "--pipline-model-parallel-size", "--num_atention_heads"]
+)
+def test_a_misspelling_of_one_word_is_one(check, key):
+    _, said = check("run.sh", text=f"{TORCHRUN} {key} 2")
+    assert len([note for note in said["warnings"] if "did you mean" in note]) == 1
+
+
+PROVIDED = """
+from megatron.bridge.recipes.common import _pretrain_common
+
+
+def set_layout(model_cfg, layout=None):
+    stages = []
+    for layer in range(4):
+        stages.append(layer)
+    layout = stages
+    model_cfg.recompute_granularity = "selective"
+
+
+def _layout_of(stages, next_layers):
+    num_layers = stages * 2 + next_layers
+    return [["decoder"]] * num_layers
+
+
+def dense_config():
+    cfg = _pretrain_common()
+    cfg.model.pipeline_model_parallel_size = 8
+    cfg.model.virtual_pipeline_model_parallel_size = 6
+    cfg.model.num_layers = 96
+    cfg.model.defer_embedding_wgrad_compute = True
+    return cfg
+
+
+def experts_config():
+    cfg = _pretrain_common()
+    cfg.model.pipeline_model_parallel_size = 4
+    cfg.model.virtual_pipeline_model_parallel_size = 2
+    cfg.model.expert_model_parallel_size = 8
+    cfg.model.num_layers = 64
+    cfg.model.num_moe_experts = 64
+    cfg.model.fp4_param_gather = False
+    cfg.comm_overlap.overlap_moe_expert_parallel_comm = True
+    cfg.mixed_precision = "bf16_mixed"
+    set_layout(cfg.model)
+    return cfg
+
+
+def laid_out_config():
+    cfg = _pretrain_common()
+    cfg.model.pipeline_model_parallel_size = 8
+    cfg.model.pipeline_model_parallel_layout = _layout_of(8, 1)
+    return cfg
+"""
+
+
+def test_recipes_of_a_provider_are_judged_by_what_they_say(check):
+    """What a recipe leaves to its provider is not off; helpers are no recipes; what a helper works out is open."""
+    status, said = check("recipes.py", text=PROVIDED)
+    verdicts = {one["name"]: one for one in said["verdicts"]}
+    assert verdicts.keys() == {"dense_config", "experts_config", "laid_out_config"}
+    assert {one["backend"] for one in verdicts.values()} == {"nemo"}
+    assert verdicts["dense_config"]["legal"] is True
+    assert verdicts["experts_config"]["legal"] is True
+    assert verdicts["laid_out_config"]["legal"] is None
+    assert "pipeline_model_parallel_layout" in json.dumps(verdicts["laid_out_config"])
+    assert status == 2
+
+
+def test_what_a_recipe_says_itself_is_a_fault_still(check):
+    text = PROVIDED.replace("fp4_param_gather = False", 'moe_token_dispatcher_type = "allgather"')
+    status, said = check("recipes.py", "--framework", "nemo", text=text)
+    experts = next(one for one in said["verdicts"] if one["name"] == "experts_config")
+    assert (status, experts["legal"]) == (1, False)
+    assert "alltoall" in rules(experts)

@@ -1,15 +1,21 @@
-"""No recommendation that its own framework's ``check`` refuses, over random launches, logs and runs of two frameworks.
+"""No recommendation that its own framework's ``check`` refuses, over random launches, logs, runs and plans.
 
 A recommendation is read back from its words, put into the launch script, and the script is given to ``check``, which
-knows of no remedies.
+knows of no remedies. What ``plan`` proposes is emitted and given to ``check`` as it is: 100 launches, logs and runs of
+two frameworks and some 200 plans of six.
 """
 
 import re
+from dataclasses import fields
 
 import numpy as np
 import pytest
 
 import debubble
+from debubble.config.layout import Layout
+from debubble.estimate.read_model import read_model
+from debubble.frameworks.catalog import FRAMEWORKS
+from debubble.planning.launch import sizes_of
 
 LAUNCH = "torchrun --nnodes {nodes} --nproc_per_node 8 {program} {flags}\n"
 MICRO = re.compile(r"(\d+) micro-batches of (\d+) instead of (\d+)")
@@ -166,6 +172,48 @@ def test_what_a_measured_run_is_advised_is_legal_for_the_framework_that_will_run
     ways = [each for each in found.what_if if not each.demands and not each.bound and of_a_launch(each.change)]
     assert ways
     launch_each(ways, job, tmp_path / "launch.sh", emit)
+
+
+SUFFIX = {
+    "megatron": ".sh",
+    "torchtitan": ".py",
+    "torch": ".py",
+    "deepspeed": ".json",
+    "nemo": ".py",
+    "nanotron": ".yaml",
+}
+
+
+@pytest.mark.parametrize("name", SUFFIX)
+@pytest.mark.parametrize("seed", range(4))
+def test_what_plan_proposes_is_legal_for_the_framework_that_is_to_launch_it(tmp_path, name, seed):
+    """The first of all, and each that stands below it."""
+    rng = np.random.default_rng(3000 + seed)
+    gpus, batch = 8 * int(rng.choice([2, 4])), 32 * int(rng.choice([1, 2, 3]))
+    model = str(rng.choice(["llama3-8b", "llama2-13b"]))
+    sizes = {"tensor": int(rng.choice([2, 4])), "pipeline": [1, 2, 4], "micro_batch": [1, 2]}
+    found = debubble.plan(model=model, gpu="h100", gpus=gpus, global_batch=batch, framework=name, emit=name, **sizes)
+    assert found.candidates
+    framework = FRAMEWORKS[name]
+    for row in found.candidates:
+        layout = Layout(**{each.name: getattr(row, each.name) for each in fields(Layout) if hasattr(row, each.name)})
+        text = framework.emit(layout, sizes_of(read_model(model), 4096))
+        assert row is not found.candidates[0] or plain(text) == plain(found.emit)
+        path = tmp_path / f"plan{SUFFIX[name]}"
+        path.write_text(text)
+        code = ["--gpus", str(gpus)]  # what the launcher or the user's own code says
+        if name == "deepspeed":
+            code += ["--tensor", str(row.tensor)]
+            assert row.tensor == 1 or f"tensor {row.tensor} is the model's own" in text
+        checked = debubble.check(path, *code, framework=name, model=model)
+        assert checked.legal, (layout, [fault.rule for fault in checked.faults])
+        assert row.global_batch == batch
+
+
+def plain(text: str) -> str:
+    """What is emitted without what a row of the table does not say: overlap, precision, how weights are gathered."""
+    said = re.findall(r"(\d+)", text.split("\n", 1)[1])
+    return " ".join(said)
 
 
 def of_a_launch(change: str) -> bool:

@@ -60,6 +60,7 @@ def recognised(pairs: Pairs, where: str, program: str = "") -> Framework:
     for one in FRAMEWORKS.values():
         if one.programs and re.search(one.programs, program):
             return one
+    pairs = tuple({said.key: said for said in pairs}.values())  # a key is one sign, however often it is said
     counts = {name: keys_known(one, pairs) for name, one in FRAMEWORKS.items()}
     # The same words are Megatron-LM's as flags and a model provider's as fields.
     if counts[NEMO.name] and not any(said.key.startswith("--") and keys_known(MEGATRON, [said]) for said in pairs):

@@ -236,6 +236,8 @@ def emit(layout: Layout, model: Config) -> str:
     }
     if layout.pipeline == 1:
         del document["pipeline"]
+        if layout.tensor > 1:
+            head["_in_code"] = f"tensor {layout.tensor} is the model's own"
         return json.dumps(head | document, indent=2)
     note = f"PipelineModule(num_stages={layout.pipeline}, partition_method={method!r}): "
     note += f"layers {', '.join(map(str, split))}; it takes no other split than these two methods make"

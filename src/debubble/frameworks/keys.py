@@ -8,6 +8,7 @@ from collections.abc import Container, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from difflib import get_close_matches
+from functools import lru_cache
 
 from ..config.config import NUMBERS, SWITCHES, YES, Config, Open, Value
 from ..core.errors import Fault, InputError
@@ -255,10 +256,11 @@ def _plain(key: str) -> str:
     return key.lstrip("-+~").replace("-", "_").lower()
 
 
-def _suffixes(key: str) -> list[str]:
+@lru_cache(4096)  # a file of thirteen recipes says the same keys thirteen times, and each framework is asked about each
+def _suffixes(key: str) -> tuple[str, ...]:
     """The path of a key and its ends, longest first: a.b.c, b.c, c."""
     parts = _plain(key).split(".")
-    return [".".join(parts[n:]) for n in range(len(parts))]
+    return tuple(".".join(parts[n:]) for n in range(len(parts)))
 
 
 def _field(known: Mapping[str, str], key: str) -> str | None:
@@ -402,24 +404,33 @@ def _not_judged(known: Mapping[str, str], others: Pairs) -> Iterable[str]:
 
 def _misspelt(known: Mapping[str, str], pairs: Pairs) -> Iterable[str]:
     """Keys that no rule reads but look like one that is read."""
-    long = [name for name in known if len(name) > 8]
+    long = tuple(name for name in known if len(name) > 8)
+    words = {word for name in known for word in name.split("_")}
     seen: dict[str, None] = {}
     for said in pairs:
         name = _plain(said.key).rsplit(".", 1)[-1]
         if _field(known, said.key) is None and name not in seen:
             seen[name] = None
-            close = get_close_matches(name, long, n=1, cutoff=_CLOSE)
-            if close and _one_typo(name, close[0]):
-                yield f"{said.key} is not read by any rule: did you mean {close[0]}?"
+            close = _closest(name, long)
+            if close and _one_typo(name, close, words):
+                yield f"{said.key} is not read by any rule: did you mean {close}?"
 
 
-def _one_typo(name: str, other: str) -> bool:
-    """Whether two keys differ by the spelling of one word: not ``ici_`` for ``dcn_``, nor ``moe_`` in front."""
+@lru_cache(4096)
+def _closest(name: str, known: tuple[str, ...]) -> str:
+    """The known key that looks most like a name; empty if none does."""
+    return next(iter(get_close_matches(name, known, n=1, cutoff=_CLOSE)), "")
+
+
+def _one_typo(name: str, other: str, words: Container[str]) -> bool:
+    """Whether two keys differ by the spelling of one word: not ``decoder`` for ``encoder``, nor ``moe_`` in front."""
     ours, theirs = name.split("_"), other.split("_")
     if len(ours) != len(theirs):
         return name.replace("_", "") == other.replace("_", "")
     apart = [pair for pair in zip(ours, theirs, strict=True) if pair[0] != pair[1]]
-    return len(apart) == 1 and bool(get_close_matches(apart[0][0], apart[0][1:], cutoff=0.7))
+    if len(apart) != 1 or apart[0][0] in words:  # a word that other keys have is meant
+        return False
+    return bool(get_close_matches(apart[0][0], apart[0][1:], cutoff=0.7))
 
 
 def _with_devices(config: Config, pairs: Pairs) -> Config:
