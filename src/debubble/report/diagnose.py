@@ -32,8 +32,12 @@ HOT = 1.05
 def report(run: Diagnosis, *, detail: bool = False) -> Report:
     """The sections of a measured run."""
     # What asks for more than the run has (memory, batch, another engine) stands apart: it cannot be launched as it is.
-    launchable = [change for change in run.what_if if change.bound or not change.demands]
-    beyond = [(change.change, change.speedup, change.demands) for change in run.what_if if change not in launchable]
+    launchable, beyond = [], []
+    for change in run.what_if:
+        if change.bound or not change.demands:
+            launchable.append(change)
+        else:
+            beyond.append((change.change, change.speedup, change.demands))
     fit = f"the replay fits to {percent(abs(1 - run.resim_ratio))}"
     again = f"simulated again it takes {run.resim_ratio:.3f} of that"
     # One window needs no name; of two, each says which it is.
@@ -233,7 +237,9 @@ def _replicas(run: Diagnosis, detail: bool) -> Table:
 
     rows: list[list[Cell]] = []
     for replica in replicas:
-        work = _work(replica, usual, digits) if by_stage else [_departs(replica, middle, digits)]
+        work = [_departs(replica, middle, digits)]
+        if by_stage:
+            work = _work(replica, usual, digits)
         name = f"replica {replica.replica}"
         rows.append([name, milliseconds(replica.makespan_ms, digits), replica.idle_share, *work])
     more = f"; {len(ranked) - len(replicas)} more" if len(replicas) < len(ranked) else ""

@@ -152,8 +152,11 @@ def fits_section(fits: Sequence[Fit]) -> Section:
             # A single setting does not tell the bubble from what is fixed: it bounds their sum.
             rows.append([name, fit.slot_ms, f"<= {span(fit.bubble_ms)}", None, fit.evidence])
         else:
-            bubble = None if fit.bubble_ms is None else span(fit.bubble_ms)
-            fixed = None if fit.model == ONE_POINT else fit.fixed_ms
+            bubble, fixed = None, fit.fixed_ms
+            if fit.bubble_ms is not None:
+                bubble = span(fit.bubble_ms)
+            if fit.model == ONE_POINT:
+                fixed = None  # one setting does not tell it
             rows.append([name, fit.slot_ms, bubble, fixed, fit.evidence])
     if not rows:  # no line held: why is all that is said
         return Sentences("Steps of the logs", notes)

@@ -89,11 +89,14 @@ def _engines(shown: Show) -> Iterator[Section]:
     alike: dict[float | None, list[str]] = {}
     for name, step in shown.per_engine_ms.items():
         alike.setdefault(step, []).append(name)
-    rows = [(", ".join(names), step) for step, names in alike.items() if step is not None]
+    rows: list[tuple[str, float]] = []
+    notes = ["ideal: a hop is only a latency. Say who runs it: --engine E."]
+    for step, names in alike.items():
+        if step is None:
+            notes.append(f"{', '.join(names)}: cannot run this order.")
+        else:
+            rows.append((", ".join(names), step))
     columns = [Column("engine", left=True, long=True), Column("step ms", Unit.MILLISECONDS)]
-    note = "ideal: a hop is only a latency. Say who runs it: --engine E."
-    missing = [", ".join(names) for step, names in alike.items() if step is None]
-    notes = [note, *(f"{names}: cannot run this order." for names in missing)]
     yield Table("What these hops do under each engine (simulated)", columns, rows, notes=notes)
 
 
@@ -255,7 +258,9 @@ def _figures_of_two(held: Against) -> Iterator[Figure]:
     yield Figure(held.schedule, held.makespan_ms, Unit.TIME, evidence="simulated")
     yield Figure(held.against, held.against_ms, Unit.TIME, evidence="simulated")
     if held.link is not None:
-        turns = "never, within the sweep" if held.crossover_ms is None else f"at {span(held.crossover_ms)}"
+        turns = "never, within the sweep"
+        if held.crossover_ms is not None:
+            turns = f"at {span(held.crossover_ms)}"
         yield Figure("ranking turns", turns, what=f"hop on link {held.link}", evidence="simulated")
 
 
@@ -285,4 +290,6 @@ def _plot(point: SweepPoint, longest: float) -> str:
 
 
 def _column(step_ms: float, longest: float) -> int:
-    return round(step_ms / longest * (PLOT - 1)) if longest else 0
+    if not longest:  # steps that take no time are all at the left end
+        return 0
+    return round(step_ms / longest * (PLOT - 1))

@@ -55,8 +55,9 @@ def of_layers(found: Joint, *, detail: bool = False) -> Report:
 
 
 def _figures(found: Synthesis) -> Iterator[Figure]:
-    spent = found.span_ms if found.objective == "span" else found.makespan_ms
-    what = "the longest rank's own time" if found.objective == "span" else "of the step"
+    spent, what = found.makespan_ms, "of the step"
+    if found.objective == "span":
+        spent, what = found.span_ms, "the longest rank's own time"
     yield Figure(found.objective, spent or 0.0, Unit.TIME, what, found.evidence)
     yield Figure("lower bound", found.lower_bound_ms or 0.0, Unit.TIME, _gap(found), "proved")
     if found.best_known_ms is not None:
@@ -67,7 +68,7 @@ def _figures(found: Synthesis) -> Iterator[Figure]:
 def _gap(found: Synthesis) -> str:
     if found.status == "optimal":
         return "optimal"
-    return f"{percent(found.gap_share or 0.0)} below"
+    return f"gap {percent(found.gap_share or 0.0)}"
 
 
 def _beside(found: Synthesis) -> Iterator[Figure]:

@@ -100,8 +100,8 @@ def _figures(c: Comparison) -> Figures:
     for run in (c.compared.a, c.compared.b):
         if run.measured and run.causes is not None:
             ratios.append(percent(run.causes.resim_ratio))
-            # One that misses is enough: changes are offered for what both rest on.
-            near = near if run.causes.trusted else "too far off"
+            if not run.causes.trusted:  # one that misses is enough: changes are offered for what both rest on
+                near = "too far off"
     if ratios:
         what = f"of the measured window; {near} for what-ifs"
         figures.append(Figure("simulated again it takes", " and ".join(ratios), what=what))
