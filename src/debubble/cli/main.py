@@ -142,6 +142,7 @@ def main(args: Sequence[str] | None = None) -> int:
     words = list(sys.argv[1:] if args is None else args)
     stdout = sys.stdout  # as it is now: click swaps it if nobody reads on
     try:
+        # Not standalone: click would print and exit by itself, and with a status of its own.
         status = debubble.main(words, prog_name="debubble", standalone_mode=False)
         if stdout is not None:
             stdout.flush()  # what cannot be written must fail here, where it has an exit status

@@ -81,6 +81,7 @@ def output_options(*files: str) -> Callable[[Callable[..., Any]], Callable[..., 
         def with_output(
             *args: Any, as_json: bool, as_markdown: bool, as_ascii: bool, no_color: bool, **given: Any
         ) -> Any:
+            # The verb takes no paths: files are written from its result.
             paths = {kind: given.pop(kind.replace("-", "_")) for kind in files}
             wanted = {kind: path for kind, path in paths.items() if path is not None}
             seen = look(ascii_only=as_ascii, no_colour=no_color)

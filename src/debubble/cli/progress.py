@@ -31,6 +31,7 @@ def reading(paths: Sequence[Path | str]) -> Iterator[None]:
     total = 0
     if sys.stderr is not None and sys.stderr.isatty():  # in a log a bar is noise
         total = _bytes([Path(path) for path in paths])
+    # At least one byte: a size that cannot be told is 0, and no bar can be drawn of it.
     if total < max(_WORTH, 1):
         yield
         return

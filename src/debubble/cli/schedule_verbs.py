@@ -70,6 +70,7 @@ def show(schedule: str | None, output: Output, *, list_them: bool, **given: Any)
     debubble show 1f1b -p 8 -m 24 --engine megatron --against zb-h1 --sweep 6-7=0:5ms:500us
     """  # noqa: D301 - click wants the character, not two
     if list_them:
+        # One line a schedule, however long: what is piped is searched.
         width = PIPED
         if output.look.terminal:
             width = max(80, output.look.width)

@@ -98,6 +98,7 @@ def _stated(job: Config) -> Iterator[tuple[str, float]]:
 
 
 def _of_step(job: Config, seconds: float, tokens: float | None) -> Iterator[tuple[str, float]]:
+    # Steps are no measure of work, and come last among the units: they serve if nothing else is known.
     yield STEPS, 1 / seconds
     if job.microbatches is not None and job.data is not None:
         yield MICROBATCHES, job.microbatches * job.data / seconds
@@ -290,6 +291,7 @@ def _of_observation(run: Observation) -> ComparedRun:
     again = replayed(run, summary, recognise(schedule).name)
     found = None if run.torn else again.causes  # what missing ranks did is not known, nor what the order costs
     job = _sizes(run, again.replay)
+    # A trace of ops alone has no step: its window is the best that is known.
     step = summary.makespan_ns if summary.step_ns is None else summary.step_ns
     return ComparedRun(
         name=job.name,
@@ -327,6 +329,7 @@ def _halve_backwards(durations: NDArray[np.int64]) -> NDArray[np.int64]:
     """Each full backward as two halves, in the lines of I and W."""
     table = durations.copy()
     table[Kind.I] += durations[Kind.B] // 2
+    # The rest, not another half: the sum stays what it was, to the nanosecond.
     table[Kind.W] += durations[Kind.B] - durations[Kind.B] // 2
     table[Kind.B] = 0
     return table

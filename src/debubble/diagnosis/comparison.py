@@ -376,6 +376,7 @@ def window_of(run: ComparedRun, *, of_b: bool) -> ComparedWindow | None:
     if timeline is None:
         if run.replay is None or run.job.evidence == "measured":
             return None
+        # A stated job is drawn by its order at the usual durations, and the picture says that.
         timeline = simulate(lower(run.replay.schedule), run.replay.costs)
     spent = account(timeline)
     return ComparedWindow(
@@ -571,6 +572,7 @@ def _causes(c: Compared) -> tuple[CauseDifference, ...]:
         return ()
     windows = c.a.causes.window or 1, c.b.causes.window or 1
     parts = dict(c.a.causes), dict(c.b.causes)
+    # Of either: a cause that one window lacks is a row with a zero.
     names = [name for name in ORDER if any(name in part for part in parts)]
     return tuple(
         CauseDifference(
@@ -631,6 +633,7 @@ def alone(run: ComparedRun, fit: Fit | None = None, launcher: Launcher | None = 
     if run.own is not None:
         allows = run.own.busy[1]
         if run.busy is not None:
+            # Busier than its schedule allows is a fault of the figure, not a gain; the verdict says so.
             something_else = max(0.0, allows - run.busy.value)
         if run.job.mfu is not None:
             busy_mfu = run.job.mfu / allows

@@ -623,6 +623,7 @@ def _memory(run: Observation) -> tuple[MemoryRow, ...]:
     begin = min(window.timeline.window[0] for window in run.windows)
     rows = []
     for each in run.memory:
+        # The largest of each stretch: a mean would hide the peak that ran out of memory.
         stretches = np.array_split(np.arange(len(each.held_bytes)), min(MOST_SAMPLES, len(each.held_bytes)))
         kept = np.array([stretch[each.held_bytes[stretch].argmax()] for stretch in stretches if len(stretch)], np.int64)
         rows.append(

@@ -249,6 +249,7 @@ def _microbatches(log: StepLog, sizes: Sizes, settings: Sequence[Setting]) -> ND
     """
     if not np.isnan(log.microbatches).any():
         return log.microbatches
+    # A log of one setting is told about without a line; a table without micro-batches is no table of step times.
     alone = log.ordered and len(settings) == 1
     if np.isnan(log.batch).any():
         if alone:
@@ -261,6 +262,7 @@ def _microbatches(log: StepLog, sizes: Sizes, settings: Sequence[Setting]) -> ND
         rule = "its batches count samples; micro-batches of a pipeline are batch / (data x micro-batch)"
         raise InputError(Fault(log.source, rule, "give --data and --micro-batch"))
     microbatches = log.batch / (sizes.data * sizes.micro_batch)
+    # A batch that they do not divide was not run with these sizes.
     broken = np.flatnonzero(microbatches != np.rint(microbatches))
     if len(broken):
         value = f"batch = {log.batch[broken[0]]:g}"

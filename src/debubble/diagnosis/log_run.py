@@ -483,6 +483,7 @@ def _rate(rates: NDArray[np.float64], seconds: NDArray[np.float64], rows: NDArra
     rows = rows[np.isfinite(rates[rows]) & (rates[rows] > 0)]
     if not len(rows):
         return None
+    # Weighted by time: the mean of rates would count short steps too much.
     return float((rates[rows] * seconds[rows]).sum() / seconds[rows].sum())
 
 
@@ -533,6 +534,7 @@ def _shifts(past: History) -> Iterator[str]:
 
 
 def _restarts(past: History) -> Iterator[str]:
+    # The latest: they are what the run that counts began with.
     for restart in past.restarts[-_LISTED:]:
         lost = f"{duration(1e6 * restart.lost_ms)} of {counted(restart.steps, 'step')} were done again"
         yield f"the run began again at step {restart.step}: {lost}; the later run counts"

@@ -187,6 +187,7 @@ def simulated(
 
 def _per_engine(order: Schedule, costs: Costs) -> dict[str, float | None] | None:
     """The step under each engine; None if hops are too short to matter, or the schedule too long to ask unasked."""
+    # Hops are long or short beside the work of a step, for which its forwards stand.
     forward = np.flatnonzero(order.kind == Kind.F)
     unit = order.unit[forward] if costs.durations.shape[2] > 1 else 0
     work = int(costs.durations[Kind.F, order.stage[forward], unit].sum())
@@ -269,6 +270,7 @@ def agreed(order: Schedule, rates: Rates, spent: Account) -> ClosedForm | None:
         return None
     closed = closed_form(CATALOG[name], pipeline)
     idle = spent.window - spent.compute
+    # Rank by rank: means may agree where ranks do not.
     if closed is None or np.abs(idle - closed.idle).max() > SAME * spent.window:
         return None
     return closed
@@ -356,6 +358,7 @@ def executed_of(found: Diagnosis, trained: Trained) -> Executed:
     error, refusal = trained.gradient_error, None
     if error is not None and error > GOOD_GRADIENT:
         refusal = f"gradient_error = {error:.1e} is above {GOOD_GRADIENT:g}: do not trust it"
+    # A run is a diagnosis with more fields: all that the one has is handed to the other.
     held = {each.name: getattr(found, each.name) for each in fields(found)} | {"predicted_ms": predicted}
     return Executed(
         **held,

@@ -273,6 +273,7 @@ def _phases(c: Compared) -> Iterator[str]:
         return
     pairs = []
     for mine in there[:MOST_PHASES]:
+        # The nearest in time a step: phases of two runs need not come in the same order, or as many.
         theirs = min(here, key=lambda phase: abs(phase.mean_ms - mine.mean_ms))
         ratio = times(mine.mean_ms / theirs.mean_ms)
         pairs.append(f"{mine.first_step} to {mine.last_step} {ratio} times {theirs.first_step} to {theirs.last_step}")
@@ -311,6 +312,7 @@ def _bubble(c: Compared) -> Iterator[str]:
         return
     yield from _own_change(c)
     whole = f"{c.b.name} {times(low)} times as fast as {c.a.name} ({_own_evidence(c)})"
+    # The founding case: more devices, a larger bubble, and yet it is not the bubble.
     if c.ratio is not None and low >= 1 > c.ratio.value + NOTICEABLE:
         yield f"The bubble did not make it slower: alone, it would still have made {whole}."
     else:
@@ -408,6 +410,7 @@ def _left_over(c: Compared) -> Iterator[str]:
     low, high = bounds
     if low != high:  # bounds alone leave nothing over that is sure
         return
+    # Recomputed forwards were said above; they must not be blamed a second time.
     rest = high / c.recompute_ratio
     if abs(rest - 1) < NOTICEABLE:
         yield "That is all of it: nothing else needs a cause."

@@ -155,6 +155,7 @@ def why(
 
 def _ratio(a: ComparedRun, b: ComparedRun) -> tuple[str | None, Figure | None]:
     """Throughput of b over that of a in the most telling unit that both have, and the unit."""
+    # What was seen of both; else what was simulated of both. Never one of each.
     for here, there in ((a.speeds, b.speeds), (a.predicted, b.predicted)):
         for unit in UNITS:
             if unit in here and unit in there:
@@ -163,6 +164,7 @@ def _ratio(a: ComparedRun, b: ComparedRun) -> tuple[str | None, Figure | None]:
 
 
 def _of_whole_run(unit: str, a: ComparedRun, b: ComparedRun, here: Figure, there: Figure) -> Figure:
+    # Rates of one device, or a share of its peak, are brought to the whole run.
     both = b.gpus / a.gpus if unit in PER_GPU and a.gpus and b.gpus else 1.0
     evidence = here.evidence if here.evidence == there.evidence else f"{here.evidence} and {there.evidence}"
     return Figure(both * there.value / here.value, evidence)

@@ -127,6 +127,7 @@ def changes_section(changes: Sequence[Change], resim: str, *, detail: bool) -> T
     ]
     rows: list[list[Cell]] = []
     for change in first:
+        # A limit is no advice, and stands among the changes only because its gain is read against theirs.
         kind = "limit" if change.bound else "change"
         held = f"{change.peak_activations:g}"
         row: list[Cell] = [change.change, kind, change.microbatches, held, change.activations_ratio, change.step_ms]
@@ -134,6 +135,7 @@ def changes_section(changes: Sequence[Change], resim: str, *, detail: bool) -> T
     notes = legend(letter)
     if any(change.bound for change in first):
         notes.append(LIMITS)
+    # Bars against the best of those that are shown, so that the longest fills its column.
     gains = [change.speedup for change in first]
     return Table(
         title="What would help",

@@ -50,6 +50,7 @@ def report(run: Diagnosis, *, detail: bool = False) -> Report:
     ]
     if detail:
         sections = [_tiles(run), *sections, *_slowest(run)]
+    # One replica has nothing to be held against; a page shows its stages all the same.
     if run.replicas > 1 or detail:
         sections.append(_replicas(run, detail))
     sections += [
@@ -115,6 +116,7 @@ def _clocks(run: Diagnosis, detail: bool) -> Table:
 
 def _memory(memory: Sequence[MemoryRow], detail: bool) -> Table:
     """The most that devices held, the fullest first."""
+    # The fullest device is the one that runs out of memory.
     fullest = sorted(memory, key=lambda device: -device.peak_bytes)
     columns = [Column("", left=True), Column("", left=True), Column("peak GB", Unit.GIGABYTES)]
     rows: list[list[Cell]] = []
@@ -218,6 +220,7 @@ def _tiles(run: Diagnosis) -> Figures:
 def _replicas(run: Diagnosis, detail: bool) -> Table:
     """The slowest replica, the median one, then the others: the work of each stage, or where it departs most."""
     ranked = sorted(run.heat, key=lambda replica: -replica.makespan_ms)
+    # By length of the window, as the median window is chosen.
     middle = ranked[len(ranked) // 2]
     usual = median(work for replica in ranked for work in replica.stage_ms) or 1.0  # ms; a ratio to nothing is none
     digits = decimals([replica.makespan_ms for replica in ranked], least=1)
@@ -227,6 +230,7 @@ def _replicas(run: Diagnosis, detail: bool) -> Table:
         replicas = list(dict.fromkeys([ranked[0], middle, *ranked]))[:MOST_REPLICAS]
 
     stages = range(len(ranked[0].stage_ms))
+    # A terminal has room for a column a stage only of short pipelines; of longer ones for the stage that stands out.
     by_stage = detail or len(stages) <= MOST_STAGES
     columns = [Column("", left=True), Column("window ms"), Column("idle share", Unit.SHARE)]
     if by_stage:
@@ -286,6 +290,7 @@ def _shades(replicas: Sequence[ReplicaWork], usual: float) -> list[list[float]]:
 
 def _transfers(run: Diagnosis, detail: bool) -> Table:
     """Receives, split by their sends: one that runs before its send has begun waits."""
+    # Where most time goes is what is read first.
     links = sorted(run.transfers, key=lambda link: -(link.waiting_ms + link.transfer_ms))
     if not detail:
         links = links[:MOST_LINKS]

@@ -75,6 +75,7 @@ def failure_of(error: Exception, words: Sequence[str] = ()) -> Failure:
         words: of the command line, among which a file may be that is to blame.
     """
     if isinstance(error, InputError):
+        # All at once: each round trip to a cluster costs its user minutes.
         lines = [str(fault) for fault in error.faults]
         return Failure("input", BAD_INPUT, error.faults, lines, _file_of(error.faults, words))
     if isinstance(error, Refusal):
@@ -90,6 +91,7 @@ def interrupted(error: BaseException) -> Failure:
     if not isinstance(error, Interrupted):
         return Failure("interrupt", INTERRUPTED)
     ended = f"ended by {Signals(error.signal).name}"
+    # What was kept (a recording so far) is the first question after a run that was ended.
     kept = f"{ended}; {error}" if f"{error}" else ended
     return Failure("interrupt", _BY_SIGNAL + error.signal, [Fault(ended, f"{error}", "")], [kept])
 

@@ -62,6 +62,7 @@ def decimals(values: Sequence[float], least: int = 0) -> int:
     largest = max((abs(value) for value in values), default=0.0)
     # 1e-3: below a thousandth of the unit further decimals are noise, and the logarithm of 0 is none.
     enough = max(least, 3 - int(math.log10(max(largest, 1e-3))))
+    # Whole numbers and halves need no zeros behind them.
     for few in range(least, enough):
         if all(abs(round(value, few) - value) <= EXACT for value in values):
             return few

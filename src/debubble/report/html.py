@@ -65,6 +65,7 @@ def _tiles(section: Figures) -> Iterator[Item]:
         # It has been said in the tile before it.
         if figure.name == RATIO:
             continue
+        # Both in one tile: apart, people compare one run's share with another's ratio.
         if figure.name == SHARE and following is not None and following.name == RATIO:
             yield _both(figure, following)
         else:
@@ -161,6 +162,7 @@ def page_sliders(start: Sliders | None) -> PageSliders | None:
     if start is None:
         return None
     replay, schedule = start.replay, start.replay.schedule
+    # Op by op in the order of the schedule, as the page holds its ops.
     durations, hops = (table[schedule.kind, schedule.stage, schedule.unit] for table in replay.tables)
     return PageSliders(
         run=start.run,

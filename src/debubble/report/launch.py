@@ -51,6 +51,7 @@ def numbers(result: Result) -> Paste:
 
 def _launch(schedule: Schedule) -> Iterator[str]:
     p, m, v = schedule.ranks, schedule.microbatches, schedule.stages // schedule.ranks
+    # The two that Megatron-LM's options choose; it has none for another order.
     if schedule.name in ("1f1b", "interleaved"):
         flags = [f"--pipeline-model-parallel-size {p}"]
         if v > 1:

@@ -184,6 +184,7 @@ class Parts:
 
     def cells(self) -> list[list[str]]:
         """Name, milliseconds, share and clause of each part, then of the whole; all times have as many decimals."""
+        # One for all parts: they are read as a sum.
         digits = decimals([part.cost_ms for part in self.parts], least=1)
         rows = []
         for part in self.parts:

@@ -126,6 +126,7 @@ def _of_a_page(shown: Show) -> Iterator[Figure]:
     """What the picture of a terminal says, and what the schedule would idle if nothing but its order did."""
     window = f"for {shown.microbatches} micro-batches"
     yield Figure("pipeline window", shown.makespan_ms, Unit.TIME, window, shown.timeline.evidence)
+    # What the order alone costs, beside what was simulated: the difference is not the schedule's fault.
     own = "even stages, free transfers; simulated"
     if shown.idle_formula:
         own = f"{shown.idle_formula}, exact; simulation agrees"
@@ -153,6 +154,7 @@ def _hints(shown: Show) -> Iterator[str]:
 
 def _options(shown: Show) -> list[str]:
     """Options that were not given, for a terminal: a page has sliders."""
+    # The most frequent fault of real pipelines: a last stage with the loss head.
     uneven = ",".join(["1"] * (min(shown.stages, 8) - 1) + ["1.6"])
     options = []
     if not shown.rates.stage_scale:
@@ -184,6 +186,7 @@ def _better(shown: Show, causes: Sequence[CauseCost]) -> str:
     """The same without what costs most; for the schedule's own idle time with micro-batches enough to halve it."""
     if shown.ranks == 1:
         return ""  # one rank waits for nobody
+    # The same without what costs most shows at once whether that is worth mending.
     mended = _MENDED.get(_dearest(causes).cause)
     if mended is not None:
         rates = replace(shown.rates, **mended)  # type: ignore[arg-type]  # fields by name

@@ -156,6 +156,7 @@ def _body(section: Table, width: int) -> str:
             long.append(number)
     body = table(head, rows, left=left, columns=width)
     excess = max(map(len, body.splitlines())) - width
+    # Folding keeps every column; breaking words is for tables with one long column.
     if excess > 0 and section.folds:
         return _folded([section.head, *rows], section.folds)
     if excess > 0 and long:
@@ -203,6 +204,7 @@ def _bars(section: Parts, full: str) -> str:
     rows: list[list[str]] = []
     start, small = 0.0, 0.0
     for part, (name, cost, share, _) in zip(section.parts, section.cells(), strict=False):
+        # Also of parts that are not drawn, so that the next bar begins where it should.
         end = start + part.share
         if abs(part.share) < SMALL:
             small += part.share

@@ -179,6 +179,7 @@ def pace(text: str, name: str = "pace") -> dict[str, str]:
     for part in parts:
         kind, _, value = part.partition("=")
         paces[kind.strip()] = value
+    # F is what everything else is relative to; a letter that comes twice would hide one of its values.
     if set(paces) - set(PACES) or len(paces) < len(parts) or "F" not in paces:
         rule = "it gives F, and if wanted B, I and W, each once"
         raise InputError(Fault(f"{name} = {text}", rule, "write it as in F=20ms,B=40ms"))

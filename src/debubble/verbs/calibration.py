@@ -56,6 +56,7 @@ def calibration_of(asked: PlanOptions, model: Model, cluster: Cluster, base: Lay
     """
     paths: tuple[str, ...] = asked.calibrate
     saved = [path for path in paths if path.lower().endswith(".toml")]
+    # They are a fit already: mixing them with rows would count those rows twice.
     if saved and len(paths) > 1:
         raise InputError(Fault(saved[0], "factors that were saved stand alone", "give it alone, or rows and logs"))
     if saved:
@@ -108,6 +109,7 @@ def _of_log(path: Path, model: Model, cluster: Cluster, base: Layout) -> Run:
     """The layout from the arguments that a log begins with, the step from the median of its steps."""
     steps, head = read_steps(path).seconds, config_of_log(path)
     missing = [MEGATRON.key(name) for name in ("pipeline", "tensor", "micro_batch") if getattr(head, name) is None]
+    # Without a batch the micro-batches of a step are not known, and so neither is its work.
     if not missing and not head.flush:
         missing.append(MEGATRON.key("global_batch"))
     if missing:
@@ -192,6 +194,7 @@ def _layout_of_options(run: Observation, summary: Summary, asked: PlanOptions, b
     # Devices that pipeline and replicas do not account for share a stage; without options they share its layers.
     members = (run.gpus or 1) // (schedule.ranks * summary.replicas)
     given.setdefault("tensor", max(members // given.get("context", 1), 1))
+    # A recording of our own knows its samples; a profiler's trace does not.
     if "micro_batch" not in given and run.samples:
         given["micro_batch"] = max(run.samples // (summary.replicas * schedule.microbatches), 1)
     if "micro_batch" not in given:

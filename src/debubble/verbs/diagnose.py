@@ -144,6 +144,7 @@ def _distil(gathered: Reading | Observation, folder: str) -> PartOfRun:
         rule = "what was given is a recording already"
         raise InputError(Fault(f"--distil {folder}", rule, "leave --distil out, or give traces"))
     written = write_distilled(gathered, Path(folder))
+    # Said in bytes: what hosts write is sent over a network before it is merged.
     size = sum(path.stat().st_size for path in written)
     tell(f"wrote {folder}: {len(written)} ranks, {size:,} bytes")
     return PartOfRun(folder=folder, ranks=len(written), bytes=size, reason="")

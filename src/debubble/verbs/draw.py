@@ -56,6 +56,7 @@ def draw(
 def _write_timelines(timelines: Sequence[Timeline], path: Path) -> None:
     kind = path.suffix.lstrip(".")
     if kind in FIGURES:
+        # A figure leaves its report: its caption says what kind of evidence it shows.
         titled = [(f"{timeline.program.schedule.name}, {timeline.evidence}", timeline) for timeline in timelines]
         _save(_figure(kind, titled), path)
     elif kind not in TRACES:

@@ -67,6 +67,7 @@ def _agreed(path: Path, own: dict[str, int | None], given: dict[str, int | None]
     faults = []
     for name, value in own.items():
         said = given[name]
+        # Not overruled: either the option or the file is of another run, and nobody here knows which.
         if value and said and value != said:
             option = f"--{name.replace('_', '-')} {said}"
             faults.append(Fault(option, f"{path} says {value} of itself", "leave it out"))

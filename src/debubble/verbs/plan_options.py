@@ -119,6 +119,7 @@ class PlanOptions:
             value = getattr(jobs[0], name)
             if value is not None and not self.gives(name):
                 known[name] = (value,)
+        # Of a series the first run speaks for all: how layers run is not what a series is made to compare.
         recipe = _recipe(jobs[0])
         precision = recipe.pop("precision", None)
         if precision is not None and not self.gives("precision"):

@@ -162,6 +162,7 @@ def jobs_of_file(path: Path) -> tuple[Config, ...]:
     jobs = []
     for config in configurations_of(path):
         framework = FRAMEWORKS[config.framework or ""]  # which it was recognised by
+        # What the framework would fill in is filled in: a script leaves most of its launch to defaults.
         jobs.append(settled(framework.filled(config)))
     return tuple(jobs)
 
@@ -196,6 +197,7 @@ def config_of_log(path: Path) -> Config:
         InputError: the file cannot be read, or arguments are not what their key takes; all of them.
     """
     try:
+        # Only the head: logs of weeks have gigabytes, and arguments are printed first.
         text = first_bytes(place(path), HEAD).decode("utf-8", errors="replace")
     except OSError as error:
         raise InputError(Fault(str(path), f"it cannot be read: {error.strerror or error}", "give a log")) from error
