@@ -7,7 +7,7 @@ so an output that is folded or scrolled away costs nothing.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from xml.sax.saxutils import escape, quoteattr
+from html import escape
 
 from ..core.account import Account, account
 from ..core.observation import Observation, Window
@@ -54,7 +54,7 @@ def of_observation(observation: Observation) -> Bundle:
     replicas = {window.replica for window in observation.windows}
     windows = f"{len(observation.windows)} windows, {len(steps)} steps x {len(replicas)} replicas"
     text = f"{observation.source}: {windows}"
-    return {"text/plain": text, "text/html": f"<p>{escape(text)}; show one with .windows[0]</p>"}
+    return {"text/plain": text, "text/html": f"<p>{escape(text, quote=False)}; show one with .windows[0]</p>"}
 
 
 def of_program(program: Program) -> Bundle:
@@ -75,7 +75,7 @@ def of_schedule(schedule: Schedule) -> Bundle:
         rows += f"<tr><th>rank {rank}</th>{cells}</tr>"
     return {
         "text/plain": "\n".join(lines),
-        "text/html": f'<p>{escape(head)}</p><div style="overflow-x:auto"><table>{rows}</table></div>',
+        "text/html": f'<p>{escape(head, quote=False)}</p><div style="overflow-x:auto"><table>{rows}</table></div>',
     }
 
 
@@ -105,7 +105,7 @@ def of_account(spent: Account) -> Bundle:
         body += f"<tr><td>{'</td><td>'.join(cells)}</td></tr>"
     return {
         "text/plain": f"{head}\n{table(titles, rows)}",
-        "text/html": f"<p>{escape(head)}</p><table>{body}</table>",
+        "text/html": f"<p>{escape(head, quote=False)}</p><table>{body}</table>",
     }
 
 
@@ -126,4 +126,4 @@ def frame(page: str, height: int) -> str:
         height: of the frame, pixels.
     """
     style = f"width:100%;height:{height}px;border:0"
-    return f'<iframe sandbox="allow-scripts allow-downloads" style="{style}" srcdoc={quoteattr(page)}></iframe>'
+    return f'<iframe sandbox="allow-scripts allow-downloads" style="{style}" srcdoc="{escape(page)}"></iframe>'

@@ -12,8 +12,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from html import escape
 from itertools import accumulate, chain, groupby
-from xml.sax.saxutils import escape
 
 import numpy as np
 from numpy.typing import NDArray
@@ -115,7 +115,7 @@ def figure(timelines: Sequence[tuple[str, Timeline]]) -> str:
     return "\n".join(
         [
             f'<svg xmlns="http://www.w3.org/2000/svg" role="img" {size}>',
-            f"<title>{escape(', '.join(panel.title for panel in panels))}</title><desc>{escape(about)}</desc>",
+            f"<title>{_text(', '.join(panel.title for panel in panels))}</title><desc>{_text(about)}</desc>",
             f"<style>{_STYLE}</style><defs>{''.join(_patterns())}</defs>",
             *chain.from_iterable(_panel(panel, top) for panel, top in zip(panels, below, strict=False)),
             "</svg>\n",
@@ -130,13 +130,18 @@ def _title(title: str, laid: Scene) -> str:
 def _panel(panel: _Panel, top: int) -> Iterator[str]:
     if top:
         yield f'<g transform="translate(0 {top})">'
-    yield f'<text class="t" x="{_LEFT}" y="20">{escape(panel.title)}</text>'
+    yield f'<text class="t" x="{_LEFT}" y="20">{_text(panel.title)}</text>'
     yield from _rows(panel)
     yield from _boxes(panel) if len(panel.laid.schedule) <= MOST_BOXES else _stacks(panel)
     yield from _axis(panel.axis, panel.bottom)
     yield from _legend(panel.laid, panel.bottom)
     if top:
         yield "</g>"
+
+
+def _text(words: str) -> str:
+    """Words as text of an element; ``html`` and not ``xml.sax``, which imports a client of HTTP."""
+    return escape(words, quote=False)
 
 
 def _sentence(laid: Scene) -> str:
