@@ -81,7 +81,7 @@ def test_a_reader_and_a_listener_learn_what_it_shows():
     assert root.find("svg:title", SPACE).text == "1f1b of the week"
     sentence = root.find("svg:desc", SPACE).text
     assert "4 ranks, 8 micro-batches, 33 ms" in sentence
-    assert "72.7%" in sentence
+    assert "72.7 %" in sentence
 
 
 def test_kinds_are_told_apart_without_colour():
