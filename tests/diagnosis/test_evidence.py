@@ -5,6 +5,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+import debubble
 from debubble import Observation, Rates, Shape, Timeline, Window, build, costs_of, lower, simulate
 from debubble.core.observation import Link
 from debubble.diagnosis.diagnose import diagnose
@@ -205,3 +206,13 @@ def test_a_rank_that_is_slow_all_the_time_may_miss_a_tenth_of_the_steps_or_one(o
             windows.append(window(step, replica, rank_scale=(1, slow, 1, 1)))
     whole = [each for each in slow_ranks(summary(*windows)) if not each.steps]
     assert [(each.replica, each.rank) for each in whole] == ([(1, 1)] if always else [])
+
+
+def test_a_run_alone_names_its_causes_unless_ranks_are_missing():
+    """What ranks that are not there did is not known, and so neither is what the order costs."""
+    seen = window(transfer=6 * MS)
+    whole, torn = (debubble.why(Observation("run", (seen,), torn=missing)) for missing in ((), (3,)))
+    named = "Of the window, beside the schedule's own idle time: transfer"
+    assert any(sentence.startswith(named) for sentence in whole.verdict)
+    assert not any("beside the schedule's own idle time" in sentence for sentence in torn.verdict)
+    assert (torn.run.causes, torn.next) == ((), ())
