@@ -455,6 +455,7 @@ def _known(bounds: Bounds | None) -> float | None:
 def _of_schedules(c: Compared) -> dict[str, float]:
     """The factors with the busy shares of the schedules themselves, beside stated utilisations."""
     own = _known(c.explains)
+    # Only beside stated utilisations, which may be of anything: measured ones need no second opinion.
     if c.busy_evidence != "stated" or own is None or c.ratio is None:
         return {}
     gpus = c.factors.get("gpus", 1.0)
@@ -488,6 +489,7 @@ def side_of(run: ComparedRun) -> Side:
     )
     if run.own is not None:
         side = _with_own(side, run.own)
+    # A measured window has its hops already; a stated job's closed form knows of none.
     if run.timeline is not None and not run.measured and job.transfer:
         side = _with_hops(side, account(run.timeline))
     if run.busy is not None:
@@ -570,6 +572,7 @@ def _causes(c: Compared) -> tuple[CauseDifference, ...]:
     """Why each window takes as long as it does, side by side; empty if one of them has no timeline."""
     if c.a.causes is None or c.b.causes is None:
         return ()
+    # A window without work has no causes either: their shares are 0 of anything.
     windows = c.a.causes.window or 1, c.b.causes.window or 1
     parts = dict(c.a.causes), dict(c.b.causes)
     # Of either: a cause that one window lacks is a row with a zero.
@@ -660,6 +663,7 @@ def _verdict(run: ComparedRun, remedies: Remedies) -> Iterator[str]:
     else:
         yield "What its bubble costs cannot be said: how many ranks its pipeline has is not known."
     if run.causes is not None and run.measured:
+        # What the order costs has been said as the bubble; here is what comes on top of it.
         named = [(name, cost) for name, cost in run.causes if name not in ("ideal", "schedule")]
         parts = [f"{name} {percent(cost / run.causes.window)}" for name, cost in named if cost > 0]
         if parts:
@@ -678,6 +682,7 @@ def _pace(run: ComparedRun) -> Iterator[str]:
         return
     step = f"A step takes {duration(1e9 * run.history.seconds)}, over {counted(run.history.steps, 'step')} (measured)"
     for unit, rate in run.speeds.items():
+        # Steps a second say the same as the step, and a share of the peak is no pace.
         if unit not in (STEPS, MFU):
             digits = max(0, 3 - math.floor(math.log10(rate.value)))
             yield f"{step}: {rate.value:,.{digits}f} {unit}."

@@ -429,6 +429,7 @@ class Diagnosis(Result):
         """What the order would idle with even stages and free transfers, and where that figure comes from."""
         schedule = self.timeline.program.schedule
         name = self.examined.order.name
+        # Of any costs: measured ones are never quite those for which the other formulas hold.
         ratio = ratio_of_any_costs(CATALOG[name], sizes_of(schedule)) if name else None
         if ratio is None:
             return self.schedule_idle_share, "simulated"
@@ -437,6 +438,7 @@ class Diagnosis(Result):
     @property
     def sliders(self) -> Sliders | None:
         """Where the sliders of its page start; None if simulating the run again misses its window."""
+        # The page's simulation knows hops as latencies alone; under another engine its figures would be wrong.
         if not self.trusted or self.examined.replay.engine != IDEAL:
             return None
         return measured_sliders(self.examined.replay, self.resim_ratio)
@@ -620,6 +622,7 @@ def _clock(each: DeviceClock) -> ClockRow:
 
 def _memory(run: Observation) -> tuple[MemoryRow, ...]:
     """What each device held, thinned to what can be drawn: of each stretch of samples the largest."""
+    # One begin for all devices: their curves are read against each other.
     begin = min(window.timeline.window[0] for window in run.windows)
     rows = []
     for each in run.memory:

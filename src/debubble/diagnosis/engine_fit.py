@@ -95,6 +95,7 @@ def fit_engines(timeline: Timeline, family: str | None = None) -> tuple[EngineFi
         family: the engines to ask, by the name of the framework that is known to have run it; None for all.
     """
     schedule, ops = timeline.program.schedule, len(timeline.program.schedule)
+    # Each engine simulates all of it: on long windows that would take longer than reading them.
     if ops > MOST_OPS or not timeline.makespan:
         return ()
     costs = least_hops(timeline)
@@ -141,6 +142,7 @@ def engine_for(
     """
     schedule = timeline.program.schedule
     if asked is not None:
+        # Lowered to see whether it runs this order at all, and its refusal says why not.
         lower(schedule, engine_of(asked.name, schedule))
         return replace(replay, engine=asked, costs=least_hops(timeline))
     # Where hops cost next to nothing, every engine fits, and a name would be made up.

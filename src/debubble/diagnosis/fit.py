@@ -298,6 +298,7 @@ def _with_line(
     fit: Fit, log: StepLog, sizes: Sizes, settings: Sequence[Setting], microbatches: NDArray[np.float64] | None
 ) -> tuple[Fit, StepFit | None]:
     """The line through the settings, if they can have one, and whether it holds."""
+    # A line through means that no step took would be exact about nothing.
     if any(each.unsteady for each in settings):
         told, *rest = fit.verdict or ("steps of one setting differ with time",)
         return replace(fit, verdict=(f"{told}: no fit holds, since it would take them for one step", *rest)), None

@@ -408,6 +408,7 @@ def logged_run(log: StepLog, config: Config) -> LoggedRun:
     """
     main = settings_of(log)[0]
     past = main.history
+    # Restarts are of the log, not of one of its settings: a new run may have begun with another batch.
     if past is not None and (whole := history_of(log)) is not None:
         past = replace(past, restarts=whole.restarts)
     return LoggedRun(measured_config(log, config), past)

@@ -60,6 +60,7 @@ def _published_as(schedule: Schedule) -> Recognised:
     for name, published in _published(schedule):
         if schedule.same_order(published):
             return Recognised(name, name)
+        # torch runs the pairs of DualPipe-V one op after the other: the order is the same, the overlap is gone.
         if published.joined is not None and schedule.same_order(replace(published, joined=None)):
             return Recognised(name, name, "ops that it runs together ran one by one")
         # Last, as it builds another order: only split orders read from traces need it.
@@ -115,6 +116,7 @@ def _fused_where(schedule: Schedule, published: Schedule) -> Schedule:
 
 def _agreement(schedule: Schedule, published: Schedule) -> float:
     """Share of the positions at which both have the same op."""
+    # Ranks with other numbers of ops: no position can be held against the same one.
     if not np.array_equal(schedule.offsets, published.offsets):
         return -1.0
     same = (schedule.kind == published.kind) & (schedule.stage == published.stage) & (schedule.unit == published.unit)
@@ -138,6 +140,7 @@ def _departure(schedule: Schedule, published: Schedule) -> str:
 
 def _first_difference(schedule: Schedule, published: Schedule, rank: int) -> int | None:
     mine, theirs = (slice(each.offsets[rank], each.offsets[rank + 1]) for each in (schedule, published))
+    # Up to the end of the shorter one; that the other goes on is the difference then.
     short = min(mine.stop - mine.start, theirs.stop - theirs.start)
     differs = np.zeros(short, np.bool_)
     for a, b in ((schedule.kind, published.kind), (schedule.stage, published.stage), (schedule.unit, published.unit)):

@@ -431,6 +431,7 @@ def _orders_of(replay: Replay) -> tuple[Schedule, ...]:
     ranks, microbatches = replay.schedule.ranks, replay.schedule.microbatches
     found: dict[tuple[str, int], Schedule] = {}
     for name in CATALOG:
+        # One and two are what most frameworks run; more than the run has now are for the planner.
         for chunks in sorted({1, 2, replay.chunks}):
             changed = recast(replay, name, ranks=ranks, microbatches=microbatches, chunks=chunks)
             if changed is not None and not changed.schedule.same_order(replay.schedule):

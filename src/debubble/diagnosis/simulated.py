@@ -209,6 +209,7 @@ def _under(name: str, order: Schedule, costs: Costs) -> float | None:
 def _interleaved(order: Schedule) -> float | None:
     """The idle share of 1F1B with two chunks a rank, which needs m divisible by p."""
     p, m = order.ranks, order.microbatches
+    # Interleaving is the next step from these two alone; from others it would be a step back.
     if order.name not in ("gpipe", "1f1b") or m % p or p == 1:
         return None
     return idle_share(CATALOG["interleaved"], Even(p, m, chunks=2))
@@ -216,6 +217,7 @@ def _interleaved(order: Schedule) -> float | None:
 
 def title_of(order: Schedule, rates: Rates, timeline: Timeline) -> str:
     """What was simulated, in one line."""
+    # Not whole where ranks hold unlike numbers of stages, as orders from files may.
     chunks = order.stages / order.ranks
     sizes = [counted(order.ranks, "rank")]
     if chunks != 1:

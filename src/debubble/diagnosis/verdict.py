@@ -358,6 +358,7 @@ def _realised(c: Compared) -> Iterator[str]:
     if c.explains[0] <= 1 + NOTICEABLE and c.ratio.value <= 1:
         return
     can = f"Removing the bubble of {c.a.name} can bring {percent(ceiling - 1)}, with the barrier that ends a step"
+    # More than all of it cannot come from the bubble.
     if realised > 1:
         yield f"{can}; {percent(c.ratio.value - 1)} was seen, so something else became faster, too."
         return

@@ -133,6 +133,7 @@ def why(
     """
     a, b = compared_run(first), compared_run(second)
     unit, ratio = _ratio(a, b)
+    # Without the number of devices both are compared device by device, and it is asked for.
     gpus = b.gpus / a.gpus if a.gpus and b.gpus else None
     explains = _explains(a, b, gpus)
     asks = tuple(_asks(a, b, ratio))
