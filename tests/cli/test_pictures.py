@@ -231,3 +231,13 @@ def test_the_page_of_a_torn_pipeline_names_the_rank_beside_the_missing_ones(cli,
     assert ["torn: ranks that talk to ranks which were not measured", "4"] in sure["lines"]
     assert "What would help" not in tables(page)
     assert page["next"] == ""
+
+
+def test_a_picture_says_so_if_nobody_stated_how_long_ops_take(cli, tmp_path):
+    """Its order is drawn all the same, at the durations that ``show`` takes."""
+    said = (RECORDINGS.parent / "four.toml").read_text().replace("[measured]", 'forward = "10ms"\n[measured]')
+    (tmp_path / "stated.toml").write_text(said)
+    cli("why", tmp_path / "stated.toml", RECORDINGS.parent / "eight.toml", "--html", tmp_path / "p.html")
+    first, second = (run["name"] for run in data(tmp_path / "p.html")["runs"])
+    assert "at 1 ms a forward" not in first
+    assert second.endswith("at 1 ms a forward and 2 ms a backward")

@@ -8,7 +8,7 @@ import pytest
 
 import debubble
 from debubble import Observation, Rates, Shape, Timeline, Window, build, costs_of, lower, simulate
-from debubble.core.observation import DeviceClock, HeldMemory
+from debubble.core.observation import DeviceClock, HeldMemory, Link
 from debubble.diagnosis.diagnose import diagnose
 
 MS = 1_000_000
@@ -147,3 +147,20 @@ def test_bytedance_st_first_finding_after_the_schedule_is_the_last_stage(st_wind
     assert found.summary.idle_share == pytest.approx(0.5143, abs=0.005)
     assert np.isclose(found.summary.pooled_idle_share, 0.51429, atol=0.0005)
     assert (str(found.order), found.summary.replicas) == ("1f1b", 2)
+
+
+def test_waiting_is_a_share_of_all_time_in_receives_link_by_link_and_of_all_together():
+    """30 + 10 ms of rank 0 to 1, 0 + 20 of rank 1 to 2: 30 of 60 were waiting."""
+    links = (Link(0, 1, 8, 30 * MS, 10 * MS, MS), Link(1, 2, 8, 0, 20 * MS, 2 * MS))
+    found = debubble.diagnose(replace(observed(), links=links))
+    assert [link.waiting_share for link in found.transfers] == [0.75, 0.0]
+    assert found.receive_waiting_share == 0.5
+    assert debubble.diagnose(observed()).receive_waiting_share is None
+
+
+def test_the_least_and_the_most_bubble_are_those_of_its_windows():
+    even, uneven = observed(steps=1), observed(steps=1, stage_scale=(1.0, 1.0, 1.0, 2.0))
+    later = tuple(replace(window, step=1) for window in uneven.windows)
+    found = debubble.diagnose(replace(even, windows=(*even.windows, *later)))
+    alone = [debubble.diagnose(run).bubble_ratio for run in (even, uneven)]
+    assert (found.bubble_ratio_min, found.bubble_ratio_max) == pytest.approx(tuple(alone))

@@ -180,3 +180,10 @@ def test_a_schedule_of_your_own_stands_at_the_bound_that_gpipe_meets_over_a_slow
 def test_a_schedule_of_your_own_is_not_offered_where_no_search_knows_the_order():
     two_copies = remedies(replay(4, 8, "chimera", transfer=5e6))
     assert OWN_ORDER not in [each.change for each in two_copies.every]
+
+
+def test_half_the_stages_hold_half_the_micro_batches_of_twice_the_layers():
+    """1F1B holds p micro-batches on rank 0: 4 of one share of the layers, then 2 of two."""
+    run = replay(4, 8)
+    (answer,) = answers(run, [fewer_stages(run)])
+    assert (answer.peak_activations, answer.activations_ratio) == (2, 1)

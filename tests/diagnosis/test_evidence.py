@@ -216,3 +216,8 @@ def test_a_run_alone_names_its_causes_unless_ranks_are_missing():
     assert any(sentence.startswith(named) for sentence in whole.verdict)
     assert not any("beside the schedule's own idle time" in sentence for sentence in torn.verdict)
     assert (torn.run.causes, torn.next) == ((), ())
+
+
+def test_micro_batches_that_are_all_alike_have_no_spread_and_share_none():
+    found = lengths(summary(window()))
+    assert (found.spread, found.common_share, found.factor, found.differ) == (0, 0, 1, False)

@@ -141,3 +141,19 @@ def test_a_setting_that_scatters_evenly_about_the_line_is_no_stray():
 def test_of_two_steps_of_one_setting_the_mean_is_the_median():
     """p = 4, m = 8: 11 slots in 11 seconds, the middle of 10 and 12."""
     assert fit_steps(times([8, 8], [10, 12]), 4).slot == pytest.approx(1)
+
+
+@pytest.mark.parametrize(
+    ("said", "needs"),
+    [
+        ({}, "--ranks and --data and --micro-batch"),
+        ({"ranks": 4}, "--data and --micro-batch"),
+        ({"ranks": 4, "data": 2}, "--micro-batch"),
+        ({"ranks": 4, "micro_batch": 1}, "--data"),
+    ],
+)
+def test_what_a_bubble_needs_is_asked_for_and_nothing_that_was_said(said, needs):
+    """A log of one setting, which prints its batch of 64 samples but not how it is cut."""
+    seconds, nothing = np.ones(12), np.full(12, np.nan)
+    log = StepLog("train.log", seconds, np.full(12, 64.0), nothing, nothing, step=np.arange(1.0, 13.0))
+    assert fit_of(log, Sizes(**said)).verdict[0].endswith(f"its bubble needs {needs}")

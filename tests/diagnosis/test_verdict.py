@@ -3,7 +3,7 @@
 import pytest
 
 from debubble.config.config import Config
-from debubble.diagnosis.verdict import CHECKS, change_sentences, changed_arguments, still_suspect
+from debubble.diagnosis.verdict import CHECKS, change_sentences, changed_arguments, still_suspect, times
 
 LAUNCH = {
     "framework": "megatron", "gpus": 8, "pipeline": 4, "data": 2, "tensor": 1, "chunks": 1, "layers": 32,
@@ -63,3 +63,8 @@ def test_what_is_the_same_in_both_is_no_cause(changed, left):
 
 def test_without_arguments_every_suspect_stays():
     assert still_suspect(list(CHECKS), Config(), Config()) == list(CHECKS)
+
+
+@pytest.mark.parametrize(("ratio", "words"), [(0.8154, "0.82"), (9.994, "9.99"), (12.345, "12.3"), (19.99, "20")])
+def test_a_ratio_has_three_digits(ratio, words):
+    assert times(ratio) == words
