@@ -127,6 +127,11 @@ def layer_parameters(model: Model, kind: Kind) -> int:
     return matrices + biases + norms + kind.parts * model.hidden
 
 
+def _norm_parameters(model: Model) -> int:
+    """A weight for RMSNorm; weight and bias for the LayerNorm of models with biases."""
+    return 2 * model.hidden if model.biases else model.hidden
+
+
 def _state_parameters(mixer: Recurrent) -> int:
     """What a recurrent mixer has beside its matrices: the convolution, the decay, skip and step of each head, a norm.
 
@@ -159,7 +164,7 @@ def parameters(model: Model) -> int:
     total = embedding_parameters(model)
     if not model.tied:
         total += model.vocab * model.hidden
-    total += model.hidden * (2 if model.biases else 1)  # the norm after the last layer
+    total += _norm_parameters(model)  # after the last layer
     for kind, layers in zip(model.kinds, model.counts, strict=True):
         total += layers * layer_parameters(model, kind)
     return total
@@ -192,6 +197,7 @@ def core_flops(model: Model, mixer: Mixer | None, sequence: Lengths) -> Lengths:
     if isinstance(mixer, Recurrent):
         inside = CHUNK * (mixer.groups * mixer.key + mixer.heads * mixer.value)
         return inside + 4.0 * mixer.inner * mixer.key + 0.0 * sequence
+    # For each token seen, a product of head_width for the score and one of value_width for the value: 2 FLOPs a number.
     width = 2 * mixer.heads * (mixer.head_width + mixer.value_width)
     if isinstance(mixer, Attention) and mixer.window:
         seen: Lengths = np.minimum(sequence, mixer.window)

@@ -187,6 +187,7 @@ def _from_table(table: dict[str, Any], where: str) -> Hardware:
     the matrix units of 1/16 (H100: 1/15), some 128 units, the shares of A100 and H100, hosts of 8 with a card of
     400 Gb/s for each, PCIe 5 x16 to the host (63 GB/s, of which copies reach some 50).
     """
+    # Vendors and resellers print bits and bytes, GB and GiB: whoever copies a figure copies its unit.
     table = {word: _in_unit(word, value) for word, value in table.items()}
     faults = _faults(table, where)
     if faults:
@@ -227,7 +228,9 @@ def _in_unit(word: str, value: Any) -> Any:
     try:
         if word.endswith("_s"):
             return byte_rate(value, word) / (TERA if word.endswith("tb_s") else GIGA)
-        return count_bytes(value, word) / GIGA if word == "memory_gb" else value
+        if word == "memory_gb":
+            return count_bytes(value, word) / GIGA
+        return value
     except InputError:
         return value
 
@@ -237,7 +240,9 @@ def _usable(table: dict[str, Any]) -> float:
 
     Vendors print 80 GB for a device of which the driver shows 81,559 MiB, that is 85.5e9 bytes.
     """
-    shown = table["memory_mib"] * MEBI if "memory_mib" in table else table["memory_gb"] * GIGA
+    shown = table["memory_gb"] * GIGA
+    if "memory_mib" in table:
+        shown = table["memory_mib"] * MEBI
     return float(shown - CONTEXT)
 
 

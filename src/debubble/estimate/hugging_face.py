@@ -13,7 +13,7 @@ sliding_window_pattern    every n-th layer looks back all the way, the others th
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Container, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -114,8 +114,10 @@ def model_of_config(config: dict[str, Any], name: str, where: str) -> Model:
     vision = None
     if isinstance(config.get("text_config"), dict):
         vision = _vision(config.get("vision_config"))
-        told = "its encoder of pictures counts as parameters of the first stage, its time does not"
-        warnings.append(f"a model of several towers: {told if vision else 'only its text_config is planned'}")
+        told = "only its text_config is planned"
+        if vision:
+            told = "its encoder of pictures counts as parameters of the first stage, its time does not"
+        warnings.append(f"a model of several towers: {told}")
         config = {**config, **config["text_config"]}
     kind = str(config.get("model_type", ""))
     gated, why = _gated(config, kind)
@@ -138,7 +140,9 @@ def model_of_config(config: dict[str, Any], name: str, where: str) -> Model:
         warnings.append("no intermediate_size: taken for 4 x hidden_size")
     kv_heads = _first(config, _OPTIONAL["kv_heads"])
     if kv_heads is None:
-        kv_heads = 1 if config.get("multi_query") else sizes["heads"]
+        kv_heads = sizes["heads"]
+        if config.get("multi_query"):  # GPT-BigCode and Falcon: one head of keys and values for all queries
+            kv_heads = 1
     check_sizes({**sizes, "ffn": int(ffn), "kv_heads": int(kv_heads)})
     hidden, heads, layers = sizes["hidden"], sizes["heads"], sizes["layers"]
     head_width = config.get("head_dim") or config.get("attention_head_dim") or hidden // heads
@@ -186,8 +190,10 @@ def _gated(config: dict[str, Any], kind: str) -> tuple[bool, str]:
 def _size(config: dict[str, Any], names: tuple[str, ...], where: str, faults: list[Fault], most: int) -> int:
     value = _first(config, names)
     if value is None:
-        others = f" (or {', '.join(names[1:])})" if names[1:] else ""
-        faults.append(Fault(f"{where}: {names[0]}", "it is missing", f"add {names[0]}{others}"))
+        remedy = f"add {names[0]}"
+        if names[1:]:
+            remedy += f" (or {', '.join(names[1:])})"
+        faults.append(Fault(f"{where}: {names[0]}", "it is missing", remedy))
         return 0
     return _checked(f"{where}: {names[0]}", value, most, faults)
 
@@ -260,6 +266,7 @@ def _experts(config: dict[str, Any], kind: str, layers: int, where: str) -> tupl
             faults.append(Fault(f"{where}: {name}", "a mixture of experts needs it", f"add {name}"))
     if faults:
         raise InputError(*faults)
+    # Some families count shared experts, others give their width together; Llama 4 has one as wide as a routed one.
     several = _first(config, ("n_shared_experts", "num_shared_experts", "moe_num_shared_experts")) or 0
     shared = several * width
     for name in ("shared_expert_intermediate_size", "shared_intermediate_size", "moe_shared_expert_intermediate_size"):
@@ -273,6 +280,7 @@ def _experts(config: dict[str, Any], kind: str, layers: int, where: str) -> tupl
     if config.get("expert_layer_period"):
         period, offset = config["expert_layer_period"], config.get("expert_layer_offset") or 0
         return experts, frozenset(layer for layer in range(layers) if layer % period == offset)
+    # Every n-th layer from the first on, which DeepSeek calls its dense layers and Qwen and Llama 4 leave to follow.
     every = _first(config, ("moe_layer_freq", "decoder_sparse_step", "interleave_moe_layer_step", "moe_layer_interval"))
     if not isinstance(every, int) or every < 1:
         every = 1
@@ -330,13 +338,19 @@ def _listed(config: Mapping[str, Any]) -> tuple[list[str] | None, str]:
         if isinstance(config.get(name), list):
             return [WORDS.get(str(word), str(word)) for word in config[name]], name
     if isinstance(config.get("attn_type_list"), list):
-        return ["full" if number else "recurrent" for number in config["attn_type_list"]], "attn_type_list"
+        numbers = config["attn_type_list"]
+        attention = {layer for layer, number in enumerate(numbers) if number}
+        return _full_among(len(numbers), attention), "attn_type_list"
     linear = config.get("linear_attn_config")
     if isinstance(linear, dict) and isinstance(linear.get("full_attn_layers"), list):
         full, delta = linear["full_attn_layers"], linear.get("kda_layers") or []
-        count = len(full) + len(delta)
-        return ["full" if number in full else "recurrent" for number in range(1, count + 1)], "linear_attn_config"
+        return _full_among(len(full) + len(delta), {number - 1 for number in full}), "linear_attn_config"
     return None, ""
+
+
+def _full_among(layers: int, full: Container[int], others: str = "recurrent") -> list[str]:
+    """Full attention in some layers, counted from 0, and the others in all that are left."""
+    return ["full" if layer in full else others for layer in range(layers)]
 
 
 def _counted(config: Mapping[str, Any], layers: int) -> list[str] | None:
@@ -344,16 +358,16 @@ def _counted(config: Mapping[str, Any], layers: int) -> list[str] | None:
     period = config.get("attn_layer_period")
     if period:
         offset = config.get("attn_layer_offset") or 0
-        return ["full" if layer % period == offset else "recurrent" for layer in range(layers)]
+        return _full_among(layers, range(offset, layers, period))
     interval = config.get("full_attention_interval")
     if interval:
-        return ["recurrent" if (layer + 1) % interval else "full" for layer in range(layers)]
+        return _full_among(layers, range(interval - 1, layers, interval))
     # Many configurations print a window that is switched off.
     if not config.get("sliding_window") or config.get("use_sliding_window") is False:
         return None
     pattern = config.get("sliding_window_pattern") or 0
     if pattern:
-        return ["window" if (layer + 1) % pattern else "full" for layer in range(layers)]
+        return _full_among(layers, range(pattern - 1, layers, pattern), "window")
     return ["window"] * layers
 
 

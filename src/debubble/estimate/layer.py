@@ -73,6 +73,7 @@ def _ideal(setting: Setting, kind: Kind) -> Pass:
     """FLOPs over the peak, 1 : 2 forward and backward; those of the core grow with each layout's sequence."""
     once = product_flops(setting.model, kind) / setting.peak
     core = core_flops(setting.model, kind.mixer, setting.layouts.sequence) / setting.peak
+    # Of a layer's own FLOPs each device of the tensor group does its share; I and W take as many again as F.
     forward = (once + core) * setting.tokens / setting.layouts.tensor
     return Pass(forward, 2 * forward, np.zeros_like(forward))
 
@@ -99,14 +100,18 @@ def with_host(setting: Setting, kind: Kind, device: Pass) -> Pass:
     share = kind.parts / 2  # of what a layer of mixer and feed-forward takes to issue
     calls = share * np.where(tensor > 1, collectives, 0) * layouts.pieces * constants.issue
     slowest_host = 1 + constants.jitter * (tensor - 1)
-    issued = share * constants.host + (constants.host_experts if kind.experts else 0.0) + calls
+    issued = share * constants.host + calls
+    if kind.experts:
+        issued = issued + constants.host_experts
     host = np.where(layouts.graphs > 0, 0.0, issued) * slowest_host * setting.factors.floor.value * _stalled(setting)
+    # A p-norm of 1 adds host and device up; one of 6 is the larger of both but where they are alike.
     power = np.where(layouts.blocking_launches > 0, 1.0, constants.blend)
 
     def slower(busy: Column, issued: Column) -> Column:
         longer, shorter = np.maximum(busy, issued), np.minimum(busy, issued)
         return longer * (1 + (shorter / np.maximum(longer, SHORTEST)) ** power) ** (1 / power)
 
+    # Parts that run again by themselves are issued beside the backward, a whole layer like another forward.
     again = np.where(layouts.recompute == 2, slower(device.again, host), device.again)
     # A backward has twice the kernels to wait for; issued ahead, autograd does so in the time of the forward.
     behind = host * np.where(layouts.blocking_launches > 0, 2.0, 1.0)
@@ -174,6 +179,7 @@ def model_time(setting: Setting) -> ModelTime:
     """Time of each kind of layer and of the ends, for each layout of a setting."""
     model, factors = setting.model, setting.factors
     kernels, collectives = head_time(setting)
+    # 2 for F, I and W each, once for the model's own head and for each that predicts further tokens.
     head_flops = 6.0 * (1 + model.next_heads) * setting.tokens * model.hidden * model.vocab / setting.layouts.tensor
     return ModelTime(
         layers=tuple(layer_time(setting, kind) for kind in model.kinds),

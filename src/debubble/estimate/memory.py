@@ -109,6 +109,7 @@ def rank_bytes(setting: Setting, shared: Column, routed: Column) -> tuple[Column
         routed: parameters of its experts.
     """
     layouts = setting.layouts
+    # ZeRO (https://arxiv.org/abs/1910.02054): stage 1 shares out the state, 2 the gradients too, 3 the weights too.
     divided, whole = zero_share(setting, shared, routed), shared + routed
     weights = layouts.weight_bytes * np.where(layouts.zero >= 3, divided, whole)
     gradients = layouts.gradient_bytes * np.where(layouts.zero >= 2, divided, whole)
@@ -218,6 +219,7 @@ def activation_bytes(setting: Setting, stage: StageLayers) -> Column:
     whole = np.zeros_like(stage.layers)
     for kind, count in zip(setting.model.kinds, stage.counts, strict=True):
         whole = whole + count * layer_bytes(setting, kind)
+    # A layer that is run again keeps its input alone; which layers of a stage these are makes no difference.
     kept = (1 - again) * whole + again * stage.layers * input_bytes(setting)
     return kept * (1 - stage.offloaded_share)
 
@@ -227,5 +229,6 @@ def passing_bytes(setting: Setting) -> Column:
     layouts, kinds = setting.layouts, setting.model.kinds
     largest = np.max([layer_bytes(setting, kind) for kind in kinds], axis=0)
     weights = np.max([2 * device_parameters(setting, kind) for kind in kinds], axis=0)
+    # One layer's activations come to life again for its backward; of gathered weights the next's are under way.
     for_a_moment = (layouts.recompute == 2) | (layouts.offload_layers > 0)
     return np.where(for_a_moment, largest, 0.0) + np.where(layouts.zero == 3, 2 * weights, 0.0)

@@ -112,7 +112,9 @@ class Recurrent:
     @property
     def convolved(self) -> int:
         """Numbers of a token that are convolved: values, keys and queries; values alone in Mamba-1."""
-        return self.inner if self.rank and not self.delta else self.inner + 2 * self.groups * self.key
+        if self.rank and not self.delta:  # Mamba-1 makes keys and queries from the convolved values
+            return self.inner
+        return self.inner + 2 * self.groups * self.key
 
     @property
     def numbers(self) -> int:
@@ -196,7 +198,9 @@ class Kind:
     @property
     def attention(self) -> SelfAttention | None:
         """Its mixer if it keeps scores, else None."""
-        return None if isinstance(self.mixer, Recurrent) else self.mixer
+        if isinstance(self.mixer, Recurrent):
+            return None
+        return self.mixer
 
     @property
     def is_gated(self) -> bool:
@@ -331,6 +335,7 @@ class Model:
 
     def with_layers(self, layers: int) -> Model:
         """The same model cut or continued to so many layers: the last kind repeats."""
+        # A table of runs often has a published model with fewer layers: leading ones are the unlike ones, so they stay.
         pattern = self.pattern[:layers] + self.pattern[-1:] * (layers - self.layers)
         return replace(self, pattern=pattern)
 

@@ -30,6 +30,7 @@ def data_time(setting: Setting, shared: Column, routed: Column, beside: tuple[Co
     gathered = _gathered(setting, shared, everyone, layouts.tensor)
     gathered = gathered + _gathered(setting, routed, holders, layouts.expert * layouts.expert_tensor)
     forward, backward = beside
+    # Only the last micro-batch's backward has gradients that are done: at most it hides them, and at most a share.
     reduced = reduced - np.where(layouts.overlap > 0, np.minimum(most * reduced, backward), 0.0)
     gathered = gathered - np.where(layouts.overlap_gather > 0, np.minimum(most * gathered, forward), 0.0)
     return np.where(layouts.zero == 3, 0.0, reduced + gathered)
@@ -39,6 +40,7 @@ def _reduced(setting: Setting, parameters: Column, members: Column, stride: Colu
     """Gradients: scattered to those who update them, or reduced for all."""
     group, volume = setting.group(members, stride), setting.layouts.reduced_bytes * parameters
     calls = _calls(setting, volume)
+    # nanotron, which gathers by tensor, reduces all gradients for all, whatever it shares out.
     scattered = gather_time(setting, group, volume, calls=calls)
     whole = reduce_time(setting, group, volume, calls=calls)
     scatters = (setting.layouts.zero >= 1) & (setting.layouts.gather_by_tensor == 0)
@@ -73,6 +75,7 @@ def optimizer_time(setting: Setting, shared: Column, routed: Column) -> Column:
     """
     layouts, device, constants = setting.layouts, setting.cluster.device, setting.constants
     updated = np.where(layouts.zero >= 1, zero_share(setting, shared, routed), shared + routed)
+    # Read the gradient; read and write master weight and moments; write the weight that products use.
     moved = layouts.reduced_bytes + 2 * layouts.state_bytes + layouts.weight_bytes
     here = moved * updated / (device.memory_rate * constants.stream)
     crossing = (layouts.reduced_bytes + layouts.weight_bytes) * updated / device.host_link
@@ -85,6 +88,7 @@ def tied_time(setting: Setting) -> Column:
     layouts, model = setting.layouts, setting.model
     if not model.tied:
         return np.zeros(len(layouts))
+    # The pipeline is outermost, so the two that share an embedding are nearly the whole job apart.
     between = np.maximum(layouts.gpus * (1 - 1 / layouts.pipeline), 1)  # devices from the first stage to the last
     pair = setting.group(np.where(layouts.pipeline > 1, 2.0, 1.0), between)
     table = model.vocab * model.hidden / layouts.tensor

@@ -63,7 +63,8 @@ def _from_file(path: Path) -> Model:
         raise InputError(Fault(str(path), "a configuration has less than 4 MB", "give the config.json of the model"))
     text = path.read_text(encoding="utf-8", errors="replace")
     try:
-        table = tomllib.loads(text) if path.suffix == ".toml" else json.loads(text)
+        read = tomllib.loads if path.suffix == ".toml" else json.loads
+        table = read(text)
     except (ValueError, RecursionError) as error:
         raise InputError(Fault(str(path), f"it cannot be read: {error}", "give a JSON or TOML file")) from None
     if not isinstance(table, dict):

@@ -159,7 +159,7 @@ class Calibration:
         """The factors of some layouts, if they differ from layout to layout."""
         chosen = {}
         for name, factor in self.factors().items():
-            if isinstance(factor.value, np.ndarray):
+            if isinstance(factor.value, np.ndarray):  # as in a fit, which predicts under many factors at once
                 chosen[name] = Factor(factor.value[positions])
         return replace(self, **chosen) if chosen else self  # type: ignore[arg-type]
 
@@ -168,6 +168,7 @@ GENERIC = Calibration()
 
 
 NUMBER_BYTES = {"bf16": 2.0, "fp16": 2.0, "fp8": 2.0, "fp4": 2.0, "tf32": 4.0, "fp32": 4.0}
+# Activations stay in 16 bits where products take 8 or 4: what goes into a product is cast for it.
 # Blocks of fp4 share a scale: 16 numbers one of 8 bits, as in NVFP4.
 OPERAND_BYTES = NUMBER_BYTES | {"fp8": 1.0, "fp4": 0.5 + 1 / 16}
 

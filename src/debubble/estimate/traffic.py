@@ -37,6 +37,7 @@ def reduce_time(setting: Setting, group: Group, volume: Column, *, calls: Column
     A ring waits for each of its steps twice; a tree goes up and down log2 of the nodes. Arguments as ``gather_time``.
     """
     constants = setting.constants
+    # NCCL's double tree: inside a node a chain, between nodes log2 of them up and down again.
     levels = np.log2(np.maximum(group.members / group.near, 1))
     tree = 2 * (levels * TREE * constants.far_latency + group.near * constants.hop_latency)
     latency = np.minimum(2 * _ring_latency(setting, group), tree)
@@ -56,6 +57,7 @@ def _collective_time(setting: Setting, group: Group, volume: Column, latency: Co
     cluster, constants, n = setting.cluster, setting.constants, group.members
     links = link_rate(cluster, group.near) * constants.link
     cards = cluster.nic * group.near * constants.nic
+    # A ring that leaves the node passes all its bytes over the cards of the members that share a node.
     rate = np.where(group.crossings > 0, np.minimum(cards, links), links)
     moved = volume * (n - 1) / np.maximum(n, 1) / rate
     return np.where(n > 1, moved + calls * (latency + constants.call), 0.0)
@@ -105,6 +107,7 @@ def stage_hop_time(setting: Setting, crosses: Column) -> Column:
     """
     layouts, shards = setting.layouts, setting.residual_shards
     residual = setting.number_bytes * setting.tokens * setting.model.hidden
+    # With sequence parallelism the residual is cut already, and nothing is left to scatter.
     scattered = (layouts.scattered_sends > 0) & (shards == 1)
     sent = hop_time(setting, crosses, residual / np.where(scattered, layouts.tensor, shards))
     gathered = np.where(scattered, gather_time(setting, setting.group(layouts.tensor), residual), 0.0)
@@ -175,6 +178,7 @@ def context_time(setting: Setting, kind: Kind, core: Pass) -> Pass:
         block = setting.number_bytes * tokens * (2 * mixer.kv_heads * mixer.head_width) / layouts.tensor
     crosses = (layouts.tensor * layouts.context > setting.cluster.gpus_per_node).astype(np.float64)
     once = times * hop_time(setting, crosses, block)
+    # Blocks of keys and values travel while the core works on the ones before; only what is longer shows.
     forward = np.maximum(once - core.forward, 0)
     backward = np.maximum(2 * once - core.backward, 0)  # keys and values, and their gradients
     return Pass(forward, backward, np.where(layouts.recompute == 2, forward, 0.0))
@@ -193,6 +197,7 @@ def expert_time(setting: Setting, kind: Kind, kernels: Pass) -> Pass:
     volume = setting.number_bytes * setting.tokens / layouts.tensor * kind.experts.active * setting.model.hidden
     crossing = np.where(layouts.flex_dispatch > 0, _nodes_met(group, kind.experts.active), 1.0)
     whole = 2 * exchange_time(setting, group, volume, crossing=crossing)
+    # Beside the other half of a pair of micro-batches (DualPipe, Megatron-LM's combined 1F1B) nearly all is hidden.
     most = np.where(layouts.expert_overlap > 0, setting.constants.hidden_tensor, 0.0)
     once = whole - np.minimum(most * whole, most * np.minimum(kernels.forward, kernels.backward))
     return Pass(once, once, np.where((layouts.recompute == 2) | layouts.recomputes("moe"), once, 0.0))

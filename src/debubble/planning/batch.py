@@ -126,6 +126,7 @@ def _combined(question: Question, pipeline: int, chunks: int, size: int, amount:
     sizes = {"pipeline": pipeline, "chunks": chunks, "micro_batch": size}
     replica = fixed.number("tensor") * fixed.number("context") * pipeline
     data = fixed.data or fixed.number("gpus") // replica
+    # Devices that are left over would idle for the whole job: no framework starts that.
     if fixed.gpus is not None and data * replica != fixed.gpus:
         near = _near(fixed.gpus, replica * (fixed.data or 1))
         rule = f"{replica} devices a replica do not divide {fixed.gpus} GPUs; nearest {near} GPUs"
@@ -168,8 +169,10 @@ def _other_ranks(fixed: Config, pipeline: int) -> str:
     for ranks in range(1, min(gpus, MOST_RANKS) + 1):
         if gpus % (group * ranks) or ranks == pipeline:
             continue
-        side = below if ranks < pipeline else above
-        side.append(ranks)
+        if ranks < pipeline:
+            below.append(ranks)
+        else:
+            above.append(ranks)
     near = [*below[-1:], *above[:1]]
     if not near:
         return ""
@@ -216,7 +219,9 @@ def growth_table(question: Question, start: int, increment: int, samples: int) -
         batch = start + number * increment
         one = _combined(question, pipeline, chunks, size, batch)
         # Megatron-LM trains equally many samples at each size (--rampup-batch-size), none of them at the last.
-        share = samples / steps if number < steps else 0.0
+        share = 0.0
+        if number < steps:
+            share = samples / steps
         if isinstance(one, Rejected):
             rows.append(Growth(None, batch, share, one.reason))
         else:
@@ -263,6 +268,7 @@ def orders(sizes: dict[str, int], per_node: int) -> list[PlacementOrder]:
 
     Pipelines send the least between nodes, so they belong outermost.
     """
+    # A tensor group sends in every layer, so nobody puts it anywhere but next to itself.
     outer = [axis for axis in sizes if axis != "tensor" and sizes[axis] > 1]
     inner = ["tensor"] if sizes.get("tensor", 1) > 1 else []
     found = [placed((*order, *inner), sizes, per_node) for order in permutations(outer)]

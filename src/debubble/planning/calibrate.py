@@ -161,6 +161,7 @@ def calibrate(runs: Sequence[Run], source: str = "") -> Calibration:
     if not timed:
         raise InputError(Fault(source or "calibration", "no row has a step time", "add a column step_seconds"))
     seconds = np.log([run.seconds for run in timed])
+    # Steps differ by factors, so all is in logarithms: an error of 10 % weighs the same in a short step and a long one.
     steps = steps_of(timed)
     alike = np.zeros(len(PRIOR))
     alike[0] = np.median(seconds - steps(alike[None])[0])  # a machine that is slower throughout is no row of outliers
@@ -221,6 +222,7 @@ def likeliest(
         tails: of the priors.
     """
     stalled = start + np.log(STALLED) * (np.array(list(PRIOR)) == "stall")
+    # Where the host hides behind the device, its factor has no slope: a fit from 1 would never find a stalled one.
     fits = [posterior(predicted, measured, prior, each, tails=tails) for each in (start, stalled)]
     return min(fits, key=lambda fit: fit.lost)
 
@@ -245,6 +247,7 @@ def band_of(fit: Posterior, off: Column, slope: Column) -> float:
         off: log of predicted over measured, float64[measurements].
         slope: change of the logs of steps with the logs of the factors, float64[steps, factors].
     """
+    # What the factors leave open of a step, by the covariance of the factors and the slopes of the step.
     unsure = float(np.mean(np.einsum("ij,jk,ik->i", slope, fit.covariance, slope)))
     return float(np.sqrt(NOISE**2 + max(float(np.median(off**2)), unsure)))
 
@@ -344,5 +347,6 @@ def written(calibration: Calibration) -> str:
 
 def _quoted(text: str) -> str:
     """A TOML string, whatever the bytes of a file's name: JSON escapes all that TOML does but for DEL."""
+    # Names of files may hold bytes that are no text; TOML takes none of them.
     whole = text.encode("utf-8", "replace").decode()
     return json.dumps(whole, ensure_ascii=False).replace("\x7f", "\\u007f")

@@ -105,6 +105,7 @@ def ends_pass(run: LayerRun, factors: Calibration) -> dict[str, tuple[float, flo
 
 
 def _setting(run: LayerRun, factors: Calibration) -> Setting:
+    # One device sends nothing: collectives of the tensor group are left out of what it is held against.
     alone = replace(factors, tensor=Factor(0.0))
     return Setting(run.model, run.cluster, columns([run.layout], run.model.layers), factors=alone)
 

@@ -78,6 +78,7 @@ class _Held:
     @property
     def noise(self) -> Column:
         """Of each value, so that a part has that of the model and of the mean of its values, however many there are."""
+        # Values of a part are off together, so their mean is as uncertain as one of them; their scatter is not.
         noise = np.zeros(len(self.off))
         for number, own in enumerate(PARTS.values()):
             mine = self.part == number
@@ -131,6 +132,7 @@ def _held(run: StageRun) -> _Held:
     if not known[: run.layout.stages].any():
         raise InputError(Fault(run.source or "stages", "no stage has both a forward and a backward", "measure a step"))
     stages, target = run.layout.stages, np.log(measured[known])
+    # In the order of ``_values``: a stage each for slots and shares, a boundary each for both ways of hops.
     part = np.repeat(np.arange(len(PARTS)), [stages, stages, 2 * stages - 2, 1])[known]
     return _Held(run, known, part, target, target - np.log(generic[known]))
 
@@ -150,6 +152,7 @@ def _median(values: Column) -> float:
 def _values(costs: Costs, outside: float, overlapped: bool) -> Column:
     """Every part one after the other: slots, shares, hops forward, hops backward, outside; 0 for what is not known."""
     forward, inputs, weight, whole = costs.durations[:, :, 0].astype(float)  # F, I, W, B
+    # A trace has B, or I and W where the backward is split.
     backward = np.where(whole > 0, whole, inputs + weight)
     both = (forward > 0) & (backward > 0)
     share = np.where(both & (not overlapped), forward / np.maximum(backward, 1), 0.0)

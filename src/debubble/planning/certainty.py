@@ -119,6 +119,7 @@ def _interval(kind: Traits, ratios: NDArray[np.float64]) -> Interval:
 
 def nearest(kind: Traits, known: Iterable[Interval]) -> Interval:
     """The interval of the finest kind that a run belongs to, or ``NOTHING_LIKE_IT``."""
+    # Finest first: the first that fits is the nearest.
     for interval in known:
         if interval.kind.items() <= kind.items():
             return interval
@@ -180,6 +181,7 @@ def weighed(
     """
     steps = screen(model, cluster, layouts, calibration).step
     stalled = screen(model, cluster, layouts, if_stalled(calibration)).step
+    # Simulation knows one cluster; the closed form says in what proportion another would be slower.
     slower = expected(steps, stalled, calibration) / steps
     return [replace(plan, expected_step=plan.step * times) for plan, times in zip(plans, slower.tolist(), strict=True)]
 

@@ -216,6 +216,7 @@ def check(framework: Framework, config: Config) -> Checked:
     if any(rule is SIZES for _, rule in judged.breaches):
         return Checked(framework, config, faults, (), (), is_sized=False)
     full = framework.filled(config)
+    # What is illegal is told alone: advice on the layers of a pipeline that cannot start would be noise.
     warnings = [*_whole(_poor(framework, full))]
     if not faults:
         warnings += _whole(_about_split(framework, full))
@@ -352,6 +353,7 @@ def _choices(offered: tuple[NearestLegal, ...]) -> Iterator[str]:
 
 def _better_split(framework: Framework, config: Config, breach: Breach) -> str:
     """Splits that hold all layers, shortest first."""
+    # Only rules about layers of stages have a split for a remedy.
     if not breach.law.startswith(("split", "empty stage")):
         return ""
     try:
@@ -439,6 +441,7 @@ def _gain(loads: list[int], full: Config) -> str:
     many = full.flush or ranks
     if full.number("chunks") > 1 or ranks * many * 2 > MOST_SIMULATED or sum(loads) > MOST:
         return "balance it, unless the end ranks carry the embedding and the head"
+    # Layers alike: what embedding and head weigh is not known without the model.
     blocks = [1.0] * sum(loads)
     now, best = judged(loads, blocks, many), best_splits(blocks, ranks, many)[0]
     better = ",".join(map(str, best.blocks))

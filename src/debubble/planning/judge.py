@@ -135,6 +135,7 @@ def judge_all(
     """
     same_program: dict[tuple[str, int, int, int, int], list[int]] = {}
     for number, layout in enumerate(layouts):
+        # Building and lowering a program takes longer than sweeping it once more with other costs.
         apart = number if CATALOG[layout.schedule].search else 0  # the order depends on the costs of each
         shape = (layout.schedule, layout.pipeline, layout.microbatches, layout.chunks, apart)
         same_program.setdefault(shape, []).append(number)

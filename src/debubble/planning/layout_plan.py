@@ -183,6 +183,7 @@ class Search:
     def launched(self) -> tuple[int, Framework] | None:
         """The first layout that a framework launches by name, and which; the one asked for, if any."""
         able = [self.framework] if self.framework else list(OFFERED)
+        # Fastest layout first, then the frameworks in the order in which they are offered.
         for number, plan in enumerate(self.best.plans):
             for framework in able:
                 if plan.layout.schedule in framework.schedules:
@@ -468,6 +469,7 @@ def _pastes(model: Model, layout: Layout) -> Iterator[tuple[str, str, str]]:
     for framework in OFFERED:
         if framework.lacking(layout, sizes):
             continue
+        # A framework may have no words for a split or a schedule; the others still have.
         try:
             text = framework.emit(layout, sizes)
         except DebubbleError:  # the framework cannot say this layout

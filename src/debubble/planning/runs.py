@@ -210,6 +210,7 @@ def _run(cells: Cells, folder: Path, planned: Planned | None) -> Run:
     layout = _layout(cells, model, planned)
     cluster = _cluster(cells, folder, layout.gpus, planned)
     seconds, rate = cells.decimal("step_seconds"), cells.decimal("tokens_per_second_per_gpu")
+    # Both are common in tables; a step is what is predicted, so a rate is turned into one.
     if not seconds and rate:
         seconds = layout.global_batch * layout.sequence / (rate * layout.gpus)
     group: tuple[str, ...] = (cells.text("group"),)
@@ -324,6 +325,7 @@ def _layout(cells: Cells, model: Model, planned: Planned | None) -> Layout:
             _need(cells, "expert")
     said["chunks"], said["schedule"] = _pipelined(cells, degrees["pipeline"], planned)
     framework = FRAMEWORKS.get(cells.word("framework"))
+    # What a framework does by itself no row says.
     if framework or not planned:  # rows of a plan's own runs are as the plan is
         base = replace(base, **habits_of(framework, degrees["pipeline"]))
     for name in ("micro_batch", "data"):

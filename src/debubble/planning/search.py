@@ -54,10 +54,11 @@ def search(
     legal = space(model, cluster, question)
     seen = _screened(model, cluster, legal, calibration)
     memory = cluster.device.usable
+    # The closed form errs by some per cent, and the exact order is what is asked for: many are simulated, not the best.
     chosen = promising(legal, seen, memory, simulated)
     judged = judge_all(model, cluster, [legal.layout(row) for row in chosen], calibration, wiring)
     judged = [_remarked(plan, framework) for plan in judged]
-    if judged:
+    if judged:  # by the step to expect, not by the one on a cluster that does not stall
         judged = weighed(judged, _rows(legal, chosen), model, cluster, calibration)
     fitting = sorted((plan for plan in judged if plan.fits), key=lambda plan: by_rank(plan, memory))
     plans = tuple(sorted(without_twins(fitting), key=lambda plan: by_rank(plan, memory)))

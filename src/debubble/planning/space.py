@@ -95,6 +95,7 @@ def space(model: Model, cluster: Cluster, question: Question) -> Space:
     ends = np.array([_ends(split, ranks) for split, ranks in builder.splits], np.float64).reshape(-1, 3)
     filled = {f.name: np.full(len(rows), getattr(one, f.name)[0]) for f in fields(Layouts)}
     filled |= {name: table[:, column] for column, name in enumerate(_VARIED)}
+    # DeepSpeed, say, behaves otherwise in pipelines than without one.
     piped = dict(builder.framework.in_pipelines) if builder.framework else {}
     for name in question.config.said(*piped):
         del piped[name]  # what was asked for holds in pipelines too
@@ -111,6 +112,7 @@ def _ends(split: tuple[int, ...], ranks: int) -> tuple[float, float, float]:
     stages are 3 and 2, but no rank of two holds eight times 3.
     """
     chunks = len(split) // ranks
+    # One chunk a rank: its stage is its rank.
     if chunks == 1:
         return split[0], max(split[1:-1], default=0), split[-1]
     fullest = max(sum(split[rank::ranks]) for rank in range(ranks))

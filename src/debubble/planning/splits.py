@@ -75,6 +75,7 @@ def _judged(order: Schedule, blocks: tuple[int, ...], weights: Sequence[float]) 
     edges = np.concatenate([[0], np.cumsum(blocks)])
     held = np.array([sum(weights[a:b]) for a, b in pairwise(edges)])
     durations = np.zeros((KINDS, len(blocks), 1), np.int64)
+    # F : I : W = 1 : 1 : 1, as FLOPs of matrix products are.
     for kind, share in ((Kind.F, 1 / 3), (Kind.I, 1 / 3), (Kind.W, 1 / 3), (Kind.B, 2 / 3)):
         durations[kind, :, 0] = np.rint(held * UNIT * share)
     timeline = simulate(lower(order), Costs(durations, np.zeros_like(durations)))
@@ -115,6 +116,7 @@ def _where_to_put_the_rest(blocks: int, ranks: int) -> Iterator[tuple[int, ...]]
     """Equal blocks: every choice of the stages that hold one more, or the first, last and spread ones."""
     least, over = divmod(blocks, ranks)
     choices: Iterator[tuple[int, ...]] | list[tuple[int, ...]] = combinations(range(ranks), over)
+    # Too many choices: fuller stages first, last or spread, between which all others lie.
     if comb(ranks, over) > MOST:
         spread = tuple(sorted({round(n * ranks / over) for n in range(over)}))
         choices = [tuple(range(over)), tuple(range(ranks - over, ranks)), spread[:over]]
@@ -176,7 +178,9 @@ def candidate_splits(model: Model, ranks: int, chunks: int, sequence: int) -> tu
     stages = ranks * chunks
     even = even_split(model.layers, stages)
     lighter = lighter_end(model.layers, stages, head_in_layers(model, sequence))
+    # An even split is what frameworks do by themselves; the head makes the last stage heavier.
     found = [even, lighter]
+    # The first rank keeps most activations: a layer less there may be what makes a layout fit.
     if chunks == 1:
         found += [lighter_start(even), lighter_start(lighter)]
     if model.is_hybrid:  # as many layers a stage are not as much work

@@ -248,6 +248,7 @@ def _scored(table: RunTable, seconds: Column, peaks: Column) -> SetScore:
             doubts[run.time_doubt] = doubts.get(run.time_doubt, 0) + 1
     figures: dict[str, float | None] = dict.fromkeys(_FIGURES)
     calibrated, line = dict(figures), dict(figures)
+    # Without a timed row a set may still speak of memory.
     covered: float | None = None
     kinds: tuple[KindScore, ...] = ()
     if timed:
@@ -412,6 +413,7 @@ def calibrated_errors(runs: Sequence[Run], simulated: Column | None = None) -> E
         simulated: their steps as the generic model simulates them, seconds: what simulation adds to the closed form, by
             which factors are fitted, is taken to be the same under every calibration. None for the closed form alone.
     """
+    # Simulating under each of 20 calibrations would take minutes; the schedule's share hardly depends on the factors.
     beyond = np.ones(len(runs)) if simulated is None else simulated / predict(runs)[0]
     random = np.random.default_rng(SEED)
     draws = []
@@ -472,6 +474,7 @@ def memory_errors(runs: Sequence[Run], peaks: Column) -> MemoryErrors:
     fullness = peaks[certain] / room[certain]
     recall, precision = _told_apart(fullness > 1, failed)
     printed = np.array([run.memory for run in runs])
+    # A run that failed prints what it had when it failed, which is no peak of the layout.
     sized = (printed > 0) & ran
     scores = {
         "ran_rows": int(ran.sum()),
@@ -503,6 +506,7 @@ def _after_a_factor(ratio: Column, fullness: Column, failed: NDArray[np.bool_]) 
     medians, recalls, precisions = [], [], []
     for _ in range(DRAWS):
         chosen = random.choice(len(ratio), DRAWN, replace=False)
+        # One factor for a whole cluster: what its software keeps beside the model, as a share.
         factor = 1 / np.median(ratio[chosen])
         medians.append(float(np.median(np.delete(ratio, chosen) * factor)))
         recall, precision = _told_apart(fullness * factor > 1, failed)
@@ -544,6 +548,7 @@ def _recall_at(precision: float, fullness: Column, failed: NDArray[np.bool_]) ->
     """Largest share of the failures that lie beyond a limit at which enough of what lies beyond it failed."""
     if not failed.any():
         return None
+    # Fullest first: after k of them, how many failed; the longest prefix that is precise enough.
     hits = np.cumsum(failed[np.argsort(-fullness, kind="stable")])
     enough = hits >= precision * np.arange(1, len(hits) + 1)
     return float(hits[enough].max(initial=0) / failed.sum())

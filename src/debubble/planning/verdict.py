@@ -99,7 +99,9 @@ def _scaled(gpus: int, plan: Plan | None, closest: float, first: Plan | None, pr
     rate = plan.tokens_per_second_per_gpu * gpus
     growth = gpus / first.layout.gpus  # an ideal job speeds up by as much
     speedup = rate / (first.tokens_per_second_per_gpu * first.layout.gpus)
-    cost = None if price is None else price * gpus / 3600 / rate * BILLION
+    cost = None
+    if price is not None:
+        cost = price * gpus / 3600 / rate * BILLION
     return Scaled(gpus, plan, closest, rate, speedup, speedup / growth, cost, efficient_batch(plan))
 
 
