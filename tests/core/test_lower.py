@@ -7,12 +7,16 @@ from hypothesis import given, settings
 from debubble.core.engine import BLOCKING, IDEAL, LINK, RENDEZVOUS, SENDS
 from debubble.core.errors import Deadlock, IllegalSchedule
 from debubble.core.exchange import Act, Exchange, mismatches
-from debubble.core.laws import violations
-from debubble.core.lower import lower
+from debubble.core.hosts import hosts_of
+from debubble.core.kernels import users
+from debubble.core.laws import needs_of, violations
+from debubble.core.lower import lower, posted
 from debubble.core.op import Op
 from debubble.core.order_check import verify
+from debubble.core.posts import Order
 from debubble.core.schedule import Shape, from_rows
 from debubble.core.timed import exchange
+from debubble.frameworks.engines import ENGINES
 from debubble.schedules.catalog import CATALOG, build
 from strategies import schedules
 
@@ -244,3 +248,25 @@ def test_the_given_order_of_sends_is_kept():
     for sends in (IDEAL, LINK, BLOCKING, RENDEZVOUS):
         waited = waits(schedule, sends, late)[1]
         assert 1 in waited[len(schedule)]  # the send of 0F0 stands behind 0F1
+
+
+def test_at_most_four_items_wait_for_one_however_many_receives_a_gap_holds():
+    """Rounds wake whoever waits for an item, by a table as wide as that; DualPipe has gaps of six posts."""
+    schedule = build("dualpipe", Shape(4, 12))
+    order, engine = Order(schedule, needs_of(schedule)[0]), ENGINES["torch:one-lane"]
+    assert len(users(hosts_of(order, posted(order, engine), engine, occupied=False).needs)) == 4
+
+
+def test_positions_of_ranks_that_wait_for_sends_and_receives_count_the_cells_of_each_rank():
+    """Rank 0 receives a gradient before it sends what that is the gradient of."""
+    schedule = order("0F0 0B0", "1F0 1B0", m=1)
+    compute, send, receive = Act
+    act = [compute, receive, send, compute, receive, compute, compute, send]
+    op, peer = [0, 1, 0, 1, 2, 2, 3, 3], [-1, 1, 1, -1, 0, -1, -1, 0]
+    columns = (np.array(act, np.uint8), np.array(op, np.int32), np.array(peer, np.int32), np.array([0, 4, 8]))
+    with pytest.raises(Deadlock) as error:
+        lower(schedule, RENDEZVOUS, Exchange(*columns))
+    assert [str(violation) for violation in error.value.violations] == [
+        "rank 0 position 1: R 1B0 waits for S 1B0 on rank 1 for ever",
+        "rank 1 position 0: R 0F0 waits for S 0F0 on rank 0 for ever",
+    ]

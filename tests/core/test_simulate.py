@@ -199,3 +199,7 @@ def test_a_sweep_of_many_costs_gives_the_windows_of_each_alone(shape, seed, sets
     durations, transfers = random.integers(0, 100, (2, sets, KINDS, ranks * chunks))
     costs = [Costs(d[:, :, None], t[:, :, None]) for d, t in zip(durations, transfers, strict=True)]
     assert simulate_many(program, costs).tolist() == [simulate(program, each).makespan for each in costs]
+
+
+def test_no_costs_have_no_windows():
+    assert simulate_many(lower(build("1f1b", Shape(2, 2))), []).tolist() == []

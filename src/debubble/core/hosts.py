@@ -24,7 +24,7 @@ from .posts import Flags, Index, Order, Posts
 
 Lines = NDArray[np.int32]
 
-_FAN = 4  # posts behind one item; a stop that waits for nothing carries the next four, so that rows stay narrow
+_FAN = 4  # posts behind one item; a stop that waits for nothing carries the next four
 SENDER, RECEIVER = 0, 1
 
 
@@ -245,7 +245,7 @@ def _spread(posts: Posts, stands: Flags) -> None:
     """Let an item stand at every fourth post of a long gap."""
     if len(posts.row) <= _FAN or (posts.row[_FAN:] - posts.row[:-_FAN]).min() > _FAN:
         return
-    # Width of the program is the most that any row waits for: one gap with 60 posts would make every row 60 wide.
+    # Rounds wake whoever waits for an item, by a table as wide as the item that most wait for (`kernels.users`).
     rows = np.arange(len(stands))
     distance = rows - np.maximum.accumulate(np.where(stands, rows, 0))
     stands[posts.row[distance[posts.row] % _FAN == 0]] = True
