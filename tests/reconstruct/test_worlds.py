@@ -1,6 +1,7 @@
 """Worlds whose truth is known, drawn by chance: schedule, places, windows, messages and clocks come back."""
 
 import importlib.util
+from dataclasses import replace
 from pathlib import Path
 from statistics import mean, median
 
@@ -95,6 +96,24 @@ def _clocks_agree(world, run, truth):
 @pytest.mark.parametrize("seed", range(30))
 def test_worlds_by_chance_are_read_as_they_are(tmp_path, seed):
     agrees(drawn(seed), tmp_path)
+
+
+NAMELESS = {
+    "cut within a step": World(units=4, steps=6, noise=0.01, gap=20.0, labels=True, cut=(3, 0.41)),
+    "cut, and steps counted from there": World(ranks=3, units=7, steps=6, schedule="gpipe", noise=0.05, cut=(2, 0.6)),
+    "cut, of replicas": World(ranks=3, units=5, data=2, steps=5, noise=0.03, labels=True, cut=(4, 0.5)),
+}
+
+
+@pytest.mark.parametrize("name", NAMELESS)
+def test_ends_of_messages_that_name_nobody_tell_their_other_side(tmp_path, name):
+    """Hosts whose clocks lie seconds apart and drift, and one file that begins within its first step."""
+    world = NAMELESS[name]
+    devices = range(world.ranks * world.data)
+    offset = {i: (-1) ** i * (2.5 + i) for i in devices}
+    drift = {i: (37 * i) % 100 - 50 for i in devices}
+    marks = "optimizer" if "counted" in name else "profiler"
+    agrees(replace(world, peers=False, offset=offset, drift=drift, marks=marks, seed=3), tmp_path)
 
 
 # The worlds of another generator, beside this project, that shares no line with this one either.
