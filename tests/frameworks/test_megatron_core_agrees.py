@@ -435,6 +435,11 @@ LAWS = [
 # Two conflicts of one rule, of which the first kind is counted above.
 TWINS = {f"{one} with {other}" for one in ("first", "last") for other in ("embedding_layers", "loss_layers", "layout")}
 TWINS |= {"loss_layers with layout"}
+# What Megatron-Core lets pass and we do not, with the reason.
+KNOWN = {
+    "layout: m off rank 0": "pipeline_parallel_layer_layout.py:131: its message restricts the first rank, its loop leaves "
+    "out the last chunk of it"
+}
 # Rules that are never asked here, because nothing that is installed refuses what they refuse:
 #   "layout" (a string that cannot be parsed): test_megatron_core_refuses holds it against Megatron-Core's parser.
 #   "pattern alone", "pattern stages", "pattern over ranks": models/hybrid and arguments.py, of the repository alone.
@@ -607,5 +612,6 @@ def test_two_thousand_configurations_are_judged_as_megatron_core_0_16_1_judges_t
     assert tally.legal_share >= 0.40, tally.legal_share
     rare = {law: tally.fired[law] for law in LAWS if tally.fired[law] < 20}
     assert not rare, (tally.draws, rare)
+    tally.disagreements = [one for one in tally.disagreements if one[2] or not set(one[1]) <= KNOWN.keys()]
     assert not tally.disagreements, f"{len(tally.disagreements)} of {tally.draws}\n{tally.told()}"
     assert tally.fired.keys() <= {*LAWS, *TWINS}, "a rule that nobody counts"
