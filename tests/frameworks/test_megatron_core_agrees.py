@@ -437,8 +437,8 @@ TWINS = {f"{one} with {other}" for one in ("first", "last") for other in ("embed
 TWINS |= {"loss_layers with layout"}
 # What Megatron-Core lets pass and we do not, with the reason.
 KNOWN = {
-    "layout: m off rank 0": "pipeline_parallel_layer_layout.py:131: its message restricts the first rank, its loop leaves "
-    "out the last chunk of it"
+    "layout: m off rank 0": "pipeline_parallel_layer_layout.py:131: its message restricts the first rank, its loop "
+    "leaves out the last chunk of it"
 }
 # Rules that are never asked here, because nothing that is installed refuses what they refuse:
 #   "layout" (a string that cannot be parsed): test_megatron_core_refuses holds it against Megatron-Core's parser.

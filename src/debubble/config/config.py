@@ -228,16 +228,18 @@ class Config:
     if not TYPE_CHECKING:
 
         def __getattr__(self, name: str) -> Any:
+            # Only a slot without a value comes here: that of an open field, or a name that no field has.
             if name in _ALL:
-                raise StillOpen(*(root for one in self.open if one.field == name for root in one.rests_on or (one,)))
+                raise StillOpen(*_roots(self, (name,)))
             raise AttributeError(name)
 
     def __eq__(self, other: object) -> bool:
         """Whether both say the same, wherever they say it."""
         if not isinstance(other, Config):
             return NotImplemented
-        opened = {(one.field, one.text) for one in self.open} == {(one.field, one.text) for one in other.open}
-        return opened and self.known() == other.known() and dict(self.own) == dict(other.own)
+        # Places are left out: the same job may be said in a script and by options.
+        opened, others = ({(one.field, one.text) for one in config.open} for config in (self, other))
+        return opened == others and self.known() == other.known() and dict(self.own) == dict(other.own)
 
     __hash__ = None  # type: ignore[assignment]  # it holds mappings
 
@@ -287,7 +289,7 @@ class Config:
             StillOpen: it is open.
         """
         if name in self.opened():
-            raise StillOpen(*(one for one in self.open if one.field == name))
+            raise StillOpen(*open_in(self, (name,)))
         value = self.own.get(name)
         if value is None:
             return otherwise
@@ -306,7 +308,7 @@ class Config:
         Raises:
             Unknown: some are open or absent.
         """
-        opened = dict.fromkeys(root for one in self.open if one.field in names for root in one.rests_on or (one,))
+        opened = _roots(self, names)
         missing = [name for name in names if name not in self.opened() and getattr(self, name) is None]
         if opened and missing:
             raise Unknown(*StillOpen(*opened).faults, *Absent(self.name, *missing).faults)
@@ -377,7 +379,7 @@ class Config:
     @property
     def replicas(self) -> int | None:
         """Data-parallel replicas, as given or as the devices leave them; None where that cannot be told."""
-        if self.data is not None:
+        if self.data is not None:  # what was said wins; whether it fits the devices is a rule of each framework
             return self.data
         if not self.gpus or self.gpus % self.replica:
             return None
@@ -390,6 +392,7 @@ class Config:
             return self.microbatches
         if self.micro_batch is None:
             return None
+        # The batch of one replica needs no number of replicas, which a file often leaves to its launcher.
         if self.local_batch is not None:
             return _whole(self.local_batch, self.micro_batch)
         if self.global_batch is None or self.replicas is None:
@@ -404,20 +407,30 @@ class Config:
 
 FULL_RECOMPUTE = 0.75  # a second forward in each backward: 3 of 4 parts of the work are counted, where B = 2 F
 YES = ("true", "1", "on", "yes")
-_ALL = tuple(one.name for one in fields(Config))
+_ALL = tuple(Config.__dataclass_fields__)
 _ABOUT = ("own", "open", "places", "follows", "remarks")
 _DEFAULTS = {one.name: one.default for one in fields(Config)}
 SAYABLE = tuple(name for name in _ALL if name not in _ABOUT)
-NUMBERS = tuple(one.name for one in fields(Config) if one.type == "int | None" and one.name != "peak_memory")
+
+
+def _of_type(text: str) -> tuple[str, ...]:
+    """Fields of a type; annotations are texts here, since they are not evaluated."""
+    return tuple(one.name for one in fields(Config) if one.type == text)
+
+
+# Counts that people write as whole numbers; bytes are written as sizes, as in 48GB.
+NUMBERS = tuple(name for name in _of_type("int | None") if name != "peak_memory")
+# A file that says these alone is a model, and no job.
 OF_THE_MODEL = frozenset(
     ("layers", "heads", "kv_heads", "experts", "hidden", "ffn", "vocab", "next_layers", "sequence")
 )
-SWITCHES = tuple(one.name for one in fields(Config) if one.type == "bool | None")
+SWITCHES = _of_type("bool | None")
 # How a layer runs and what is kept of it: fields of a layout too, under the same names.
 RECIPE = (
     *("precision", "recompute", "recompute_modules", "gradient_precision", "optimizer_precision", "gradient_copies"),
     *("bucket", "offload_layers", "pieces", *SWITCHES),
 )
+# What a run was seen to do; all else says how it is launched.
 FIGURES = (
     "utilisation",
     "tokens_per_second",
@@ -435,6 +448,14 @@ def _whole(amount: int, of: int) -> int | None:
     if of <= 0 or amount < of or amount % of:
         return None
     return amount // of
+
+
+def _roots(config: Config, names: Iterable[str]) -> tuple[Open, ...]:
+    """What must be asked for so that these fields are known: themselves, or what they follow from."""
+    roots: dict[Open, None] = {}
+    for one in open_in(config, names):
+        roots |= dict.fromkeys(one.rests_on or (one,))  # two fields may rest on one, which is asked for once
+    return tuple(roots)
 
 
 def open_in(config: Config, names: Iterable[str]) -> tuple[Open, ...]:

@@ -21,6 +21,7 @@ def settled(config: Config) -> Config:
     """
     faults: list[Fault] = []
     config = _scheduled(config.filled(context=1, schedule="1f1b", recompute="none"), faults)
+    # With devices, ranks and replicas given, tensor x context is what is left; else nobody spoke of a tensor group.
     if not {"gpus", "pipeline", "data"} <= config.known().keys():
         config = config.filled(tensor=1)
     if "pipeline" in config.known():
@@ -53,9 +54,11 @@ def _scheduled(config: Config, faults: list[Fault]) -> Config:
 def _solve(config: Config, whole: str, parts: tuple[str, ...], faults: list[Fault]) -> Config:
     """Fill in the one size that is missing from ``whole = product of parts``, or check it where none is."""
     if config.opened() & {whole, *parts}:
-        return config
-    known = [name for name in parts if getattr(config, name) is not None]
-    unknown = [name for name in parts if name not in known]
+        return config  # nothing follows from what is open, and it contradicts nothing
+    known: list[str] = []
+    unknown: list[str] = []
+    for name in parts:
+        (unknown if getattr(config, name) is None else known).append(name)
     product = prod(getattr(config, name) for name in known)
     total = getattr(config, whole)
     if len(unknown) > 1 or (unknown and total is None):

@@ -131,6 +131,7 @@ def value_of(field: str, value: object, name: str) -> Value:
     rule = _broken(kind, value)
     if rule:
         raise InputError(Fault(f"{name} = {short(value)}", rule, remedy))
+    # TOML knows whole numbers and others apart; a list of factors may hold both.
     if kind.form == "numbers" and isinstance(value, list | tuple):
         return tuple(map(float, value))
     if isinstance(value, list | tuple):
@@ -154,6 +155,7 @@ def _broken(kind: Kind, value: object) -> str:
 def _broken_alone(kind: Kind, value: object) -> str:
     wanted = _TYPES[kind.form]
     fits = {"int": int, "float": int | float, "str": str, "bool": bool}[wanted]
+    # A switch is a whole number to Python, and no count.
     if not isinstance(value, fits) or (isinstance(value, bool) and wanted != "bool"):
         return f"expected {wanted}, got {_named(value)}"
     if kind.words and value not in kind.words:

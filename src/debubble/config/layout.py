@@ -151,7 +151,7 @@ class Layout:
         """
         size = MOMENT_BYTES[self.optimizer_precision]
         if self.weight_bytes < 4:
-            size += 4.0
+            size += 4.0  # the fp32 weight that is updated, of which the one on the device is a rounded copy
         if self.reduced_bytes == 2 and self.optimizer_precision == "fp32":
             size += 4.0
         return size
@@ -212,9 +212,11 @@ def even_split(layers: int, stages: int) -> tuple[int, ...]:
     return (least + 1,) * over + (least,) * (stages - over)
 
 
+# Splits that several frameworks make; what one of them makes alone stands with it.
 def ends_counted(layers: int, stages: int, embedding: int, loss: int) -> tuple[int, ...] | None:
     """As even as can be where embedding and loss count as layers; None where an end has no room for them."""
     split = list(even_split(layers + embedding + loss, stages))
+    # The ends hold what is not a layer, so that many fewer layers.
     split[0] -= embedding
     split[-1] -= loss
     if min(split) < 0:

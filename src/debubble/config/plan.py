@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, fields
+from operator import attrgetter
 
 import numpy as np
 from numpy.typing import NDArray
@@ -12,7 +13,7 @@ from ..schedules.catalog import TRAINING
 from .config import Config
 from .layout import MODULES, PRECISIONS, RECOMPUTE, Layout
 
-SCHEDULES = TRAINING
+SCHEDULES = TRAINING  # the column ``schedule`` of ``Layouts`` holds positions in it
 
 
 @dataclass(frozen=True, slots=True)
@@ -137,14 +138,16 @@ def columns(layouts: Sequence[Layout], layers: int) -> Layouts:
     table: dict[str, NDArray[np.float64]] = {}
     for column in fields(Layouts):
         if column.name not in (*_WORKED_OUT, "gradient_bytes"):
-            table[column.name] = np.array([getattr(layout, column.name) for layout in layouts], np.float64)
+            table[column.name] = np.array(list(map(attrgetter(column.name), layouts)), np.float64)
     for name, words in _CODES.items():
         table[name] = np.array([words.index(getattr(layout, name)) for layout in layouts], np.float64)
-    table["expert_tensor"] = np.array([layout.expert_shards for layout in layouts], np.float64)
+    table["expert_tensor"] = np.array(list(map(attrgetter("expert_shards"), layouts)), np.float64)
+    # Copies lie beside the gradients that are reduced: nanotron's fp32 sum beside DDP's buckets.
     table["gradient_bytes"] = np.array([layout.reduced_bytes + layout.gradient_copies for layout in layouts])
     table["recompute_modules"] = np.array([_bits(layout.recompute_modules) for layout in layouts], np.float64)
     limits = [np.inf if layout.recompute_layers is None else layout.recompute_layers for layout in layouts]
     table["recompute_layers"] = np.array(limits, np.float64)
+    # Ends differ by embedding and loss, and of the stages in between the heaviest sets the pace.
     splits = [layout.split(layers) for layout in layouts]
     ends = np.array([(s[0], max(s[1:-1], default=0), s[-1]) for s in splits], np.float64).reshape(-1, 3)
     return Layouts(**table, first=ends[:, 0], most=ends[:, 1], last=ends[:, 2])

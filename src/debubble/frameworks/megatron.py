@@ -250,6 +250,7 @@ def _ways_to_chunk(config: Config) -> Iterator[Breach]:
     """One flag says the chunks of a rank."""
     ways = config.said("chunk_layers", "chunks", "layout")
     if len(ways) > 1:
+        # arguments.py:929
         yield Breach("one way to chunk", ways, f"only one of {named(ways)} may be set", f"leave out {named(ways[1:])}")
 
 
@@ -257,6 +258,7 @@ def _ways_to_chunk(config: Config) -> Iterator[Breach]:
 def a_micro_batch(config: Config) -> Iterator[Breach]:
     """What every launch must say."""
     if config.whole and config.micro_batch is None:
+        # arguments.py:693
         yield Breach("a micro-batch", ("micro_batch",), "every launch says it", "give <micro_batch>", "nothing")
 
 
@@ -265,10 +267,12 @@ def _gathers(config: Config) -> Iterator[Breach]:
     """Gathers of weights beside the forward need weights that are shared out, and reductions beside the backward."""
     if not config.overlap_gather:
         return
-    if not config.number("zero"):
+    if not config.number("zero") and config.word("optimizer") != "dist_muon":
         what = "it needs the distributed optimizer or Megatron-FSDP"
+        # arguments.py:1025; dist_muon shares out its own state
         yield Breach("gathers of what is whole", ("overlap_gather",), what, "add --use-distributed-optimizer", "on")
     if not config.overlap:
+        # arguments.py:1028
         yield Breach("gathers alone", ("overlap_gather", "overlap"), "it needs <overlap>", "add <overlap>", "on")
 
 
@@ -278,6 +282,7 @@ def _fully_sharded(config: Config) -> Iterator[Breach]:
     if not config.on("use_torch_fsdp2"):
         if config.whole and config.word("ckpt_format") == "torch_dcp":
             what = "it works with --use-torch-fsdp2 alone"
+            # arguments.py:1668
             yield Breach("torch_dcp alone", ("ckpt_format",), what, "leave out <ckpt_format>", "torch_dcp")
         return
     others = (
@@ -288,6 +293,7 @@ def _fully_sharded(config: Config) -> Iterator[Breach]:
     for broken, name, what in others:
         if broken:
             law = f"fsdp2 with {what}"
+            # arguments.py:1036, 1038, 1046
             yield Breach(law, ("use_torch_fsdp2", name), f"it does not work with {what}", f"leave out <{name}>", "on")
 
 
@@ -297,12 +303,15 @@ def _activations_spread(config: Config) -> Iterator[Breach]:
     if config.on("distribute_saved_activations"):
         if config.number("tensor") == 1:
             what = "activations are spread over a tensor group of 2 or more"
+            # arguments.py:1411
             yield Breach("activations on one device", ("distribute_saved_activations", "tensor"), what, value="on")
         if config.recompute != "full":
             what = "it is for full recomputation"
+            # arguments.py:1414
             yield Breach("activations that stay", ("distribute_saved_activations", "recompute"), what, value="on")
     if config.recompute == "selective" and config.recompute_method is not None:
         what = "a selective recomputation has no method"
+        # arguments.py:1426
         yield Breach("method of a selective one", ("recompute_method",), what, "leave out <recompute_method>")
 
 
@@ -312,9 +321,11 @@ def _sequence_lengths(config: Config) -> Iterator[Breach]:
     reach = config.word("max_position_embeddings")
     if reach is not None and str(reach).isdecimal() and int(str(reach)) < config.number("sequence"):
         what = f"it reaches over the sequence of {config.sequence}"
+        # arguments.py:1354
         yield Breach("positions", ("max_position_embeddings", "sequence"), what, "give <sequence> or more", str(reach))
     if config.word("kv_channels") is None and config.hidden and config.heads and config.hidden % config.heads:
         what = f"{config.heads} heads share a width of {config.hidden} without rest, unless <kv_channels> says theirs"
+        # arguments.py:1332, where --kv-channels is not said
         yield Breach("width of heads", ("hidden", "heads"), what)
 
 
@@ -323,6 +334,7 @@ def _overlapped_products(config: Config) -> Iterator[Breach]:
     """Tensor collectives run beside products only with sequence parallelism."""
     if config.tensor_overlap and not (config.sequence_parallel and config.number("tensor") > 1):
         what = "it needs <sequence_parallel> over a tensor group"
+        # arguments.py:1442; sequence parallelism of one device was switched off at 1438
         yield Breach("overlap without sequence parallelism", ("tensor_overlap", "sequence_parallel"), what, value="on")
 
 

@@ -105,6 +105,7 @@ def layout_breaches(laid: Stages, layers: int | None, next_layers: int | None) -
     flat = "".join(laid.stages)
     if len(laid.stages) % laid.ranks:
         rule = f"{len(laid.stages)} stages do not divide over {laid.ranks} ranks"
+        # pipeline_parallel_layer_layout.py:40
         yield _breach("stages", rule, "add or take away a bar", "pipeline")
     for letter, place, where in (("E", 0, "first"), ("L", -1, "last")):
         many = flat.count(letter)
@@ -112,11 +113,13 @@ def layout_breaches(laid: Stages, layers: int | None, next_layers: int | None) -
             here = f"here are {many}"
             if many == 1:
                 here = f"here it stands at place {flat.index(letter) + 1} of {len(flat)}"
+            # pipeline_parallel_layer_layout.py:94, 97, 102, 105
             yield _breach(f"one {letter}", f"exactly one {letter}, and it comes {where}; {here}", f"put it {where}")
     for letter, wanted, noun in (("t", layers, "layers"), ("m", next_layers, "multi-token layers")):
         if wanted is not None and flat.count(letter) != wanted:
             rule = f"{flat.count(letter)} {letter} for {wanted} {noun} of the model"
             blamed = ["layers"] if letter == "t" else []
+            # pipeline_parallel_layer_layout.py:106, 111
             yield _breach(f"count of {letter}", rule, f"write {wanted} {letter}", *blamed)
     yield from _next_breaches(laid, flat)
 
@@ -126,14 +129,18 @@ def _next_breaches(laid: Stages, flat: str) -> Iterator[Breach]:
     if not many:
         return
     if "t" in flat[flat.index("m") :]:
+        # pipeline_parallel_layer_layout.py:116
         yield _breach("m behind t", "layers t come before every m", "move m behind the last t")
     holders = [stage for stage, held in enumerate(laid.stages) if "m" in held]
     if len(holders) > 1:
         rule = f"all {many} m share one stage; here they are in {len(holders)}"
+        # pipeline_parallel_layer_layout.py:128, for each rank's last chunk
         yield _breach("m together", rule, "put them into one stage")
     if any(stage < len(laid.stages) - laid.ranks for stage in holders):
+        # pipeline_parallel_layer_layout.py:122
         yield _breach("m in the last chunk", "m lives in the last chunk of its rank", "move m towards the end")
     if laid.ranks > 1 and any(stage % laid.ranks == 0 for stage in holders):
+        # pipeline_parallel_layer_layout.py:132; its loop leaves the last chunk out, its message does not
         yield _breach("m off rank 0", "m does not live on the first rank", "move m to another rank")
 
 
@@ -210,6 +217,7 @@ def _chunks_of_layout(config: Config) -> Iterator[Breach]:
     except InputError:
         return  # a rule by itself
     if config.chunks != found:
+        # transformer_config.py:1345
         yield Breach("chunks of the layout", ("chunks", "layout"), f"the layout has {found} chunks on each rank")
 
 
@@ -224,6 +232,7 @@ def _ways_to_split(config: Config) -> Iterator[Breach]:
     ):
         if some and others:
             what = f"{named(some)} cannot be used with {named(others)}"
+            # transformer_config.py:1300, 1317
             yield Breach(f"{some[0]} with {others[0]}", (some[0], others[0]), what, f"leave out {named(some)}")
 
 
@@ -281,8 +290,10 @@ def _ends(config: Config) -> Iterator[Breach]:
     rest, ranks = config.number("layers") - sum(held), config.ranks - len(ends)
     for field, value in zip(ends, held, strict=True):
         if value < 1:
+            # transformer_config.py:1369, 1388
             yield Breach(f"{field} holds a layer", (field,), "an end holds one layer or more")
         elif value % chunks:
+            # transformer_config.py:1377, 1396
             yield Breach(f"{field} over chunks", (field, "chunks"), f"its layers divide over {chunks} chunks")
     fields = (*ends, "layers", "pipeline")
     if ranks < 0 or rest < 0 or bool(rest) != bool(ranks) or (ranks and rest % ranks):
@@ -291,6 +302,7 @@ def _ends(config: Config) -> Iterator[Breach]:
         yield Breach("middle over ranks", fields, what)
     elif ranks and rest // ranks % chunks:
         what = f"each rank in between has {rest // ranks} layers, which do not divide over {chunks} chunks"
+        # transformer_config.py:1415
         yield Breach("middle over chunks", (*ends, "chunks"), what)
 
 
