@@ -204,3 +204,19 @@ def test_one_time_below_zero_among_others_above_is_set_aside(sound, tmp_path):
 
     run = read([spoiled(sound, tmp_path, one_below)])
     assert any("rank2.json: 1 events with a negative time were set aside" in remark for remark in run.remarks)
+
+
+@pytest.mark.parametrize("size", [10**400, 2**64, 0, -1])
+def test_a_world_that_cannot_be_is_said_and_not_used(sound, tmp_path, size, cli):
+    def change(raw):
+        document = json.loads(raw)
+        document["distributedInfo"]["world_size"] = size
+        return json.dumps(document).encode()
+
+    for path in sound.iterdir():
+        (tmp_path / path.name).write_bytes(change(path.read_bytes()))
+    folder = tmp_path / "distilled"
+    assert cli("diagnose", tmp_path, "--distil", folder).status == 0
+    run = read([folder])
+    assert len(run.windows) == 4
+    assert any("ranks of the job cannot be" in remark for remark in run.remarks)

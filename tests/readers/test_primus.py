@@ -150,3 +150,14 @@ def test_chunks_that_the_user_says_count_more_than_the_configuration(interleaved
     (folder / "config.json").write_text('{"vp_size": 1, "num_mbs": 16}')
     windows = read([folder], Ask(Said(chunks=2))).windows
     assert windows[0].timeline.program.schedule.same_order(timeline.program.schedule)
+
+
+@pytest.mark.parametrize("chunks", [2**64, 2**31, 0])
+def test_chunks_that_cannot_be_are_not_used(tmp_path, chunks):
+    iteration = {"fwd_start": [0, 2], "fwd_end": [1, 3], "bwd_start": [4, 6], "bwd_end": [5, 7]}
+    for rank in range(2):
+        (tmp_path / f"pp_rank_{rank}.json").write_text(json.dumps({"1": iteration}))
+    (tmp_path / "config.json").write_text(json.dumps({"pp_size": 2, "vp_size": chunks}))
+    run = read([tmp_path])
+    assert run.windows[0].timeline.program.schedule.stages == 2
+    assert any("config.json" in remark or "chunks a rank cannot be" in remark for remark in run.remarks)

@@ -171,6 +171,7 @@ def read_events(
     tally = _Tally()
     for batch in _batches(iter(blocks), tally):
         tally.rows += len(batch)
+        # A trace with Python stacks is mostly of categories that tell nothing: dropped before any name is looked up.
         kept = [event for event in batch if event.cat not in skip] if skip else batch
         if kept:
             take(_columns(kept, words, worth))
@@ -274,6 +275,7 @@ def _decoded(text: bytes, tally: _Tally) -> tuple[list[Event], bytes]:
     sure = _last_between(text)
     if sure < 0 and len(text) <= _PATIENCE:
         return [], text  # an event that is not whole yet
+    # A cut that may lie inside an event costs that event alone; waiting for more would hold the whole file.
     at = sure if sure > 0 else cut
     if at < 0:
         tally.lost += 1
@@ -396,6 +398,7 @@ def _columns(events: list[Event], words: Words, worth: Worth | None) -> Events:
 
 def _phases(events: list[Event]) -> bytes:
     """A letter for each event."""
+    # A letter each in any sound trace: one join instead of a look at each.
     phases = "".join([event.ph for event in events])
     if len(phases) != len(events):
         phases = "".join([event.ph[:1] or " " for event in events])
@@ -408,6 +411,7 @@ def _links(events: list[Event]) -> NDArray[np.int64]:
 
 def _nanoseconds(microseconds: list[float | None]) -> NDArray[np.int64]:
     """Rounded to whole nanoseconds; a missing time is 0."""
+    # ts is in microseconds with a fraction; doubles hold nanoseconds since boot, not since 1970.
     times = np.nan_to_num(np.array(microseconds, np.float64), nan=0.0) * 1000
     return np.rint(np.clip(times, -FAR, FAR)).astype(np.int64)
 

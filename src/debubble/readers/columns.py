@@ -211,6 +211,7 @@ def nanoseconds_of(column: Column, scale: float) -> tuple[NDArray[np.int64], NDA
     bad = ~(np.abs(values) < _MOST)
     nanoseconds = np.rint(np.where(bad, 0, values)).astype(np.int64)
     if isinstance(column, list):
+        # Seconds since 1970 with nine digits of fraction have more than a double holds: read once more, exactly.
         for row in np.flatnonzero(~bad & (np.abs(values) >= _SCALED)):
             nanoseconds[row] = int((Decimal(column[row].strip()) * int(scale)).to_integral_value())
     return nanoseconds, bad

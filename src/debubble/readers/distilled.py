@@ -24,7 +24,7 @@ FORMAT = "debubble distilled trace"
 VERSION = 2
 _MOST_BYTES = 1 << 30  # of one file
 _AGAIN = "distil the trace again with --distil"
-# Columns by name, with their type; optional ones may be missing.
+# Columns by name, with their type; optional ones may be missing. Little-endian, whatever machine wrote them.
 _OPS = {"step": "<i8", "kind": "<u1", "start": "<i8", "end": "<i8"}
 _OPTIONAL_OPS = {"stage": "<i4", "chunk": "<i4", "unit": "<i4", "first_end": "<i8", "second_start": "<i8"}
 _MOVES = {"step": "<i8", "send": "<?", "forward": "<i1", "peer": "<i4", "start": "<i8", "end": "<i8"}
@@ -88,6 +88,7 @@ def distil(reading: Reading, folder: Path) -> list[Path]:
     for device in reading.devices:
         path = folder / f"ops-{device.rank:05}.msgpack"
         one = _packed(device, reading)
+        # Two traces into one folder would mix ranks of two runs, and nobody would see it.
         _keep_others(path, one)
         with replacing(path) as stream:
             stream.write(msgspec.msgpack.encode(one))
@@ -176,6 +177,7 @@ def _read(path: Path) -> Distilled:
             data += block
             if len(data) > _MOST_BYTES:
                 raise _fault(path, "it is larger than a distilled trace can be", _AGAIN)
+        # The version before all else: what another version holds need not fit the struct of this one.
         version = msgspec.msgpack.decode(data, type=_Version)
         if (version.format, version.version) != (FORMAT, VERSION):
             raise _fault(path, f"it is of version {version.version}, this debubble reads {VERSION}", _AGAIN)

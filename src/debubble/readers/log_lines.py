@@ -157,6 +157,7 @@ def step_line(line: str) -> StepLine | None:
     counted = _COUNTED.search(line)
     figures = _figures(line, label, counted)
     elapsed, shown = None, ""
+    # Cheap looks before costly patterns: a log of a long run has millions of lines.
     if "elapsed_time" in line:
         elapsed = _spelled(line)
     if (bar := _BAR.search(line)) is not None:

@@ -77,6 +77,7 @@ def read_nsight(paths: Sequence[Path], source: str) -> Reading:
     told, untold = list[RankOps](), list[RankOps]()
     for device in found:
         (untold if (device.kind == UNTOLD).any() else told).append(device)
+    # Names of kernels are the weakest witness: they count if forwards do run down the line.
     if any(map(len, told)) and not (all(file.named for file in files) or _flows_down(told)):
         found = untold
     if not any(map(len, found)):
@@ -93,6 +94,7 @@ def read_nsight(paths: Sequence[Path], source: str) -> Reading:
 
 def _read(path: Path) -> _File:
     try:
+        # sqlite3 opens files of this machine only; what lies behind an address is copied for as long as it is read.
         with local(path) as here, closing(sqlite3.connect(_address(here), uri=True)) as connection:
             export = open_export(connection, path)
             found: dict[Device, RankOps] = {}
@@ -122,6 +124,7 @@ def _refuse_pith(names: Sequence[str], path: Path) -> None:
 
 
 def _address(path: Path) -> str:
+    # Nothing is written beside a user's file, no journal and no lock.
     return f"{path.resolve().as_uri()}?mode=ro&immutable=1"
 
 
@@ -183,6 +186,7 @@ def _flows_down(devices: Sequence[RankOps]) -> bool:
     for first, second in in_line(sure):
         ended = np.sort(first.end[first.kind == Kind.F])
         begun = np.sort(second.start[second.kind == Kind.F])
+        # A trace that begins within a step has one forward more on a rank than on the next: compare what both have.
         count = min(len(ended), len(begun))
         behind += (begun[:count] >= ended[:count]).tolist()
     return bool(behind) and sum(behind) >= _DOWN * len(behind)

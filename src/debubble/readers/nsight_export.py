@@ -344,6 +344,7 @@ def open_export(connection: sqlite3.Connection, path: Path) -> Export:
     columns, known_payloads = {}, Payloads({}, {})
     for role, name in names.items():
         columns[role] = frozenset(row[1] for row in connection.execute(f'PRAGMA table_info("{name}")'))
+    # Kernels' and registered ranges' names, thousands in an export of millions of rows: read once.
     strings: dict[int, str] = {}
     if "StringIds" in present:
         strings = dict(connection.execute("SELECT id, value FROM StringIds"))
@@ -358,6 +359,7 @@ def _take_exchanges(sink: _Sink, talk: _Talk) -> None:
 
     Without calls in the file a kernel is itself the moment at which a rank talks to another; which way is unknown.
     """
+    # Kernels run behind each other on one stream; calls were posted in the order in which they were launched.
     kernels = sorted(one._replace(moment=talk.launched.get(one.correlation, one.start)) for one in talk.kernels)
     calls = sorted(talk.calls, key=lambda call: call.moment)
     apart = sorted(talk.apart)

@@ -71,6 +71,7 @@ class OpName:
 
 def read_name(name: str) -> OpName:
     """Read a name; one that says nothing has neither a kind nor a transfer."""
+    # JAX's names hold 'jvp' inside 'transpose(jvp(..))': the outer word decides.
     jax = _JAX.search(name)
     if jax is not None:
         return OpName(kind=Kind.B if jax[1] else Kind.F, plain=True)
@@ -95,6 +96,7 @@ def read_name(name: str) -> OpName:
 
 def _kind(said: set[str]) -> Kind | None:
     forward, backward = bool(said & FORWARD), bool(said & BACKWARD)
+    # 'backward_all_reduce' is no backward, and 'forward_backward' is the whole schedule.
     if said & _OUTSIDE or (forward and backward):
         return None
     if forward:

@@ -259,6 +259,7 @@ def _take(one: _OfResource, found: _Found, source: str) -> None:
     if rank is None:
         found.count["nameless"] += len(spans)
         return
+    # Batches of one rank come again and again: its coordinates are those of the first.
     device = found.ranks.get(rank)
     if device is None:
         host = said["host.name"].stringValue if "host.name" in said else None
@@ -266,6 +267,7 @@ def _take(one: _OfResource, found: _Found, source: str) -> None:
     found.count["read"] += len(spans)
     for span in spans:
         start, end = span.startTimeUnixNano, span.endTimeUnixNano
+        # An end of 0 is what a span has that was never ended.
         if not 0 <= start <= end <= _LAST:
             found.count["backwards"] += 1
             continue

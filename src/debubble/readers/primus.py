@@ -74,6 +74,7 @@ def read_primus(paths: Sequence[Path], source: str) -> Reading:
         except OSError as error:
             lost.append((str(path), f"it cannot be read: {error.strerror or error}"))
             continue
+        # Two files of one rank: runs that were written into one folder. The first in order of names counts.
         first = devices.setdefault(device.rank, device)
         if first is not device:
             remarks.append(f"{path}: rank {device.rank} was read from {first.source} already; this file was left out")
@@ -96,6 +97,7 @@ def _chunks(path: Path, devices: Sequence[RankOps]) -> tuple[int | None, list[st
     forwards = {
         int((device.kind[device.step == step] == Kind.F).sum()) for device in devices for step in device.step[:1]
     }
+    # The file says what was planned; if as many forwards ran, it was run that way.
     passes = config.vp_size * (config.num_mbs or 0)
     if config.vp_size < 1 or (config.num_mbs is not None and forwards != {passes}):
         said = f"vp_size {config.vp_size} and num_mbs {config.num_mbs}"
@@ -138,6 +140,7 @@ def _decoded(path: Path, remarks: list[str]) -> dict[str, _Iteration]:
         raise InputError(Fault(str(path), f"it is longer than {_MOST_BLOCKS} MiB", "export fewer iterations"))
     whole = mended(b"".join(parts))  # NaN becomes null
     head = whole.rpartition(b"},")[0] + b"}}"  # without the last iteration
+    # A rank that was killed while it wrote leaves half an iteration: all before it is whole.
     for json, cut in ((whole, False), (head, True)):
         try:
             found = msgspec.json.decode(json, type=dict[str, _Iteration])
@@ -159,5 +162,6 @@ def _times(row: _Iteration) -> tuple[NDArray[np.uint8], NDArray[np.int64], NDArr
     )
     if not (np.isfinite(start).all() and np.isfinite(end).all() and (end >= start).all() and np.abs(end).max() < 1e12):
         return None
+    # Backwards are whole here (B): Primus times no gradients of weights apart.
     kind = np.repeat(np.array([Kind.F, Kind.B], np.uint8), [forwards, backwards])
     return kind, np.rint(start * 1e6).astype(np.int64), np.rint(end * 1e6).astype(np.int64)

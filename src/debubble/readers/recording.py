@@ -110,6 +110,7 @@ def read_tracks(folders: Path | Sequence[Path]) -> tuple[list[Track], list[str]]
         raise InputError(*faults)
     run, remarks = _one_run(source, tracks)
     mine = _segments_joined([track for track in tracks if track.process.run == run])
+    # A rank that lacks costs its replica. Without a whole one there is no answer, and the bad files are why.
     if faults and not _lacks_only_replicas(mine):
         raise InputError(*faults)
     for fault in faults:
@@ -124,6 +125,7 @@ def _read_track(file: Path) -> Track:
     damage = ""
     try:
         data = file.read_bytes()
+        # Version 1, or something else: it says so itself.
         if not data.startswith(MAGIC):
             _check_version(file, data)
             return _sorted_out(file, former_frames(data))
@@ -175,6 +177,7 @@ def _sorted_out(file: Path, found: Iterable[object], damage: str = "") -> Track:
             process = each
         elif isinstance(each, Part):
             parts[each.number] = each
+        # A step whose order is lost (its frame came before a damaged place) tells nothing.
         elif isinstance(each, Step) and each.part in parts:
             steps.append(each)
     if process is None:
@@ -251,6 +254,7 @@ def _observed(source: str, tracks: Sequence[Track], said: Said) -> Observation:
     kinds = kinds_of(tracks)
     if not kinds:
         raise _fault(source, "no step is there", "run again with more steps, or wait for one")
+    # Training before evaluation, whatever took longer; of several trainings the one that took longest.
     main = max(kinds, key=lambda kind: (kind.phase == TRAIN, kind.time_ns))
     replicas, remarks = replicas_of(main, said)
     remarks = [*_about_files(tracks, main, replicas), *remarks]
@@ -264,6 +268,7 @@ def _observed(source: str, tracks: Sequence[Track], said: Said) -> Observation:
         track.steps.clear()  # a job of 10,000 ranks is a gigabyte of them, and windows hold what counts
     remarks += [*_besides(others), *_quirks(main, made)]
     windows, uncertainty = made.windows, made.uncertainty_ns
+    # Times of day of two hosts agree to milliseconds at best (NTP): causes put them closer.
     if made.clocks > 1 and process.anchor_ns is None:
         final = aligned(windows, Clock.SHARED, {})
         windows, uncertainty = final.windows, final.uncertainty_ns
@@ -306,6 +311,7 @@ def _quirks(main: StepKind, made: Made) -> Iterable[str]:
     length = timeline.end - timeline.start
     inputs = length[(schedule.kind == Kind.I) & (schedule.stage == 0)]
     weights = length[(schedule.kind == Kind.W) & (schedule.stage == 0)]
+    # Ten times: no split of a backward in two halves is as uneven.
     if main.engine.startswith("torch") and len(inputs) and 10 * median(inputs) < median(weights):
         yield "torch computes all of stage 0's backward in W, as nothing lies before it: its I takes no time, no fault"
 

@@ -269,6 +269,7 @@ def frames(data: bytes | memoryview, at: int = 0) -> Iterator[tuple[Frame, int]]
     while at + _FRAME.size <= len(view):
         length, check = _FRAME.unpack_from(view, at)
         body = view[at + _FRAME.size : at + _FRAME.size + length]
+        # A checksum is of a whole body only: a cut one is the end of the file, and no damage.
         if length > MOST_FRAME or (len(body) == length and crc32(body) != check):
             raise ValueError(f"the frame at byte {at:,} is damaged")
         if len(body) < length:
@@ -298,8 +299,10 @@ def packed(number: int, part: int, begun: int, finished: int, times: Times, **ou
         outside: attributes of ``Step`` from ``load`` on.
     """
     received, sent, both = times.waits
+    # 0 is 'nothing was sent', so that a column of a rank that sends nothing takes no bytes at all.
     posted = np.where(times.posted == NOT_SENT, 0, np.maximum(times.posted - times.end, 0) + 1)
     columns = {
+        # Differences are small where moments are not: 4 bytes an op instead of 8.
         "gap": np.diff(times.start, prepend=begun),
         "length": times.end - times.start,
         "received": received,
@@ -324,6 +327,7 @@ def unpacked(steps: Sequence[Step], ops: int) -> list[Times]:
         )
         start = step.begun + np.cumsum(gap)
         end = start + length
+        # Ops of one rank run one after the other; what overlaps is damage that a checksum cannot see.
         if min(gap.min(initial=0), length.min(initial=0)) < 0:
             raise ValueError("ops end before they start, or start before the one before")
         posts = np.where(posted > 0, end + posted - 1, NOT_SENT)
@@ -358,6 +362,7 @@ def former_frames(data: bytes) -> list[Frame]:
         msgspec.DecodeError: it is cut, or no such map.
     """
     former = msgspec.msgpack.decode(data, type=Former)
+    # Version 1 had no checksums: all that the columns must have in common is looked at instead.
     if wrong := _wrong(former):
         raise ValueError(wrong)
     first = former.replica * former.ranks
@@ -403,6 +408,7 @@ def _steps(former: Former) -> list[Frame]:
         waits = np.zeros((3, len(former.kind)), np.int64)
         waits[0] = waited[line]  # it timed receives only
         times = Times(start[line], end[line], waits, np.full(len(former.kind), NOT_SENT))
+        # NaN stood for a step without a loss.
         loss = losses[line] if losses[line] == losses[line] else None
         made.append(packed(number, 0, begun[line], finished[line], times, loss=loss))
     return made
@@ -430,6 +436,7 @@ def _wrong(former: Former) -> str:
     joined = np.frombuffer(former.joined or bytes(ops), np.uint8) != 0
     if joined[:1].any() or (joined[1:] & joined[:-1]).any():
         return "joined holds what cannot be"
+    # An op that is joined with the one before may begin as soon as that one has.
     free = np.where(joined[1:], start[:, :-1], end[:, :-1])
     if (start > end).any() or (start[:, 1:] < free).any() or (start < 0).any():
         return "ops end before they start, or overlap on one rank"

@@ -58,6 +58,7 @@ class Receives:
             if len(told):
                 waited, moved = split(sent[sent != NOT_SENT], start[told] - stood[told], start[told])
                 self._waiting[sender, receiver] += int(waited.sum())
+                # Four bytes each: a long recording has millions of receives.
                 self._moved[sender, receiver].append(np.minimum(moved, MOST).astype(np.uint32))
 
     def _prepare(self, program: Program) -> None:
@@ -68,6 +69,7 @@ class Receives:
         if not op.size:
             return
         rank = schedule.rank_of()
+        # One number for each pair of ranks, so that one sort groups all receives by who sends to whom.
         pair = rank[need[op]].astype(np.int64) * schedule.ranks + rank[op]
         order = np.argsort(pair, kind="stable")
         pairs, first = np.unique(pair[order], return_index=True)
@@ -249,6 +251,7 @@ def windows_of(source: str, kind: StepKind, replicas: Sequence[Replica]) -> Made
         tracks += chain.from_iterable(replica.members)
     measured = [steps[id(track)] for track in tracks]
     common = sorted(set(measured[0]).intersection(*measured[1:]))
+    # Steps are compared by their numbers: a process that was killed lacks the last ones.
     if not common:
         rule = "no step is there that all ranks have measured"
         raise InputError(Fault(source, rule, "run again with more steps"))
@@ -311,6 +314,7 @@ def _clocks(tracks: Sequence[Track], made: Made) -> dict[str, int]:
     made.clocks = len(first)
     if made.clocks == 1:
         return dict.fromkeys(first, 0)
+    # A barrier that all passed is the best witness of one moment; the time of day is what is left without it.
     anchors: dict[str, int] = {}
     times_of_day: dict[str, int] = {}
     for clock, track in first.items():
@@ -377,6 +381,7 @@ def _add_windows(made: Made, replica: Replica, numbers: Sequence[int], steps: Se
     strange: list[int] = []
     for number, rows in zip(numbers, steps, strict=True):
         program = _program(made, [row.part for row in rows])
+        # Another order is another schedule: its durations do not belong to the ops of this one.
         if program is not next(iter(made.programs.values())):
             strange.append(number)
             continue
@@ -413,6 +418,7 @@ def _other_order(rows: Sequence[_Row], made: Made, replica: int) -> str:
 
 def _per_rank(waits: Ints, offsets: NDArray[np.int64]) -> NDArray[np.int64]:
     """What each rank stood in between its own first and last op, int64[3, ranks]."""
+    # What lies before a rank's first op is warm-up and no wait; behind the last one it is cool-down.
     inner = waits.copy()
     opens = offsets[:-1][np.diff(offsets) > 0]
     inner[:, opens] = 0
@@ -426,6 +432,7 @@ def _per_rank(waits: Ints, offsets: NDArray[np.int64]) -> NDArray[np.int64]:
 
 def _program(made: Made, parts: Sequence[Part]) -> Program:
     """The schedule that the ranks of a pipeline ran, put together from their orders, and lowered once."""
+    # Orders are bytes of a few kilobytes: as a key they are compared, not decoded, for each of thousands of steps.
     key = b"|".join(b"".join((part.kind, part.stage, part.unit, part.joined or b"")) for part in parts)
     if key not in made.programs:
         made.programs[key] = _lowered(made.source, parts)

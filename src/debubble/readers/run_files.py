@@ -93,6 +93,7 @@ def run_files(
     main, kept, strays = _of_one_format(paths, found, name_of)
     if not in_folders(main):
         _check_one_run(paths, kept)
+    # A README among traces is no loss; a file with their ending is one, and so is what could not be looked into.
     endings = {path.suffix for path in kept}
     lost = [(path, why) for path, why in strange if path.suffix in endings or _UNREADABLE in why]
     return RunFiles(tuple(kept), main, (*left_out(lost), *left_out(strays)))
@@ -239,6 +240,7 @@ def _alike(lost: Iterable[tuple[str | Path, str]]) -> Iterable[tuple[str, str, i
     """Path, fault and number of files: each on its own, or the first of many whose faults differ at most in numbers."""
     groups: dict[str, list[tuple[str, str]]] = {}
     for path, why in lost:
+        # Byte offsets and counts differ from file to file: without their digits the same fault reads the same.
         groups.setdefault(_DIGITS.sub("", why), []).append((str(path), why))
     for some in groups.values():
         if len(some) > _FEW:

@@ -19,6 +19,7 @@ from .run_files import is_foreign, names, run_files
 from .stream import first_bytes, place
 
 _HEAD = 1 << 16
+_MOST_SIZE = 1 << 24  # ranks of a job, or chunks of a rank
 Each = Callable[[Sequence[Path]], Sequence[object]]
 
 
@@ -90,11 +91,27 @@ def gather(paths: Sequence[Path | str], ask: Ask | None = None) -> Reading | Obs
         known,
         in_folders=lambda kind: kind.in_folders,
     )
+    # Readers are imported by the format that needs them: Parquet's, SQLite's and the decoders are slow to load.
     found = files.format.read(files.paths, ask)
     said = [remark for remark in files.remarks if not files.format.reads(remark.partition(":")[0])]
     if isinstance(found, Reading):
+        found = _of_a_size_that_can_be(found, said)
         return replace(found, source=names(paths), remarks=(*found.remarks, *said))
     return replace(found, remarks=(*found.remarks, *said))
+
+
+def _of_a_size_that_can_be(found: Reading, remarks: list[str]) -> Reading:
+    """Without sizes of the job that no job has: they are a file's word, and tables are made and numbered by them."""
+    if found.world is not None and not 1 <= found.world <= _MOST_SIZE:
+        size = str(found.world)[:24]  # no number format: it may have thousands of digits
+        remarks.append(f"{found.source}: {size} ranks of the job cannot be; its files are counted instead")
+        found = replace(found, world=None)
+    if found.chunks is not None and not 1 <= found.chunks <= _MOST_SIZE:
+        remarks.append(
+            f"{found.source}: {found.chunks:.4g} chunks a rank cannot be; they are told by its ops, if at all"
+        )
+        found = replace(found, chunks=None)
+    return found
 
 
 def merge(found: Reading | Observation, ask: Ask | None = None) -> Observation:
@@ -120,6 +137,7 @@ def recognised(path: Path, ask: Ask | None = None) -> Format | None:
     head = first_bytes(path, _HEAD)
     if is_foreign(head):
         return None
+    # Who names columns says that it is a table, whatever its header looks like.
     if ask is not None and ask.columns and _is_text_table(head):
         return next(known for known in FORMATS if known.read is _read_table)
     return next((known for known in FORMATS if known.holds(head)), None)
@@ -278,6 +296,7 @@ def _refuse_flight(paths: Sequence[Path], ask: Ask) -> Reading:  # noqa: ARG001 
     raise InputError(Fault(str(paths[0]), *FLIGHT))
 
 
+# The first whose mark is found reads the file, so the surest marks come first: a log is what nothing else is.
 FORMATS = (
     Format("a recording", _is_track, _read_recording, in_folders=True),
     Format("a distilled trace", _is_distilled, _read_distilled),

@@ -156,6 +156,7 @@ def _columns(steps: list[dict[str, float]], path: Path, said: float) -> StepLog:
         rows = np.diff(step)
         each = np.diff(samples) / np.where(rows > 0, rows, np.nan)
         batch[1:] = np.where(each > 0, each, np.nan)
+        # The first row has no row before it; a count that its neighbour's batch divides fits the same batch.
         if samples[0] % batch[1] == 0:
             batch[0] = batch[1]
     if np.isnan(batch).all():
@@ -186,6 +187,7 @@ _SAME_STEPS = 0.5  # share of the steps of two kinds of lines that must be the s
 
 def steps_of(rows: list[StepLine], timers: TimerLines, remarks: list[str]) -> list[Figures]:
     """The figures of each step, among them its seconds; empty if nothing tells them. Remarks say how they were told."""
+    # In this order: bars are told apart within one process, and epochs within one bar.
     rows = _through_epochs(_of_one_bar(_of_one_process(rows, remarks), remarks))
     for way, rows_of in _WAYS:
         steps = rows_of(rows, timers)

@@ -193,12 +193,14 @@ def _unpacked(stream: BinaryIO) -> Generator[bytes, None, str]:
     while True:
         text = inflater.decompress(packed, BLOCK)
         size += len(text)
+        # Only much text from few bytes is a bomb: a small file may shrink as far, and harms nobody.
         if size > _MOST_UNPACKED and size > _MOST_RATIO * stream.tell():
             return f"the gzip stream unpacks to more than {_MOST_RATIO} times its size"
         if text:
             yield text
         if inflater.eof:
             packed = inflater.unused_data or _read(stream)
+            # gzip files may be concatenated, as logs are that were rotated and joined.
             if not packed.startswith(_GZIP):  # padding, or nothing
                 return ""
             inflater = zlib.decompressobj(wbits=31)
@@ -243,6 +245,7 @@ def mended(text: bytes) -> bytes:
     backslashes that escape nothing plain backslashes, and log lines between events go.
     """
     text = _LOG_LINE.sub(b"", text).translate(_CONTROL).decode("utf-8", "replace").encode()
+    # Halves of a doubled backslash are good escapes: only what stands between them is looked at.
     text = rb"\\".join(_BAD_ESCAPE.sub(rb"\\\\", part) for part in text.split(rb"\\"))
     return _NOT_A_NUMBER.sub(b"null", text)
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator, Sequence
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -67,6 +68,7 @@ def read_table(path: Path | str, mapping: dict[str, str] | None = None) -> Readi
     remarks: list[str] = []
     parts: list[Columns] = []
     try:
+        # By its content, not its name: tables are called anything.
         magic = first_bytes(path, 4)
         if not magic:
             raise InputError(Fault(source, "the file is empty", "export it again"))
@@ -125,6 +127,7 @@ def _typed(chunk: Chunk, skipped: list[Skipped]) -> Columns:
             drop(bad, f"its {time} is no time", column)
     if "end" not in columns:
         columns["end"] = columns["start"] + columns["duration"]
+    # Times that could not be read are 0 by now, and out already: each row is dropped for one reason.
     drop(columns["end"] < columns["start"], "it ends before it starts")
     columns.pop("duration", None)
     columns["kind"], columns["send"], columns["forward"] = _meanings(raw["op"])
@@ -172,10 +175,19 @@ def _meanings(words: Column) -> tuple[NDArray[np.int8], NDArray[np.int8], NDArra
 
 def _devices(columns: Columns, source: str) -> Iterator[RankOps]:
     rank = _ranks(columns)
+    # Stable: rows of one device stay in the order of the file, which tells micro-batches without labels.
     order = np.argsort(rank, kind="stable")
     spans = _spans(columns)
-    for rows in np.split(order, np.flatnonzero(np.diff(rank[order])) + 1):
-        yield _device(int(rank[rows[0]]), _taken(columns, rows), source, spans)
+    rank = rank[order]
+    begins = np.flatnonzero(np.diff(rank, prepend=-2))
+    # A column is sorted and takes the place of the one before: devices are slices of it, and nothing is held twice.
+    for name, column in columns.items():
+        if column.strides[0]:
+            columns[name] = column[order]
+    del order
+    for begin, end in pairwise([*begins.tolist(), len(rank)]):
+        rows = {name: column[begin:end] for name, column in columns.items()}
+        yield _device(int(rank[begin]), rows, source, spans)
 
 
 def _taken(columns: Columns, rows: NDArray[np.int64]) -> Columns:
@@ -206,6 +218,7 @@ def _spans(columns: Columns) -> dict[int, dict[int, int]]:
 
 def _ranks(columns: Columns) -> NDArray[np.int64]:
     """The device of each row: its rank, or one a position and replica, or one a stage."""
+    # A rank is a device for certain; a position with a replica is one, too; a stage only if nothing else is said.
     if (columns["rank"] >= 0).any():
         return columns["rank"]
     where = columns["position"]
@@ -243,7 +256,7 @@ def _device(rank: int, rows: Columns, source: str, spans: dict[int, dict[int, in
         rank=rank,
         source=source,
         step=only["step"].astype(np.int64),
-        kind=only["kind"].astype(np.uint8),
+        kind=only["kind"].view(np.uint8),  # no op is below 0
         start=only["start"],
         end=only["end"],
         stage=known("stage"),

@@ -130,6 +130,8 @@ def csv_chunks(path: Path, mapping: dict[str, str], skipped: list[Skipped], rema
         if not any(mark in text for mark in _UNLIKE):
             chunk = fast(text, table)
         lines = text.count(b"\n") + (not text.endswith(b"\n"))  # empty ones count
+        # Fast readers drop empty lines and round long fractions: if either may have happened, plain Python reads
+        # again.
         if chunk is not None and len(chunk.line) == lines and _has_digits(chunk, table):
             yield chunk
             table.line += lines

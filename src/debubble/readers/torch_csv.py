@@ -89,6 +89,7 @@ def write_with_transfers(program: Program, path: Path | str) -> None:
         Refusal: the schedule holds what torch's format has no word for.
         InputError: the path cannot be written.
     """
+    # torch's runtime runs a compute_comms file as it stands: what is not in it does not happen.
     _refuse_what_torch_lacks(program.schedule)
     placed = exchange(program)
     ends = _last_of_stage(program.schedule)
@@ -231,6 +232,7 @@ def _schedule(table: _Table) -> Schedule:
     if not ops.size:
         raise InputError(Fault(str(table.path), "it holds no op", "give a schedule, one row a rank"))
     stage, unit, joined = table.stage[ops], table.unit[ops], table.joined[ops].astype(np.bool_)
+    # The rank of a stage is where its first op stands; laws say later if another rank runs one, too.
     held, first = np.unique(stage, return_index=True)
     _check_numbers(table.path, held, int(unit.max()) + 1, len(ops))
     return Schedule(
@@ -258,6 +260,7 @@ def _check_numbers(path: Path, held: NDArray[np.int32], units: int, ops: int) ->
         gap = int(np.flatnonzero(held != np.arange(len(held)))[0])
         fault = Fault(f"{path}: stage {gap}", f"no row holds it, but stage {stages - 1} is there", "number them from 0")
         raise InputError(fault)
+    # Each stage has a forward of each micro-batch; four times as lenient, because schedules may be cut short.
     if stages * units > 4 * ops + 1000:
         value = f"{path}: {stages} stages x {units} micro-batches"
         rule = f"they need at least {stages * units} ops, and the file holds {ops}"
@@ -273,6 +276,7 @@ def _exchange(table: _Table, schedule: Schedule) -> Exchange:
     other = table.stage + np.where(upward, 1, -1)
     known = (table.stage < schedule.stages) & (table.unit < schedule.units)
     known &= compute | ((other >= 0) & (other < schedule.stages))
+    # Looked up only where the tables have a place for it: numbers of a stranger's file are no indices yet.
     op = np.full(len(known), -1, np.int32)
     op[known] = where[line[known], table.stage[known], table.unit[known]]
     op[compute] = np.arange(len(schedule), dtype=np.int32)

@@ -97,10 +97,12 @@ def named_ops(tables: Tables, pieces: Pieces, posts: Posts) -> Found:
     rows = _rows(tables, word)
     range_of, kind, stage, chunk, unit = rows
     start, end = begin[range_of], stop[range_of]
+    # Two ops of one range stand next to each other: an overlapped forward and backward.
     pairs = np.flatnonzero(np.diff(range_of) == 0)
     if len(pairs):
         middle = _first_engine(pieces, start[pairs], end[pairs])
         end[pairs] = start[pairs + 1] = middle
+    # Steps are told by where the range begins on the CPU, before waiting is cut off.
     launched = start.copy()
     worked = _first_launch(pieces, start, end)
     whole = np.ones(len(start), np.bool_)
@@ -292,6 +294,7 @@ def _cut(pieces: Pieces, use: Mask, steps: Steps, posts: Posts) -> _Work | None:
     if not len(posts) or not use.any():
         return None
     launched, step, forward = pieces.launched[use], step[use], pieces.way[use] == Way.FORWARD
+    # How many posts come before each launch: where that number changes, a message lies between.
     part = np.searchsorted(posts.moment, launched, side="right")
     changes = (np.diff(forward) != 0) | (np.diff(part) != 0) | (np.diff(step) != 0)
     first = np.flatnonzero(np.concatenate([[True], changes]))
@@ -356,6 +359,7 @@ def _weight_cuts(work: _Work, received: Mask, sent: Mask) -> Ints:
     inputs = ~forward & messaged
     if not inputs.any():
         return np.empty(0, np.int64)
+    # The shortest run with a message is a gradient of the input alone; what is longer has weights' behind it.
     base = int(count[inputs].min())
     weights = np.where(forward, 0, np.where(messaged, count - base, count))
     cuts = []
@@ -391,6 +395,7 @@ def _partners(tables: Tables, forward: Mask, launched: Ints) -> Ints:
 def _flows(tables: Tables) -> Ints:
     """When each flow begins and ends, int64[flows, 2]; an id that comes again is another flow."""
     table = tables.columns["flows"]
+    # Ids come again in later steps: a flow is a begin and the next end of its id.
     order = np.lexsort((table["ends"], table["start"], table["link"]))
     link, start, ends = table["link"][order], table["start"][order], table["ends"][order]
     first = np.flatnonzero((link[:-1] == link[1:]) & ~ends[:-1] & ends[1:])
@@ -408,6 +413,7 @@ def _real(forward: Mask, step: Ints, partner: Ints) -> Mask:
         elif not here.all():
             last = int(np.flatnonzero(~here)[-1])
             surplus = int(here.sum() - (~here).sum())
+            # Runs after the last backward go if forwards outnumber backwards by that many.
             keep[rows[last + 1 :]] = surplus < len(rows) - last - 1
     return keep
 
@@ -434,6 +440,7 @@ def _undirected(tables: Tables, work: _Work, posts: Posts) -> Found:
     sure = cut > 0
     second = np.where(sure, first + cut, first)
     start, end = work.start, work.end
+    # Streams overlap: the first op ends with the latest kernel so far, the second begins with the earliest to come.
     upto, onward = np.maximum.accumulate(end), np.minimum.accumulate(start[::-1])[::-1]
     nothing = np.full(len(first), UNKNOWN, np.int32)
     return Found(

@@ -198,6 +198,7 @@ def _numbered(devices: list[Process]) -> dict[int, Process]:
 def _owners(tables: Tables, devices: list[Process]) -> dict[Process, Process]:
     """The one process whose launches each device can have run; empty where another choice is possible too."""
     table = tables.columns["kernels"]
+    # Each process against each device: a file of 8 ranks is 64 joins of ids, which are columns.
     rows = {device: np.flatnonzero(_of(tables, table, {device})) for device in devices}
     lags: dict[Process, dict[Process, Lag]] = {device: {} for device in devices}
     for process in _processes(tables, tables.columns["launches"]["lane"]):

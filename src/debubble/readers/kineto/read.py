@@ -124,11 +124,13 @@ def read_trace(path: Path) -> TraceFile:
     collector = Collector(words)
     said = read_events(blocks(path, remarks), collector.take, words, skip=SKIPPED, worth=collector.worth)
     tables = collector.tables()
+    # Nothing came out and something was lost: that is a damaged file, and no trace without work.
     if said.remarks and not any(len(table["start"]) for table in tables.columns.values()):
         raise InputError(Fault(str(path), "; ".join([*remarks, *said.remarks]), "export it again"))
     remarks += _of_file(path, said.remarks)
     for why, count in tables.set_aside.items():
         remarks.append(f"{path}: {count:,} events {why} were set aside")
+    # Spans that say themselves which op they are come first: those files often hold all ranks.
     if len(tables.columns["told"]["start"]):
         devices, clauses = told(tables, str(path))
         if devices:
@@ -182,6 +184,7 @@ def device_of(tables: Tables, source: str) -> tuple[RankOps, list[str]]:
     pieces = pieces_of(tables)
     moves, collectives = messages_of(tables, steps)
     found = named_ops(tables, pieces, posts)
+    # Ranges count even if they led to no op: then their kernels lack, and runs would be guesses beside them.
     if not len(found) and not found.remarks:
         found = runs_of(tables, pieces, steps, posts) or found
     why = ""
@@ -190,6 +193,7 @@ def device_of(tables: Tables, source: str) -> tuple[RankOps, list[str]]:
         if moves is None:  # other ranks tell directions by matching messages; there is nothing to match here
             found = found.only(np.zeros(len(found), np.bool_))
     step = steps.of(found.launched)
+    # Where no step is marked, nothing lies outside of one.
     keep = (step >= 0) | (not len(steps.number))
     clauses = list(found.remarks)
     if not keep.all():
@@ -235,6 +239,7 @@ def _untold(posts: Posts) -> str:
 
 def _linked(moves: Moves, ops: Found) -> Transfers:
     """Transfers with their ops: a send carries what the one before it made, a receive feeds the next one."""
+    # By the first launch of each op: a kernel may run long after, and messages are launched in this order as well.
     order = np.argsort(ops.worked, kind="stable")
     send = moves.transfers.send
     at = np.searchsorted(ops.worked[order], moves.launched, side="right") - send

@@ -211,6 +211,7 @@ def _place(tables: Tables, lane: int, owner: tuple[str, int], args: ToldArgs) ->
 def _ranks(tables: Tables, places: Sequence[_Place], lanes: dict[_Place, int]) -> list[int]:
     """A rank for each device: its process number, else that in its name, if all have another one; else in order."""
     owners = [place.owner for place in places]
+    # Only if a device is a process or a lane of its own do their names tell ranks apart.
     if len(set(owners)) == len(owners):
         if all(number == -1 and process.isdecimal() and int(process) < _MOST for process, number in owners):
             return [int(process) for process, _ in owners]
@@ -241,6 +242,7 @@ def _device(rank: int, place: _Place, source: str, spans: _Spans) -> RankOps:
     kinds = spans.said("kind")
     moves = (spans.said("transfers") > 0) & (spans.said("send") >= 0)
     step = spans.number(_STEP)
+    # A tracer that times forward_step also times the forward that it calls: the outer one is the op.
     ops = np.flatnonzero((kinds >= 0) & ~_inside(kinds, spans.start, spans.end))
     work = spans.only(ops)
 
@@ -273,6 +275,7 @@ def _inside(kinds: Ints, start: Ints, end: Ints) -> Mask:
     within = np.zeros(len(kinds), np.bool_)
     for kind in np.unique(kinds).tolist():
         rows = np.flatnonzero(kinds == kind)
+        # Of two that begin together the longer comes first, so that the shorter one lies inside.
         rows = rows[np.lexsort((-end[rows], start[rows]))]
         reached = np.maximum.accumulate(end[rows])
         within[rows[1:]] = end[rows[1:]] <= reached[:-1]

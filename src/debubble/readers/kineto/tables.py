@@ -198,6 +198,7 @@ class Collector:
         columns |= {"start": events.start, "end": end}
         marks = np.flatnonzero(span & _MARK[role])
         self._keep("marks", columns, marks)
+        # Most events of the CPU are calls, and most calls lie inside another one.
         calls = np.flatnonzero(span & _CALL[role] & self._wanted[role])
         calls = calls[outermost(events.lane[calls], events.start[calls], end[calls])]
         self._keep("calls", columns, calls)
@@ -245,6 +246,7 @@ class Collector:
         on_device = np.fromiter([one.device != 0 for one in said], np.bool_, len(said))
         total = np.fromiter([min(max(one.held, 0), _MOST_BYTES) for one in said], np.int64, len(said))
         rows, held = rows[on_device], total[on_device]
+        # Within a millisecond the largest comes first, and is the one that stays.
         order = np.lexsort((-held, events.start[rows] // _MILLISECOND))
         moment = events.start[rows][order] // _MILLISECOND
         first = order[np.diff(moment, prepend=moment[:1] - 1) != 0]
@@ -360,6 +362,7 @@ def _first_below_zero(columns: dict[str, dict[str, NDArray[Any]]], roles: NDArra
 def _runs_forwards(columns: dict[str, dict[str, NDArray[Any]]], roles: NDArray[np.uint8], names: list[str]) -> bool:
     """Whether causes come before what they cause, by launches or else by steps; False if nothing tells."""
     kernels, launches, marks = columns["kernels"], columns["launches"], columns["marks"]
+    # A sample of one kernel an id is enough: a clock runs backwards for all or for none.
     ids, ran, launched = np.intersect1d(kernels["correlation"], launches["correlation"], return_indices=True)
     known = ids != UNLINKED
     if known.any():

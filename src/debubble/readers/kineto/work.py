@@ -130,6 +130,7 @@ def _calls(tables: Tables) -> Pieces:
     lane, start, end = table["lane"], table["start"], table["end"]
     rows = outermost(lane, start, end)  # once more: a call may have come in another chunk than those inside it
     lane, start, end = lane[rows], start[rows], end[rows]
+    # Without a device the autograd engine's work is the backward, and every other call a forward.
     engine = tables.roles[table["word"][rows]] == Role.ENGINE
     way = np.where(engine, Way.BACKWARD, Way.FORWARD).astype(np.int8)
     way[~np.isin(lane, _working_lanes(tables))] = Way.NEITHER  # data loaders compute too
@@ -152,6 +153,7 @@ def _way_of_launches(tables: Tables, launched: Ints, lane: Lanes, named: NDArray
     calls = tables.columns["calls"]
     engine = tables.roles[calls["word"]] == Role.ENGINE
     if engine.any():
+        # If the engine shows itself, what it does not launch is a forward.
         way = np.where(named == Way.NEITHER, named, np.int8(Way.FORWARD))
         for thread in np.unique(calls["lane"][engine]).tolist():
             mine = engine & (calls["lane"] == thread)
@@ -237,6 +239,7 @@ def steps_of(tables: Tables, posted: Ints) -> Steps:
         return Steps(number, start, end, np.ones(len(word), np.bool_))
     _, begun, done = marks(tables, Role.OPTIMIZER)
     busy = np.sort(np.concatenate([marks(tables, Role.LABEL)[1], posted]))
+    # An optimizer step that no work or message comes before since the last one ends no step.
     between = np.diff(np.searchsorted(busy, begun), prepend=0) > 0
     done = done[between]  # a second optimizer right behind the first ends no further step
     if not len(done):
@@ -417,6 +420,7 @@ def _told(tables: Tables, kernels: Ints, launched: Ints) -> list[tuple[int, int,
     """Row, launch, sense, peer and group of every p2p kernel by launch; a batch comes once for each of its calls."""
     table, args = tables.columns["comms"], tables.comm_args
     by_id = _calls_by_id(tables)
+    # Calls whose kernel names them itself are told; the others belong to the next batch that is launched.
     own = {args[row].external for row in kernels.tolist()}
     alone = [row for row in _comm_calls(tables).tolist() if args[row].external not in own and _is_move(args[row])]
     posted = deque(zip(table["start"][alone].tolist(), alone, strict=True))
