@@ -1,13 +1,15 @@
-"""What recording costs a job: an empty hooked op, and a step after many."""
+"""What recording costs a job: an empty hooked op, a step after many, and a real step with it on against off."""
 
 import time
 from pathlib import Path
+from statistics import median
 
 from debubble.recorder.hooks import around
 from debubble.recorder.session import Seat, Session
 from debubble.recorder.wishes import wish_of
 
 OPS, STEPS = 100_000, 10_000
+PAIRS = 50  # of steps of a real job
 MOST_US = 4.0  # of an empty op
 
 
@@ -66,3 +68,19 @@ def test_ten_thousand_steps_cost_the_same_each_and_the_disk_is_bounded(tmp_path)
     print(f"first and last thousand steps: {spent[0]:.2f} and {spent[-1]:.2f} s of processor time; {size:,} bytes")
     assert sorted(spent[5:])[2] < 1.5 * sorted(spent[:5])[2]
     assert size < 200_000
+
+
+def pairs_of_steps(folder: Path) -> list[float]:
+    """On over off, less 1, of steps in turns: torch's 1F1B, p=4, m=8, 20 ms forward and 40 ms backward a stage."""
+    from debubble.runner.launch import launch
+    from debubble.runner.self_test import job
+
+    ran = launch(job, 4, folder, 4, 8, PAIRS, "cpu", (0.020, 0.040))
+    return [on / off - 1 for on, off in zip(ran.on_ns, ran.off_ns, strict=True)]
+
+
+def test_a_recorded_step_is_less_than_1_percent_longer(tmp_path):
+    found = sorted(pairs_of_steps(tmp_path / "run"))
+    spread = found[3 * PAIRS // 4] - found[PAIRS // 4]
+    print(f"{median(found):+.2%} median of {PAIRS} pairs; half of them lie within {spread:.2%}")
+    assert median(found) < 0.01

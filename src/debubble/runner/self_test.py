@@ -25,7 +25,7 @@ from .world import connect
 CPU_WIDTH, GPU_WIDTH = 16, 4096
 SAMPLES = 256  # of a micro-batch on a GPU: 26 GFLOP a forward of a stage, below a millisecond where 32 bits are fast
 LAYERS = 3
-_FORWARD_S, _BACKWARD_S = 0.010, 0.020  # of a stage on a CPU
+PAUSE_S = 0.010, 0.020  # a forward and a backward of a stage on a CPU
 _TIMEOUT_S = 60
 _MOST_RANKS = 4  # enough for every phase of 1F1B, and a minute is enough for them
 
@@ -52,15 +52,26 @@ def devices() -> tuple[str, int]:
     return "cpu", 2
 
 
-def job(folder: Path, ranks: int, microbatches: int, pairs: int, kind: str) -> Ran:
-    """Be one process of the job."""
+def job(
+    folder: Path, ranks: int, microbatches: int, pairs: int, kind: str, pause: tuple[float, float] = PAUSE_S
+) -> Ran:
+    """Be one process of the job.
+
+    Args:
+        folder: of the recording.
+        ranks: of the pipeline, and processes of the job.
+        microbatches: in a step.
+        pairs: of steps, with the recorder on and off.
+        kind: ``cpu`` or ``cuda``.
+        pause: seconds of a forward and of a backward of a stage on a CPU.
+    """
     with connect(ranks, device=kind, timeout_s=_TIMEOUT_S) as device:
         recording = Recording(lambda: wish_of(folder), say=_nothing)
         rank, name = dist.get_rank(), "cpu"
         width, samples = CPU_WIDTH, 1
         if device.type == "cuda":
             width, samples, name = GPU_WIDTH, SAMPLES, torch.cuda.get_device_name()
-        stage = PipelineStage(_module(width, device), rank, ranks, device)
+        stage = PipelineStage(_module(width, device, pause), rank, ranks, device)
         schedule = Schedule1F1B(stage, microbatches, loss_fn=nn.functional.mse_loss)
         batch = torch.randn(microbatches * samples, width, device=device)
         spent: dict[bool, list[int]] = {True: [], False: []}
@@ -93,11 +104,11 @@ def _step(schedule: Schedule1F1B, batch: Tensor, rank: int, ranks: int) -> int:
     return time.monotonic_ns() - began
 
 
-def _module(width: int, device: torch.device) -> nn.Module:
+def _module(width: int, device: torch.device, pause: tuple[float, float]) -> nn.Module:
     layers = [nn.Linear(width, width) for _ in range(LAYERS)]
     if device.type == "cuda":
         return nn.Sequential(*layers).to(device)
-    return nn.Sequential(layers[0], _Pause())
+    return nn.Sequential(layers[0], _Pause(pause))
 
 
 def _nothing(line: str) -> None:
@@ -107,20 +118,23 @@ def _nothing(line: str) -> None:
 class _Pause(nn.Module):
     """A stage of known length that needs no processor."""
 
+    def __init__(self, pause: tuple[float, float]) -> None:
+        super().__init__()
+        self.pause = pause
+
     def forward(self, x: Tensor) -> Tensor:
-        out: Tensor = _Sleep.apply(x)  # type: ignore[no-untyped-call]
+        out: Tensor = _Sleep.apply(x, self.pause)  # type: ignore[no-untyped-call]
         return out
 
 
 class _Sleep(torch.autograd.Function):
     @staticmethod
-    def forward(ctx: Any, x: Tensor) -> Tensor:
-        del ctx
-        time.sleep(_FORWARD_S)
+    def forward(ctx: Any, x: Tensor, pause: tuple[float, float]) -> Tensor:
+        forward_s, ctx.backward_s = pause
+        time.sleep(forward_s)
         return x.clone()
 
     @staticmethod
-    def backward(ctx: Any, gradient: Tensor) -> Tensor:
-        del ctx
-        time.sleep(_BACKWARD_S)
-        return gradient
+    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, None]:
+        time.sleep(ctx.backward_s)
+        return gradient, None
