@@ -84,10 +84,10 @@ def spoiled(name: str) -> Iterator[None]:
     """The engine with one of our repairs taken out again."""
     from torch.distributed.pipelining.schedules import _PipelineScheduleRuntime as Theirs
 
-    from debubble.runner import actions, engine
+    from debubble.runner import engine
 
     keep = {n: getattr(engine._Runtime, n) for n in ("_maybe_compute_loss", "_maybe_get_loss", "_update_losses")}
-    reductions = actions._reductions
+    reductions = engine._reductions
 
     def compute(self, *args):
         Theirs._maybe_compute_loss(self, *args)
@@ -103,10 +103,10 @@ def spoiled(name: str) -> Iterator[None]:
             engine._Runtime._maybe_compute_loss, engine._Runtime._update_losses = compute, update
             engine._Runtime._maybe_get_loss = Theirs._maybe_get_loss
         if name == "without reduce":
-            actions._reductions = lambda program, rank: []
+            engine._reductions = lambda program, rank: []
         yield
     finally:
-        actions._reductions = reductions
+        engine._reductions = reductions
         for method, function in keep.items():
             setattr(engine._Runtime, method, function)
 
