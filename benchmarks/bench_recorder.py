@@ -75,7 +75,7 @@ def pairs_of_steps(folder: Path) -> list[float]:
     from debubble.runner.launch import launch
     from debubble.runner.self_test import job
 
-    ran = launch(job, 4, folder, 4, 8, PAIRS, "cpu", (0.020, 0.040))
+    ran = launch(job, 4, folder, 8, PAIRS, "cpu", (0.020, 0.040))
     return [on / off - 1 for on, off in zip(ran.on_ns, ran.off_ns, strict=True)]
 
 

@@ -8,6 +8,7 @@ Its stages compute on GPUs and sleep on CPUs, where two ranks on two cores would
 
 from __future__ import annotations
 
+import os
 import time
 from dataclasses import dataclass
 from pathlib import Path
@@ -52,19 +53,17 @@ def devices() -> tuple[str, int]:
     return "cpu", 2
 
 
-def job(
-    folder: Path, ranks: int, microbatches: int, pairs: int, kind: str, pause: tuple[float, float] = PAUSE_S
-) -> Ran:
+def job(folder: Path, microbatches: int, pairs: int, kind: str, pause: tuple[float, float] = PAUSE_S) -> Ran:
     """Be one process of the job.
 
     Args:
         folder: of the recording.
-        ranks: of the pipeline, and processes of the job.
         microbatches: in a step.
         pairs: of steps, with the recorder on and off.
         kind: ``cpu`` or ``cuda``.
         pause: seconds of a forward and of a backward of a stage on a CPU.
     """
+    ranks = int(os.environ["WORLD_SIZE"])  # as many as were started
     with connect(ranks, device=kind, timeout_s=_TIMEOUT_S) as device:
         recording = Recording(lambda: wish_of(folder), say=_nothing)
         rank, name = dist.get_rank(), "cpu"

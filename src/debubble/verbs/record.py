@@ -86,7 +86,7 @@ def self_test(out: str | os.PathLike[str] | None = None) -> SelfTested:
     expected = build("1f1b", Shape(ranks, SELF_TEST_MICROBATCHES))
     with TemporaryDirectory() as gone:
         folder = Path(gone, "recording") if out is None else Path(out)
-        given = (folder, ranks, SELF_TEST_MICROBATCHES, SELF_TEST_PAIRS, kind)
+        given = (folder, SELF_TEST_MICROBATCHES, SELF_TEST_PAIRS, kind)
         ran = launch(job, ranks, *given, name="rank {}".format)
         return examined(folder, expected, ran.device, ran.on_ns, ran.off_ns)
 
