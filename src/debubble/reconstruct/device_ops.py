@@ -68,10 +68,6 @@ class Transfers:
         """The same with all times as another clock would show them."""
         return replace(self, start=clock(self.start), end=clock(self.end))
 
-    def at_ops(self) -> Ints:
-        """The row of the op that each belongs to, int64[transfers]; -1 if it is not known."""
-        return np.full(len(self), UNKNOWN) if self.op is None else self.op
-
     def only(self, rows: Ints | Mask) -> Transfers:
         """Some of them; ``op`` stays as it is, because the ops do."""
         some: dict[str, Any] = {}
