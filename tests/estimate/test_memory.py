@@ -9,7 +9,7 @@ from debubble.config.layout import Layout
 from debubble.config.plan import columns
 from debubble.estimate.hardware import cluster_of, read_hardware
 from debubble.estimate.memory import StageLayers, input_bytes, layer_bytes, logits_bytes, rank_bytes, stage_parameters
-from debubble.estimate.model import transformer
+from debubble.estimate.model import Experts, transformer
 from debubble.estimate.setting import Setting
 
 # Korthikanti et al. 2022, Table 3: heads, hidden, layers, tensor size; sequence 2,048, their micro-batches.
@@ -86,3 +86,20 @@ def test_a_tied_embedding_is_one_matrix_on_one_rank_and_a_copy_on_each_end_of_a_
         stage = StageLayers((np.zeros(1),), np.zeros(1), np.zeros(1), first=np.ones(1), last=np.ones(1))
         ends[pipeline] = float(stage_parameters(tied, stage)[0][0])
     assert ends[2] - ends[1] == matrix
+
+
+def test_each_further_expert_of_a_token_keeps_what_is_sent_to_it_and_back_and_its_own_width():
+    """bf16, gated and fused: gate and up (2 x 2 bytes) and their product (2) of the width; the token there and back."""
+    hidden, width = 1024, 512
+
+    def kept(active):
+        experts = Experts(count=8, active=active, width=width)
+        sizes = {"layers": 2, "hidden": hidden, "ffn": width, "heads": 8, "kv_heads": 8, "vocab": 1000}
+        model = transformer("experts", **sizes, experts=experts)
+        layout = Layout(sequence=128, micro_batch=1, fused_kernels=True)
+        cluster = cluster_of(read_hardware("h100"), 8)
+        where = Setting(model, cluster, columns([layout], 2))
+        return float(layer_bytes(where, model.last_kind)[0])
+
+    assert kept(2) - kept(1) == 128 * (6 * width + 4 * hidden)
+    assert kept(3) - kept(2) == 128 * (6 * width + 4 * hidden)
