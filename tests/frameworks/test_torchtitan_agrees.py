@@ -270,6 +270,11 @@ KNOWN = {
 }
 
 
+# What torchtitan refuses and we let pass, with the reason: trainer.py:163, which rests on the attention of the model,
+# FlexAttention here, that no field of a configuration says.
+UNSAID = "with FlexAttention while SPMD typechecking is enabled"
+
+
 def ASKED():
     return TORCHTITAN, base, EDITS, refuses, LAWS
 
@@ -279,5 +284,6 @@ def test_two_thousand_configurations_are_judged_as_torchtitan_0_3_judges_them():
     assert tally.legal_share >= 0.40, tally.legal_share
     rare = {law: tally.fired[law] for law in LAWS if tally.fired[law] < 20}
     assert not rare, (tally.draws, rare)
-    tally.disagreements = [one for one in tally.disagreements if one[2] or not set(one[1]) <= KNOWN.keys()]
+    apart = [one for one in tally.disagreements if UNSAID not in one[2]]
+    tally.disagreements = [one for one in apart if one[2] or not set(one[1]) <= KNOWN.keys()]
     assert not tally.disagreements, f"{len(tally.disagreements)} of {tally.draws}\n{tally.told()}"
