@@ -14,7 +14,7 @@ from ..core.units import percent
 from ..recorder.start import Program
 from ..recorder.wishes import wish_of
 from ..verbs.arguments import together
-from ..verbs.record import self_test as tested
+from ..verbs.self_test import self_test as tested
 from .console import put, say, warn
 from .options import (
     COUNT,

@@ -6,25 +6,14 @@ import os
 import time
 from collections.abc import Callable, Iterator
 from functools import partial
-from importlib.util import find_spec
 from pathlib import Path
-from tempfile import TemporaryDirectory
-from typing import TYPE_CHECKING
 
 from ..core.errors import Fault, InputError
 from ..core.results import Json
-from ..core.schedule import Shape
 from ..recorder.follow import AVERAGED, Follower, WatchedStep
 from ..recorder.start import Recording, running
 from ..recorder.wishes import wish_of
-from ..schedules.catalog import build
 from .arguments import Duration, duration, share
-
-if TYPE_CHECKING:
-    from ..recorder.self_test import SelfTested
-
-SELF_TEST_MICROBATCHES = 8
-SELF_TEST_PAIRS = 12  # of steps, with the recorder on and off
 
 
 def record(
@@ -62,33 +51,6 @@ def record(
         return already  # started by DEBUBBLE_RECORD or by the verb: one recording is enough
     wish = wish_of(os.fspath(out), steps=steps, every=every, keep=keep, replicas=replicas)
     return Recording(lambda: wish, None if on_step is None else partial(_follow, wish.out, on_step))
-
-
-def self_test(out: str | os.PathLike[str] | None = None) -> SelfTested:
-    """Record a small pipeline on the GPUs that are here, on CPU ranks where there is none, and say what agrees.
-
-    It takes less than a minute. The extra ``torch`` is needed.
-
-    Args:
-        out: folder of the recording; one that is gone afterwards by default.
-
-    Raises:
-        InputError: torch is not installed.
-        Refusal: a rank failed.
-    """
-    if find_spec("torch") is None:
-        raise InputError(Fault("torch", "the self-test needs it and it is not installed", "pip install torch"))
-    from ..recorder.self_test import examined
-    from ..runner.launch import launch
-    from ..runner.self_test import devices, job
-
-    kind, ranks = devices()
-    expected = build("1f1b", Shape(ranks, SELF_TEST_MICROBATCHES))
-    with TemporaryDirectory() as gone:
-        folder = Path(gone, "recording") if out is None else Path(out)
-        given = (folder, SELF_TEST_MICROBATCHES, SELF_TEST_PAIRS, kind)
-        ran = launch(job, ranks, *given, name="rank {}".format)
-        return examined(folder, expected, ran.device, ran.on_ns, ran.off_ns)
 
 
 def _follow(folder: Path, on_step: Callable[[dict[str, Json]], None]) -> Callable[[], None]:
