@@ -16,9 +16,12 @@ from typing import ClassVar
 import numpy as np
 
 from ..core.account import account
+from ..core.costs import Rates, costs_of
 from ..core.laws import transfers
+from ..core.lower import lower
 from ..core.results import Result
 from ..core.schedule import Schedule
+from ..core.simulate import simulate
 from ..core.timeline import Timeline
 from ..readers.recording import read_recording
 
@@ -39,7 +42,7 @@ class SelfTested(Result):
         messages: whose two ends were compared.
         early_messages: that were used before they were made, by the clocks.
         earliest_ms: by how much the earliest of these was, or 0.
-        idle_share: measured, the median; ``even_idle_share`` is (p-1)/(m+p-1), that of equal stages without hops.
+        idle_share: measured, the median; ``even_idle_share`` is that of equal stages without hops, simulated.
         even_idle_share: see there.
         on_ms: step with the recorder on, the median; ``off_ms`` with it off.
         off_ms: see there.
@@ -101,7 +104,7 @@ def examined(folder: Path, expected: Schedule, device: str, on_ns: list[int], of
         early_messages=len(early),
         earliest_ms=float(-early.min(initial=0)) / _MS,
         idle_share=median(each.idle_share for each in accounts),
-        even_idle_share=(ranks - 1) / (microbatches + ranks - 1),
+        even_idle_share=account(simulate(lower(expected), costs_of(Rates(), expected))).idle_share,
         on_ms=median(on_ns) / _MS,
         off_ms=median(off_ns) / _MS,
         overhead_share=median(on / off for on, off in zip(on_ns, off_ns, strict=True)) - 1,
