@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import math
 from collections import deque
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, fields
 from operator import add
+from typing import Any, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -14,6 +17,8 @@ from ..core.memory import Release, changes
 from ..core.op import Kind, Op
 from ..core.schedule import Shape, from_rows
 from .rows import LANE
+
+_Setting = TypeVar("_Setting")
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -194,3 +199,32 @@ class Ranks:
     def order(self) -> list[bytes]:
         """What was placed, as rows."""
         return [bytes(row) for row in self.rows]
+
+
+def best_run(
+    settings: Iterable[_Setting], attempt: Callable[[_Setting, float], tuple[Ranks | None, set[str]]]
+) -> Ranks | None:
+    """The first of the runs with the shortest span, or None if no setting gives one; only settings that may win run.
+
+    A setting that differs from a former one in switches alone that decided nothing there would do the same again.
+
+    Args:
+        settings: dataclasses of switches; the first of equals wins, so their order counts.
+        attempt: gives the run of a setting, None where there is no room for it, and the switches that decided
+            anything in it; it may give up a run that can no longer be shorter than the span that it is told.
+    """
+    best: Ranks | None = None
+    tried: list[tuple[_Setting, set[str]]] = []
+    for on in settings:
+        if any(not _differences(on, other) & mattered for other, mattered in tried):
+            continue
+        ranks, mattered = attempt(on, math.inf if best is None else best.span())
+        tried.append((on, mattered))
+        if ranks is not None and (best is None or ranks.least_span() < best.span()):
+            best = ranks
+    return best
+
+
+def _differences(one: Any, other: Any) -> set[str]:
+    """Names of the switches that are set otherwise."""
+    return {field.name for field in fields(one) if getattr(one, field.name) != getattr(other, field.name)}

@@ -31,7 +31,8 @@ p = 3, m = 5, F = I = W, cap 2p:
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, replace
+from functools import partial
 from itertools import product
 
 from ..core.costs import Costs, Rates
@@ -40,7 +41,7 @@ from ..core.memory import Release
 from ..core.op import Kind
 from ..core.schedule import Schedule, Shape, loop_placement
 from .entry import USUAL, Cap, Entry, caps_of, check, op_by_op
-from .heuristic import Ranks, Stuck, Task, task_of
+from .heuristic import Ranks, Stuck, Task, best_run, task_of
 from .rows import linear
 
 _MOST_CELLS = 1_000_000
@@ -54,13 +55,6 @@ class _Switches:
     gap: bool
     input_first: bool
     fill: bool
-
-    def differences(self, other: _Switches) -> set[str]:
-        """Names of the switches that are set otherwise."""
-        return {name for name in _NAMES if getattr(self, name) != getattr(other, name)}
-
-
-_NAMES = frozenset(field.name for field in fields(_Switches))
 
 
 def zb_auto(
@@ -103,17 +97,7 @@ ENTRY = Entry(
 
 def _search(task: Task) -> Ranks:
     """The first attempt of those with the shortest span; only what may be shorter is run to its end."""
-    best: Ranks | None = None
-    tried: list[tuple[_Switches, set[str]]] = []
-    for setting in product((True, False), repeat=3):
-        on = _Switches(*setting)
-        # A setting that differs from another in switches alone that decided nothing there would do the same again.
-        if any(not on.differences(other) & mattered for other, mattered in tried):
-            continue
-        ranks, mattered = _attempt(task, on, math.inf if best is None else best.span())
-        tried.append((on, mattered))
-        if best is None or ranks.least_span() < best.span():
-            best = ranks
+    best = best_run((_Switches(*on) for on in product((True, False), repeat=3)), partial(_attempt, task))
     if best is None:
         raise Stuck("there is no setting")
     return best

@@ -45,7 +45,7 @@ from ..core.memory import Release
 from ..core.op import Kind
 from ..core.schedule import Schedule, Shape, v_placement
 from .entry import USUAL, Cap, Entry, caps_of, check, op_by_op
-from .heuristic import Ranks, Stuck, Task, task_of
+from .heuristic import Ranks, Stuck, Task, best_run, task_of
 from .rows import v_shaped
 
 _MOST_CELLS = 200_000
@@ -58,10 +58,6 @@ class _Setting:
 
     before_1i: bool
     before_f: bool
-
-    def differences(self, other: _Setting) -> set[str]:
-        """Names of the switches that are set otherwise."""
-        return {name for name in ("before_1i", "before_f") if getattr(self, name) != getattr(other, name)}
 
 
 def zb_v_auto(
@@ -105,19 +101,13 @@ ENTRY = Entry(
 
 def _search(task: Task) -> Ranks | None:
     """The best run of all settings, or None where the caps leave no room for any."""
-    best: Ranks | None = None
-    tried: list[tuple[_Setting, set[str]]] = []
-    for before_1i, before_f in product((True, False), repeat=2):
-        on = _Setting(before_1i=before_1i, before_f=before_f)
-        # A setting that differs from another in switches alone that decided nothing there would do the same again.
-        if any(not on.differences(other) & mattered for other, mattered in tried):
-            continue
+
+    def run(on: _Setting, _: float) -> tuple[Ranks | None, set[str]]:
+        # A run of this setting approves the idle times of its next one: none is given up for its span.
         mattered = set[str]()
-        ranks = _settled(task, on, mattered)
-        tried.append((on, mattered))
-        if ranks is not None and (best is None or ranks.span() < best.span()):
-            best = ranks
-    return best
+        return _settled(task, on, mattered), mattered
+
+    return best_run((_Setting(*on) for on in product((True, False), repeat=2)), run)
 
 
 def _settled(task: Task, on: _Setting, mattered: set[str]) -> Ranks | None:
