@@ -37,6 +37,7 @@ from ..core.program import Program
 from ..core.schedule import Schedule
 from ..core.simulate import simulate
 from ..core.timeline import Timeline
+from ..core.units import MILLISECOND
 from .windows import Summary
 
 
@@ -221,7 +222,6 @@ def _halves(values: NDArray[np.int64], schedule: Schedule) -> NDArray[np.float64
 
 TRUSTED = 0.1  # no change is tried where simulating a window again misses it by more than this share
 
-MILLISECOND = 1e6  # nanoseconds
 REMEDIES = {
     "schedule": "more micro-batches, or a schedule with less idle time",
     "imbalance": "move layers off the heavy rank",

@@ -133,7 +133,8 @@ def mixed_cluster(parts: tuple[Cluster, ...]) -> Cluster:
     """
     slowest = min((part.device for part in parts), key=lambda device: device.speed)
     names = " + ".join(f"{part.gpus} x {part.device.name}" for part in parts)
-    usable, memory = (max(getattr(part.device, name) for part in parts) for name in ("usable", "memory"))
+    usable = max(part.device.usable for part in parts)
+    memory = max(part.device.memory for part in parts)
     return Cluster(
         device=replace(slowest, name=names, usable=usable, memory=memory),
         gpus=sum(part.gpus for part in parts),

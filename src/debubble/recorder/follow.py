@@ -20,6 +20,7 @@ import numpy as np
 
 from ..core.errors import in_one_line
 from ..core.results import SPARSE, Json, Result
+from ..core.units import MILLISECOND
 from ..readers.recording import track_files
 from ..readers.recording_file import MAGIC, TRAIN, Frame, Part, Process, Step, frames, unpacked
 from .writer import LOCK, holder_of, is_alive
@@ -28,7 +29,6 @@ AVERAGED = 10  # steps over which a gate and a drift are told
 _BEHIND = 3  # steps after which one that lacks a pipeline is told without it
 _POLL_S = 0.5
 _LAST_S = 2.0  # for which the end of a job waits for the last steps of the other ranks
-_MS = 1e6
 
 
 @dataclass(frozen=True, slots=True, eq=False, repr=False, kw_only=True)
@@ -218,8 +218,8 @@ class Follower:
             schedule=part.schedule,
             microbatches=part.microbatches,
             pipelines=len(lines),
-            window_ms=window / _MS,
-            step_ms=max(ran.length for ran in everyone) / _MS,
+            window_ms=window / MILLISECOND,
+            step_ms=max(ran.length for ran in everyone) / MILLISECOND,
             idle_share=idle,
             bubble_ratio=idle / max(1 - idle, 1e-9),
             slowest_rank=slowest.rank,

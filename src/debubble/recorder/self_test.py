@@ -23,9 +23,8 @@ from ..core.results import Result
 from ..core.schedule import Schedule
 from ..core.simulate import simulate
 from ..core.timeline import Timeline
+from ..core.units import MILLISECOND
 from ..readers.recording import read_recording
-
-_MS = 1e6
 
 
 @dataclass(frozen=True, slots=True, eq=False, repr=False, kw_only=True)
@@ -102,11 +101,11 @@ def examined(folder: Path, expected: Schedule, device: str, on_ns: list[int], of
         ),
         messages=len(slack),
         early_messages=len(early),
-        earliest_ms=float(-early.min(initial=0)) / _MS,
+        earliest_ms=float(-early.min(initial=0)) / MILLISECOND,
         idle_share=median(each.idle_share for each in accounts),
         even_idle_share=account(simulate(lower(expected), costs_of(Rates(), expected))).idle_share,
-        on_ms=median(on_ns) / _MS,
-        off_ms=median(off_ns) / _MS,
+        on_ms=median(on_ns) / MILLISECOND,
+        off_ms=median(off_ns) / MILLISECOND,
         overhead_share=median(on / off for on, off in zip(on_ns, off_ns, strict=True)) - 1,
     )
 

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from ..core.memory import Release
-from ..core.units import duration, percent
+from ..core.units import MILLISECOND, duration, percent
 from .figures import Unit
 from .launch import files, numbers
 from .sections import Column, Figure, Figures, Paste, Picture, Ranks, Report, Section, Sentences, Table
@@ -15,7 +15,6 @@ if TYPE_CHECKING:
     from ..synthesis.layers import Joint
     from ..synthesis.synthesis import Synthesis
 
-MILLISECOND = 1e6
 MOST_PEAKS = 8
 
 

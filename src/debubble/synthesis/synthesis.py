@@ -18,13 +18,13 @@ from ..core.results import HIDDEN, SPARSE, Result
 from ..core.schedule import Schedule
 from ..core.simulate import makespan, simulate
 from ..core.timeline import Timeline
+from ..core.units import MILLISECOND
 from .problem import WRONG, Problem
 from .robust import Jitter, Robustness, most_robust
 from .search import BOUND, INTERRUPTED, PROVED, Best, Budget, Search
 from .solver import has_solver
 from .starts import best_seed, seeds
 
-MILLISECOND = 1e6
 OPTIMAL, BEST_FOUND, INFEASIBLE = "optimal", "best_found", "infeasible"
 OWN = "the order that was measured"
 _FUSED_SHARE = 0.25  # of the budget, for orders of full backwards, where an engine may take those better

@@ -20,7 +20,6 @@ Counts = str | int | Sequence[int]  # ``"4,8,16"``
 LONGEST_LIST = 2000  # values; a repeat such as 1*1000000000 is refused before it is written out
 MOST_SWEPT = 1000
 PACES = {"F": "forward", "B": "backward", "I": "input", "W": "weight"}
-MILLISECOND = 1e6  # nanoseconds
 
 
 def duration(value: Duration, name: str = "duration") -> float:

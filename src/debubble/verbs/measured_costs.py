@@ -19,11 +19,11 @@ from ..core.observation import Observation, Window
 from ..core.op import KINDS, Kind
 from ..core.schedule import Schedule
 from ..core.simulate import makespan
-from ..core.units import duration
+from ..core.units import MILLISECOND, duration
 from ..diagnosis.causes import fitted, spent
 from ..diagnosis.windows import summarise
 from ..frameworks.engines import engine_of
-from ..synthesis.synthesis import MILLISECOND, Synthesis
+from ..synthesis.synthesis import Synthesis
 from .sources import read
 
 

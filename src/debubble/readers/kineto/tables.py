@@ -15,6 +15,7 @@ import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
+from ...core.units import MILLISECOND
 from ..chrome import FAR, Events, Words, arguments
 from ..op_names import Role, role_of, step_of, way_of
 
@@ -22,7 +23,6 @@ Ints = NDArray[np.int64]
 _Columns = dict[str, NDArray[Any]]
 UNLINKED = (1 << 32) - 1  # a correlation that is not there
 SECOND = 1_000_000_000  # nanoseconds
-_MILLISECOND = 1_000_000
 _MOST_BYTES = 1 << 50  # that a device can hold
 HOUR = 3600 * SECOND
 
@@ -247,8 +247,8 @@ class Collector:
         total = np.fromiter([min(max(one.held, 0), _MOST_BYTES) for one in said], np.int64, len(said))
         rows, held = rows[on_device], total[on_device]
         # Within a millisecond the largest comes first, and is the one that stays.
-        order = np.lexsort((-held, events.start[rows] // _MILLISECOND))
-        moment = events.start[rows][order] // _MILLISECOND
+        order = np.lexsort((-held, events.start[rows] // MILLISECOND))
+        moment = events.start[rows][order] // MILLISECOND
         first = order[np.diff(moment, prepend=moment[:1] - 1) != 0]
         self._keep("memory", columns, rows[first], held=held[first])
 
