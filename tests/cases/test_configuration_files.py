@@ -478,6 +478,38 @@ def test_plan_takes_the_batch_of_a_torchtitan_toml_on_the_devices_that_are_given
     assert any(row["pipeline"] == 4 and row["microbatches"] == 16 for row in said["candidates"])
 
 
+def plan_of_preset(tmp_path, capsys, *words, flavor='flavor = "8B"\n'):
+    job = tmp_path / "preset.toml"
+    job.write_text(TITAN.replace('name = "llama3"\n', f'name = "llama3"\n{flavor}'))
+    status = main(["plan", str(job), "--gpus", "8", *map(str, words), "--json"])
+    return status, json.loads(capsys.readouterr().out)
+
+
+def test_plan_takes_the_model_that_a_torchtitan_toml_names(tmp_path, capsys):
+    status, said = plan_of_preset(tmp_path, capsys, "--gpu", "h100")
+    assert (status, said["model"]) == (0, "llama3-8b")
+    # Llama 3's own model card: 8.03 billion parameters.
+    assert said["parameters"] == pytest.approx(8.03e9, rel=1e-3)
+    assert "--model llama3-8b" in said["next"]
+
+
+def test_an_option_wins_over_the_model_that_a_file_names_and_without_a_device_the_batch_alone_is_planned(
+    tmp_path, capsys
+):
+    assert plan_of_preset(tmp_path, capsys, "--gpu", "h100", "--model", "llama2-7b")[1]["model"] == "llama2-7b"
+    status, said = plan_of_preset(tmp_path, capsys)
+    assert status == 0
+    assert "model" not in said
+
+
+def test_a_flavor_that_is_not_known_is_asked_for_by_name_and_none_at_all_asks_for_the_model(tmp_path, capsys):
+    status, said = plan_of_preset(tmp_path, capsys, "--gpu", "h100", flavor='flavor = "debugmodel"\n')
+    assert status == 2
+    assert "llama3-debugmodel" in said["error"]["value"]
+    status, said = plan_of_preset(tmp_path, capsys, "--gpu", "h100", flavor="")
+    assert (status, said["error"]["value"]) == (2, "--model")
+
+
 # What public scripts and recipes hold, by kind; written anew in the same form.
 HANDED_ON = r"""
 FSDP=${FSDP:-1}

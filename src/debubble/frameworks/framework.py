@@ -279,6 +279,7 @@ class Framework:
         remark: what a plan should say of how it runs there, as a sentence; None where there is nothing to say.
         names: its own name of each of our schedules, where it has names.
         deals: the only splits of a model over so many stages that it can be told; None where it takes any.
+        model: the name of the model that a configuration trains, empty if it names none; None if none ever does.
         wraps: the framework whose engine and rules it has, under words and defaults of its own; empty for none.
         programs: a pattern of the commands that launch it, where they tell it from what it wraps.
         inside: beginnings of the keys that speak of the training; empty for all keys. Others are of further models or
@@ -309,6 +310,7 @@ class Framework:
     remark: Callable[[Layout], str] | None = None
     names: Mapping[str, str] = field(default_factory=dict)
     deals: Callable[[Config, int], tuple[tuple[int, ...], ...]] | None = None
+    model: Callable[[Config], str] | None = None
     wraps: str = ""
     programs: str = ""
     inside: tuple[str, ...] = ()

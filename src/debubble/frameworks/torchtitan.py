@@ -61,6 +61,8 @@ ALIASES = {
     "pipeline_parallel_microbatches": "microbatches",
     "activation_checkpoint": "recompute",
     "debug.batch_invariant": "batch_invariant",
+    "model.name": "model_name",
+    "model.flavor": "model_flavor",
     "compile.enable": "compile",
     "compile.components": "compile_components",
 }
@@ -109,6 +111,14 @@ def filled(config: Config) -> Config:
     config = config.derived("chunks", _chunks).derived("zero", _zero).derived("split", dealt)
     config = config.derived("overlap", lambda c: c.ranks == 1)
     return config.filled(overlap_gather=True, sequence_parallel=True)
+
+
+def model(config: Config) -> str:
+    """The name of a preset of its TOML: ``[model] name = "llama3"`` with ``flavor = "405B"`` is llama3-405b."""
+    words = config.own.get("model_name"), config.own.get("model_flavor")
+    if None in words:  # absent, or left to a variable
+        return ""
+    return "-".join(map(str, words)).lower().replace("_", "-")
 
 
 def _at_once(config: Config) -> int | None:
@@ -448,6 +458,7 @@ TORCHTITAN = Framework(
     in_pipelines={"overlap": False},
     zeros=zeros,
     remark=remark,
+    model=model,
     marks=MARKS,
     lacks=frozenset({"some layers", "expert tensor"}),
 )

@@ -162,7 +162,7 @@ def read_runs(path: Path, planned: Planned | None = None) -> RunTable:
         except Unusable as reason:
             left_out[str(reason)] += 1
             continue
-        unknown.update(run.unknown)
+        unknown.update(sorted(run.unknown))  # columns that are unknown equally often are in the order of their names
         same = (run.model, run.layout, run.cluster.gpus, run.cluster.device.name, run.seconds, run.status, run.group)
         if same in runs:
             left_out["it repeats another row"] += 1

@@ -17,6 +17,7 @@ from ..config.fields import KINDS, value_of
 from ..config.layout import Layout
 from ..core.errors import Fault, InputError
 from ..core.units import Hops
+from ..frameworks.catalog import FRAMEWORKS
 from .arguments import counts, rate, together
 from .sources import jobs_of_file
 
@@ -101,6 +102,9 @@ class PlanOptions:
             return self
         jobs = [_on_devices(job, self.gpus) for job in jobs_of_file(Path(self.job))]
         known: dict[str, Tried | int | str] = {}
+        # Without a device there is nothing to be said of a model: then the batch alone is asked about.
+        if self.gpu and not self.model and (named := _model(jobs[0])):
+            known["model"] = named
         if not self.gives("global_batch") and not self.gives("microbatches"):
             batches = _batches(jobs)
             if len(batches) > 1:
@@ -114,7 +118,7 @@ class PlanOptions:
         if jobs[0].sequence is not None and not self.gives("sequence"):
             known["sequence"] = jobs[0].sequence
         # With a model the degrees are what is searched for; the micro-batch stays, as it sets what a kernel is fed.
-        kept = ["micro_batch"] if self.model else ["micro_batch", "tensor", "context"]
+        kept = ["micro_batch"] if self.model or "model" in known else ["micro_batch", "tensor", "context"]
         for name in kept:
             value = getattr(jobs[0], name)
             if value is not None and not self.gives(name):
@@ -184,6 +188,14 @@ def _part(name: str, value: Any) -> Value:
     """A part of a recipe, held against what its field takes."""
     words = KINDS[name].form == "words" and isinstance(value, str)
     return value_of(name, value.split(",") if words else value, name)
+
+
+def _model(job: Config) -> str:
+    """The model that a configuration names in its framework's words; empty if it names none."""
+    framework = FRAMEWORKS.get(job.framework or "")
+    if framework is None or framework.model is None:
+        return ""
+    return framework.model(job)
 
 
 def _recipe(job: Config) -> dict[str, Value]:
