@@ -18,11 +18,12 @@ def loops():
     return module
 
 
+@pytest.mark.clock
 @pytest.mark.frameworks
 @pytest.mark.real
 @pytest.mark.parametrize("name", NAMES)
 def test_a_slow_link_costs_what_the_engine_predicts_and_not_what_a_latency_would(loops, shared, name):
-    """Figures of a quiet machine are within 5 % (docs); here only the order is held, which no load turns."""
+    """Figures of a quiet machine are within 5 % (docs); here only the order is held."""
     (loop,) = [each for each in loops.LOOPS if each.name == name]
     package = {"DeepSpeed": "deepspeed", "Megatron-Core": "megatron.core", "torch": "torch"}[name.split()[0]]
     pytest.importorskip(package, reason=f"{package} is not installed")

@@ -38,6 +38,7 @@ def test_any_setup_is_judged_without_an_exception(name, setup):
 
 @settings(max_examples=40, deadline=None)
 @example(setup=Config(layers=1, first=0, last=0))
+@example(setup=Config(split=(0, 0, 0, 1), layout="Et|tL"))  # two stages in the one, four in the other
 @given(setup=setups())
 @pytest.mark.parametrize("name", sorted(FRAMEWORKS))
 def test_every_alternative_mends_its_fault(name, setup):

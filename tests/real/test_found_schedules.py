@@ -39,6 +39,7 @@ def test_loss_and_gradients_equal_one_process(name, tmp_path):
     assert made["microbatches"] == 8
 
 
+@pytest.mark.clock
 @pytest.mark.parametrize(
     ("given", "gain"), [({"cap": 3}, 740 / 620), ({"cap": 4, "transfer": "1-2=40ms"}, 780 / 700)], ids=["cap", "link"]
 )

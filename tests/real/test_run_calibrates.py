@@ -21,9 +21,9 @@ MODEL = "layers = 8\nhidden = 32\nffn = 128\nheads = 2\nkv_heads = 2\nvocab = 25
 HOST = "units = 1\nbf16_tflops = 0.05\nmemory_gb = 8\nmemory_tb_s = 0.01\nlink_gb_s = 1\n"
 
 
-def slots(costs):
-    """F + B of each stage, milliseconds."""
-    return costs.durations.sum(axis=(0, 2)) / 1e6
+def total(costs):
+    """F + B of a micro-batch over all stages, nanoseconds."""
+    return costs.durations.sum(axis=(0, 2)).sum()
 
 
 def test_a_recording_calibrates_the_planner_to_its_own_stages(cli, tmp_path):
@@ -38,15 +38,11 @@ def test_a_recording_calibrates_the_planner_to_its_own_stages(cli, tmp_path):
     )
     assert "micro-batch 1, sequence 32" in ran.err
 
-    # The measured sum is met as nearly as the run's own stages agree: on a loaded machine one of them may be slowed
-    # by any factor, and then no one factor meets both.
+    # A loaded machine slows one stage or both by any factor, and a noisy measurement moves the factors less: what holds
+    # at any load is the order. How nearly given stage times are met is held in planning/test_calibrate_stages.
     model, cluster = read_model(str(files["model"])), cluster_of(read_hardware(str(files["host"])), 2)
     layout = Layout(pipeline=2, microbatches=4, sequence=32)
-    measured = slots(stage_costs(summarise(read_recording(tmp_path / "recorded"))))
-    calibrated = read_calibration(files["factors"])
-    before, after = (
-        slots(simulated(model, cluster, layout, factors)[1])[: len(measured)] for factors in (GENERIC, calibrated)
-    )
-    apart = abs(np.diff(np.log(measured / before))).item()
-    off_before, off_after = (abs(np.log(costs.sum() / measured.sum())) for costs in (before, after))
-    assert off_after < 0.25 + off_before / 4 + apart
+    measured = total(stage_costs(summarise(read_recording(tmp_path / "recorded"))))
+    factors = (GENERIC, read_calibration(files["factors"]))
+    before, after = (total(simulated(model, cluster, layout, each)[1]) for each in factors)
+    assert abs(np.log(after / measured)) < abs(np.log(before / measured))

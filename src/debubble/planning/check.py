@@ -404,6 +404,8 @@ def _about_split(framework: Framework, full: Config) -> Iterator[str]:
     if not split or sum(split) == 0:
         return
     laid = _laid(full)
+    if laid is not None and len(laid.stages) != len(split):
+        laid = None  # the string is of another pipeline, and this framework reads none of it
     empty = []
     for stage, layers in enumerate(split):
         if not layers and (laid is None or laid.stages[stage] == ""):  # embedding or loss alone is no empty stage
