@@ -43,6 +43,8 @@ from .core.order_check import Circle as Circle
 from .core.order_check import OrderCheck as OrderCheck
 from .core.order_check import OrderFault as OrderFault
 from .core.order_check import Wait as Wait
+from .core.packing import PackedSteps as PackedSteps
+from .core.packing import UnequalSamples as UnequalSamples
 from .core.program import Program as Program
 from .core.results import Result as Result
 from .core.schedule import Schedule as Schedule

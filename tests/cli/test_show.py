@@ -306,3 +306,55 @@ def test_only_options_that_were_not_given_are_offered(cli):
     plain, given = (cli("show", "1f1b", "-p", "4", "-m", "8", *more).out for more in ((), ("--transfer", "100us")))
     assert "--transfer 100us" in plain.splitlines()[-1]
     assert "--transfer" not in given.splitlines()[-1]
+
+
+UNEQUAL = ("--sequence", 4096, "--attention-share", "20%")
+
+
+def test_samples_of_unequal_length_have_an_expected_and_a_late_idle_share_and_what_balancing_would_give(cli, tmp_path):
+    (tmp_path / "lengths.csv").write_text("id,tokens\n0,4096\n1,1024\n2,512\n")
+    given = ("--lengths", tmp_path / "lengths.csv", *UNEQUAL)
+    found = cli("show", "1f1b", *SIZE, *given, "--json").json["unequal_samples"]
+    usual, even = found["as_they_come"], found["balanced"]
+    assert (found["lengths"], found["packing"], found["seed"], found["evidence"]) == (
+        "lengths.csv",
+        "whole",
+        0,
+        "simulated",
+    )
+    assert found["even_idle_share"] == pytest.approx(3 / 11)
+    assert usual["p95_idle_share"] > usual["expected_idle_share"] > even["expected_idle_share"]
+    out = cli("show", "1f1b", *SIZE, *given).out
+    assert f"{100 * usual['expected_idle_share']:.1f} %" in out
+    assert f"simulated: {found['draws']} steps, seed 0" in out
+    # Without lengths there is no such key.
+    assert "unequal_samples" not in cli("show", "1f1b", *SIZE, "--json").json
+
+
+@pytest.mark.parametrize(
+    ("more", "parts"),
+    [
+        (("--lengths", "2048"), ("--sequence: ", "--attention-share: ")),
+        (("--sequence", 4096), ("--sequence: ", "--lengths")),
+        (("--packing", "cut"), ("packing = cut", "--lengths")),
+        (("--lengths", "no.csv", *UNEQUAL), ("lengths = no.csv", "no file has this name")),
+        (("--lengths", "p50=800", *UNEQUAL), ("lengths = p50=800", "two figures")),
+        (("--lengths", "p50=800,p95=100", *UNEQUAL), ("lengths = p50=800,p95=100", "no log-normal distribution")),
+        (("--lengths", "p50=800,mode=9", *UNEQUAL), ("its figures are the mean and percentiles",)),
+        (("--lengths", "0", *UNEQUAL), ("lengths = 0", "at least one token")),
+        (("--lengths", "2048", "--sequence", 4096, "--attention-share", "120%"), ("attention-share = 120%",)),
+        (("--lengths", "2048", *UNEQUAL, "--microbatch-scale", "1,1,1,1,1,1,1,2"), ("leave one out",)),
+    ],
+    ids=str,
+)
+def test_lengths_that_cannot_be_are_refused(cli, more, parts):
+    said = "\n".join(faults(cli("show", "1f1b", *SIZE, *more)))
+    assert all(part in said for part in parts), said
+
+
+def test_a_file_of_lengths_without_a_column_of_them_is_refused(cli, tmp_path):
+    path = tmp_path / "two.csv"
+    path.write_text("a,b\n1,2\n")
+    assert "none of its columns" in faults(cli("show", "1f1b", *SIZE, "--lengths", path, *UNEQUAL))[0]
+    path.write_text("tokens\n12\nmany\n")
+    assert "length 2 = many" in faults(cli("show", "1f1b", *SIZE, "--lengths", path, *UNEQUAL))[0]

@@ -208,6 +208,18 @@ scale_options = options(
     option("--microbatch-scale", type=FACTORS, default=(), help="A factor for each micro-batch."),
     option("--rank-scale", type=FACTORS, default=(), help="A factor for each rank."),
 )
+lengths_options = options(
+    option(
+        "--lengths",
+        metavar="L",
+        help="Lengths of samples, if they are unequal: p50=800,p95=6000, mean=1200,p95=6000, or a file of them.",
+    ),
+    option(
+        "--packing",
+        type=click.Choice(["whole", "cut", "none"]),
+        help="How they fill micro-batches: whole, cut from a stream, or each by itself.  [default: whole]",
+    ),
+)
 link_options = options(
     option("--link", type=GIGABYTES_A_SECOND, help="What a link between two ranks carries each way."),
     option("--bytes", type=SIZE, help="Bytes that one hop carries for a micro-batch."),

@@ -14,7 +14,22 @@ from ..config.config import SWITCHES
 from ..config.fields import KINDS
 from ..core.errors import Fault, InputError
 from .console import wrote
-from .options import BLOCKS, COUNT, COUNTS, FRAMEWORK, GPU, HOP, MODEL, RATE, SCHEDULE, WEIGHTS, Verb, option, options
+from .options import (
+    BLOCKS,
+    COUNT,
+    COUNTS,
+    FRAMEWORK,
+    GPU,
+    HOP,
+    MODEL,
+    RATE,
+    SCHEDULE,
+    WEIGHTS,
+    Verb,
+    lengths_options,
+    option,
+    options,
+)
 from .output import Output, output_options
 from .progress import working
 
@@ -119,6 +134,7 @@ plan_options = options(
         help="The same, and print what to paste: megatron, torchtitan, torch, deepspeed, nemo, nanotron, ..",
     ),
     option("--rampup", type=COUNTS, help="A batch that grows: start,increment,samples."),
+    lengths_options,
 )
 
 

@@ -27,6 +27,7 @@ from .options import (
     cap_options,
     duration_options,
     engine_options,
+    lengths_options,
     link_options,
     option,
     scale_options,
@@ -55,6 +56,13 @@ PIPED = 10_000  # columns where nobody watches: a line for each schedule
 @option("--sweep", type=SWEEP, help="Hops to try on one link of both, as in 6-7=0:60ms:5ms.")
 @option("--forward-only", is_flag=True, help="Leave the backwards out (inference).")
 @cap_options
+@lengths_options
+@option("--sequence", type=COUNT, help="Tokens that a micro-batch has room for, with --lengths.")
+@option(
+    "--attention-share",
+    metavar="20%",
+    help="Of the time of such a micro-batch that is one sample, how much grows with the square of its length.",
+)
 @output_options("html", "svg", "png", "pdf", "perfetto", "torch-csv")
 @option("--list", "list_them", is_flag=True, help="List the schedules.")
 def show(schedule: str | None, output: Output, *, list_them: bool, **given: Any) -> int:

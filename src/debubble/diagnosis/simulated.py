@@ -18,6 +18,8 @@ from ..core.exchange import Exchange
 from ..core.lower import lower
 from ..core.memory import Release, peak_activations
 from ..core.op import Kind
+from ..core.packing import Rows, Samples, UnequalSamples, unequal_samples
+from ..core.program import Program
 from ..core.results import HIDDEN, SPARSE, Result
 from ..core.schedule import Schedule, Shape, loop_placement
 from ..core.simulate import makespan, simulate
@@ -64,6 +66,7 @@ class Show(Result):
         sends: whom a send keeps; that of the engine itself for any other than ``ideal``.
         release: when a split backward frees activations: ``w``, ``half`` or ``i``.
         per_rank: where the time of each rank goes.
+        unequal_samples: what it would be with samples of unequal length; None if none were given.
         warnings: sentences.
         order: the schedule itself.
         rates: how fast it was said to be.
@@ -94,6 +97,7 @@ class Show(Result):
     sends: str
     release: str
     per_rank: tuple[RankTime, ...]
+    unequal_samples: UnequalSamples | None = field(metadata=SPARSE)
     warnings: tuple[str, ...]
     order: Schedule = field(metadata=HIDDEN)
     rates: Rates = field(metadata=HIDDEN)
@@ -125,6 +129,7 @@ def simulated(
     *,
     engine: Engine | None = None,
     placed: Exchange | None = None,
+    samples: Samples | None = None,
 ) -> Show:
     """Simulate an order at these rates and account for its time.
 
@@ -134,6 +139,7 @@ def simulated(
         release: when a split backward frees activations.
         engine: who executes it; None for ``ideal``, and for what the others would make of long hops.
         placed: where sends and receives are, if somebody wrote that down.
+        samples: of unequal length, that micro-batches are packed from; None if all are alike.
 
     Raises:
         InputError: factors that do not suit the schedule.
@@ -141,7 +147,8 @@ def simulated(
     """
     costs = costs_of(rates, order)
     executes = engine or IDEAL
-    timeline = simulate(lower(order, executes, placed, occupied=bool(rates.occupy)), costs)
+    program = lower(order, executes, placed, occupied=bool(rates.occupy))
+    timeline = simulate(program, costs)
     spent = account(timeline)
     closed = agreed(order, rates, spent)
     bound = lower_bound(order, costs, executes)
@@ -167,6 +174,7 @@ def simulated(
         sends=way_of(executes),
         release=release,
         per_rank=rank_times(spent, peak_activations(order, Release(release))),
+        unequal_samples=None if samples is None else _unequal(program, costs, samples),
         warnings=_warnings(order),
         order=order,
         rates=rates,
@@ -183,6 +191,10 @@ def simulated(
         half_at_microbatches=closed.half_at,
         as_interleaved_idle_share=_interleaved(order),
     )
+
+
+def _unequal(program: Program, costs: Costs, samples: Samples) -> UnequalSamples:
+    return unequal_samples(program, costs, samples.times(costs.durations), Rows(program.schedule.microbatches), samples)
 
 
 def _per_engine(order: Schedule, costs: Costs) -> dict[str, float | None] | None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from itertools import chain, pairwise
 
@@ -19,6 +19,7 @@ from ..core.errors import Fault, InputError
 from ..core.lower import lower
 from ..core.memory import peak_activations
 from ..core.op import KINDS, Kind
+from ..core.packing import Rows, Samples, TimeByLength, UnequalSamples, unequal_samples
 from ..core.program import Program
 from ..core.schedule import Schedule, Shape
 from ..core.simulate import simulate, simulate_many
@@ -37,6 +38,7 @@ from ..schedules.catalog import CATALOG, build
 
 Column = NDArray[np.float64]
 SECOND = 1e9  # nanoseconds
+SHORTEST_SAMPLE = 128  # tokens: attention within fewer is no more than a tile of its kernel
 HEAVY = 1.1  # times the mean stage: what a plan remarks on
 MEMORY = ("weights", "gradients", "optimizer", "activations", "logits", "other")
 
@@ -177,6 +179,37 @@ def simulated(
     case = _case(model, cluster, layout, calibration, wiring)
     costs = case.costs()[2]
     return simulate(case.program, costs), costs
+
+
+def unequal(
+    model: Model,
+    cluster: Cluster,
+    layout: Layout,
+    samples: Samples,
+    *,
+    calibration: Calibration | None = None,
+    wiring: Wiring = UNSAID,
+) -> UnequalSamples:
+    """What the window of a layout is with samples of unequal length, packed into rows of its sequence.
+
+    Raises:
+        InputError: the schedule does not suit the shape.
+    """
+    full = _case(model, cluster, layout, calibration, wiring)
+    tokens: list[float] = []
+    durations: list[NDArray[np.int64]] = []
+    # As many tokens in ever shorter samples: products stay as they are, and attention shrinks as the model has it.
+    length = layout.sequence
+    while length >= SHORTEST_SAMPLE or not tokens:
+        shorter = replace(layout, sequence=length, micro_batch=layout.micro_batch * (layout.sequence // length))
+        tokens.append(float(length))
+        durations.append(_case(model, cluster, shorter, calibration, wiring).durations[2])
+        if length % 2:
+            break
+        length //= 2
+    times = TimeByLength(np.array(tokens[::-1]), np.stack(durations[::-1])[:, :, :, None].astype(np.float64))
+    rows = Rows(layout.microbatches, layout.micro_batch, layout.data)
+    return unequal_samples(full.program, full.costs()[2], times, rows, samples)
 
 
 def _case(

@@ -12,6 +12,7 @@ from ..core.account import Account, RankTime, account, rank_times
 from ..core.costs import Costs
 from ..core.errors import DebubbleError
 from ..core.memory import peak_activations
+from ..core.packing import UnequalSamples
 from ..core.results import HIDDEN, SPARSE, Result
 from ..core.timeline import Timeline
 from ..core.units import MILLISECOND, duration, percent
@@ -153,6 +154,7 @@ class Search:
         price: of one device for an hour, or None.
         top: layouts of each number of devices that results hold.
         growth: sizes of a batch that grows, with the plan of each; of the layout to launch.
+        unequal_samples: what the layout to launch would be with samples of unequal length; None if none were given.
         next: the command that continues from here.
     """
 
@@ -166,6 +168,7 @@ class Search:
     price: float | None
     top: int
     growth: Sequence[tuple[Growth, Plan | None]] = ()
+    unequal_samples: UnequalSamples | None = None
     next: str = ""
 
     @property
@@ -215,6 +218,7 @@ class LayoutPlan(Result):
         evidence: ``estimated``.
         calibration: of the cost model; None without.
         scaling: the best layout at each number of devices, if there are several.
+        unequal_samples: what the layout to launch would be with samples of unequal length; None if none were given.
         growth: of the batch; None if it does not grow.
         emit: what to paste; None if that was not asked for.
         emitted: number of the layout that is emitted.
@@ -241,6 +245,7 @@ class LayoutPlan(Result):
     evidence: str
     calibration: CalibrationValues | None = field(metadata=SPARSE)
     scaling: tuple[ScalingRow, ...] | None = field(metadata=SPARSE)
+    unequal_samples: UnequalSamples | None = field(metadata=SPARSE)
     growth: BatchGrowth | None = field(metadata=SPARSE)
     emit: str | None = field(metadata=SPARSE)
     emitted: int | None = field(metadata=SPARSE)
@@ -335,6 +340,7 @@ def layout_plan(asked: Search) -> LayoutPlan:
         evidence="estimated",
         calibration=_calibration(asked.calibration),
         scaling=tuple(_scaling(asked, row) for row in rows) if several else None,
+        unequal_samples=asked.unequal_samples,
         growth=_growth(asked.growth),
         emit=_emitted(asked, plan),
         emitted=1 if asked.emit and asked.framework else None,

@@ -6,11 +6,12 @@ from collections.abc import Mapping, Sequence
 from string import ascii_lowercase
 from typing import TYPE_CHECKING, Protocol, TypeVar
 
-from ..core.units import counted
+from ..core.units import counted, percent
 from .figures import Cell, Unit
 from .sections import Column, Part, Parts, Sentences, Table
 
 if TYPE_CHECKING:
+    from ..core.packing import UnequalSamples
     from ..diagnosis.comparison import WayOut
     from ..diagnosis.diagnosis import Change
 
@@ -156,3 +157,41 @@ def beyond_section(ways: Sequence[tuple[str, float, Sequence[str]]]) -> Sentence
     """
     lines = [f"{change}: {gain:.2f}x, if {' and '.join(demands)}" for change, gain, demands in ways[:MOST_BEYOND]]
     return Sentences("Beyond what it has (simulated)", [*lines, *more_changes(len(ways) - len(lines))])
+
+
+PACKED = {
+    "whole": "whole samples fill each row in turn",
+    "cut": "rows are cut from a stream of samples",
+    "none": "each row is one sample",
+}
+
+
+def unequal_section(found: UnequalSamples) -> Table:
+    """What samples of unequal length cost, as they come and dealt out longest first."""
+    columns = [
+        Column("micro-batches", left=True),
+        Column("makespan", Unit.TIME),
+        Column("95 %", Unit.TIME),
+        Column("idle", Unit.SHARE),
+        Column("95 %", Unit.SHARE),
+        Column("most tokens", Unit.COUNT),
+    ]
+    rows: list[Sequence[Cell]] = [["all alike", None, None, found.even_idle_share, None, found.sequence]]
+    for name, steps in (("as they come", found.as_they_come), ("balanced", found.balanced)):
+        rows.append(
+            [
+                name,
+                steps.expected_makespan_ms,
+                steps.p95_makespan_ms,
+                steps.expected_idle_share,
+                steps.p95_idle_share,
+                steps.most_tokens,
+            ]
+        )
+    notes = [
+        f"{PACKED[found.packing]}, of room for {found.sequence:,} tokens; {found.samples:,.0f} samples fill "
+        f"{percent(found.fill_share)} of a step's. Balanced: the same samples, longest first, into the row that has "
+        f"least work.",
+    ]
+    title = f"Samples of unequal length, {found.lengths} ({found.evidence}: {found.draws} steps, seed {found.seed})"
+    return Table(title, columns, rows, notes=notes)

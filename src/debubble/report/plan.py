@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 from ..core.units import counted, duration, percent
 from ..diagnosis.remedies import simulated_sliders
 from ..frameworks.catalog import FRAMEWORKS
+from .advice import unequal_section
 from .figures import Cell, Unit
 from .launch import files, launch, numbers
 from .sections import Column, Figure, Figures, Part, Parts, Paste, Picture, Report, Section, Sentences, Table
@@ -59,6 +60,8 @@ def report(plan: LayoutPlan, *, detail: bool = False) -> Report:
         sections.append(Sentences("", [ruled_out(plan)], plain=True, margin=0))
     sections.append(_parts(plan))
     sections += _memory(plan) if detail else [_memory_in_brief(plan)]
+    if plan.unequal_samples is not None:
+        sections.append(unequal_section(plan.unequal_samples))
     if plan.growth is not None:
         sections.append(_growth(plan.growth))
     if plan.emit is not None:

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 from ..core.engine import SENDS
 from ..core.memory import Release
 from ..core.units import counted, percent
-from .advice import WHAT, causes_section
+from .advice import WHAT, causes_section, unequal_section
 from .diagnose import median_window
 from .diagnose import report as diagnosed
 from .figures import Unit, span
@@ -61,6 +61,8 @@ def report(shown: Show, *, detail: bool = False) -> Report:
         Ranks("", shown.per_rank, shown.makespan_ms),
         *_engines(shown),
     ]
+    if shown.unequal_samples is not None:
+        sections.append(unequal_section(shown.unequal_samples))
     if not detail:
         hints = [*_hints(shown), f"More: {'   '.join(_options(shown))}"]
         return Report(shown.title, (), [*sections, Sentences("", hints, plain=True, margin=1)])

@@ -9,7 +9,8 @@ from ..planning.batch import BatchPlan, GrowthPlan
 from ..planning.layout_plan import LayoutPlan
 from .arguments import Counts, Hop, Size
 from .plan_options import read_options
-from .plan_search import plan_batch, plan_search
+from .plan_search import planned
+from .samples import Given
 
 AnyPath = str | PathLike[str]
 
@@ -70,6 +71,8 @@ def plan(
     framework: str | None = None,
     emit: str | None = None,
     rampup: Counts | None = None,
+    lengths: Given | None = None,
+    packing: str | None = None,
 ) -> LayoutPlan | BatchPlan | GrowthPlan:
     """Find the layout to launch: every legal one, ranked, with where its time and memory go.
 
@@ -133,6 +136,8 @@ def plan(
         framework: that is to launch it: nothing is planned that it cannot run.
         emit: the same, and what to paste is printed.
         rampup: a batch that grows: start, increment, samples.
+        lengths: of samples, if they are unequal: ``p50=800,p95=6000``, ``mean=1200,p95=6000``, or a file of lengths.
+        packing: ``whole`` samples fill a sequence; ``cut`` from a stream of them; ``none``, each is one sample.
 
     Returns:
         The plan of layouts; with neither model nor device that of the batch, or of one that grows.
@@ -141,5 +146,4 @@ def plan(
         InputError: what is missing or wrong, all at once where that can be told.
         Refusal: no layout is legal, or none fits.
     """
-    asked = read_options(locals()).with_job()
-    return plan_batch(asked) if asked.model is None and asked.gpu is None else plan_search(asked)
+    return planned(read_options(locals()).with_job())

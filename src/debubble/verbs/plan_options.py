@@ -59,6 +59,8 @@ class PlanOptions:
     framework: str | None = None
     emit: str | None = None
     rampup: Tried = None
+    lengths: str | None = None
+    packing: str | None = None
 
     @property
     def base(self) -> Layout:
@@ -150,7 +152,7 @@ LISTS = (
     *("gpus", "global_batch", "tensor", "pipeline", "context", "expert", "expert_tensor", "chunks", "micro_batch"),
     *("microbatches", "rampup"),
 )
-PATHS = ("job", "model", "gpu", "save_calibration", "launched")
+PATHS = ("job", "model", "gpu", "save_calibration", "launched")  # and ``lengths``, which may be a number
 
 
 def read_options(given: Mapping[str, Any]) -> PlanOptions:
@@ -169,6 +171,8 @@ def read_options(given: Mapping[str, Any]) -> PlanOptions:
     for name in PATHS:
         if name in made:
             made[name] = fspath(made[name])
+    if "lengths" in made:
+        made["lengths"] = str(made["lengths"])
     if "nic" in made:
         made["nic"] = rate(made["nic"], "nic")
     if not isinstance(made.get("schedule", ""), str):

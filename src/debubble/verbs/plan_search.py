@@ -31,7 +31,7 @@ from ..planning.batch import (
     orders,
 )
 from ..planning.calibrate import written
-from ..planning.judge import Wiring, judge_all
+from ..planning.judge import Wiring, judge_all, unequal
 from ..planning.launch import Rejected, unsuited
 from ..planning.layout_plan import LayoutPlan, Search, layout_plan
 from ..planning.search import search
@@ -41,6 +41,7 @@ from ..schedules.catalog import CATALOG, called, unknown
 from .arguments import hop, together
 from .calibration import calibration_of
 from .plan_options import PlanOptions
+from .samples import samples_of
 from .telling import tell
 
 TOP = 10  # layouts that are kept: as many as a terminal shows
@@ -52,9 +53,21 @@ LISTS = ("tensor", "pipeline", "context", "expert", "expert_tensor", "chunks", "
 # Options that mean nothing without a model.
 OF_MODELS = (
     *("calibrate", "save_calibration", "launched", "framework", "emit", "price", "precision", "nic", "zero"),
-    *("expert", "expert_tensor", "transfer"),
+    *("expert", "expert_tensor", "transfer", "lengths", "packing"),
 )
 GROWN = ("gpus", "tensor", "context", "pipeline", "data", "chunks", "micro_batch", "global_batch", "schedule")
+
+
+def planned(asked: PlanOptions) -> LayoutPlan | BatchPlan | GrowthPlan:
+    """The plan of layouts; with neither model nor device that of the batch, or of one that grows.
+
+    Raises:
+        InputError: what is missing or wrong.
+        Refusal: no layout is legal, or none fits.
+    """
+    if asked.model is None and asked.gpu is None:
+        return plan_batch(asked)
+    return plan_search(asked)
 
 
 def plan_search(asked: PlanOptions) -> LayoutPlan:
@@ -71,7 +84,7 @@ def plan_search(asked: PlanOptions) -> LayoutPlan:
     if len(counts) > MOST_COUNTS:
         rule = f"each of the {len(counts)} numbers is a search of its own"
         raise InputError(Fault("gpus", rule, f"give at most {MOST_COUNTS}"))
-    framework = _framework(asked)
+    framework, samples = _framework(asked), samples_of(asked.lengths, asked.base.sequence, asked.packing)
     model, *made = together(lambda: read_model(asked.model or ""), *(partial(_cluster, asked, gpus) for gpus in counts))
     _fitting(asked, model, made[0].device)
     clusters: dict[int, Cluster] = dict(zip(counts, made, strict=True))
@@ -99,6 +112,12 @@ def plan_search(asked: PlanOptions) -> LayoutPlan:
         top=asked.top or TOP,
     )
     searched = replace(searched, next=_next(asked, searched))
+    if samples is not None:
+        best = searched.best.plans[0].layout
+        there = clusters[best.gpus]
+        searched = replace(
+            searched, unequal_samples=unequal(model, there, best, samples, calibration=calibration, wiring=wiring)
+        )
     if asked.rampup is not None:
         searched = replace(searched, growth=_grown(asked, searched))
     return layout_plan(searched)

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Any, overload
 
-from ..core.engine import IDEAL
+from ..core.costs import Rates
+from ..core.engine import IDEAL, Engine
 from ..core.errors import Fault, InputError
+from ..core.packing import Samples
 from ..diagnosis.against import Against
 from ..diagnosis.against import against as hold_against
 from ..diagnosis.simulated import Show, simulated
@@ -22,6 +25,7 @@ from .pipeline_argument import (
     sends_of,
     suited,
 )
+from .samples import Given, samples_of
 
 
 @overload
@@ -55,6 +59,10 @@ def show(  # type: ignore[misc]  # the two above name one keyword of all that th
     forward_only: bool = False,
     release: str = "w",
     cap: str | float | None = None,
+    lengths: Given | None = None,
+    sequence: int | None = None,
+    attention_share: str | float | None = None,
+    packing: str | None = None,
 ) -> Show | Against:
     """Simulate a schedule and account for its time, alone or against another one.
 
@@ -90,6 +98,11 @@ def show(  # type: ignore[misc]  # the two above name one keyword of all that th
         forward_only: leave the backwards out.
         release: when a split backward frees activations: at ``w``, ``half`` at I and half at W, or at ``i``.
         cap: most activations on a rank, for schedules that are searched: 6, ``1.5p``, or one for each rank.
+        lengths: of samples, if they are unequal: ``p50=800,p95=6000``, ``mean=1200,p95=6000``, or a file of lengths.
+            Durations are then of a micro-batch that is one sample of ``sequence`` tokens.
+        sequence: tokens that a micro-batch has room for.
+        attention_share: of its time, how much grows with the square of a sample's length.
+        packing: ``whole`` samples fill a micro-batch; ``cut`` from a stream of them; ``none``, each is one sample.
 
     Raises:
         InputError: no such schedule, sizes that are missing or do not suit it, durations that cannot be.
@@ -103,27 +116,72 @@ def show(  # type: ignore[misc]  # the two above name one keyword of all that th
     sizes = Sizes(ranks, microbatches, chunks, group, slices)
     held = None if cap is None else str(cap)  # 6 and "6" are the same cap
     tried = _tried(sweep, against)
+    samples = _samples(lengths, sequence, attention_share, packing)
+    if samples is not None and microbatch_scale:
+        rule = "lengths say how unequal micro-batches are"
+        raise InputError(Fault("--microbatch-scale beside --lengths", rule, "leave one out"))
 
-    def shown(named: Named, sizes: Sizes, engine: str | None) -> Show:
-        order = schedule_of(named, sizes, rates, cap=held, release=release)
-        if forward_only and not order.forward_only:
-            order = without_backwards(order)
-        executes = engine_argument(engine, order, sends=sends, link=link) or (way if way != IDEAL else None)
-        # Where a file places its sends counts for engines that follow such orders; forwards alone have another order.
-        placed = None
-        if executes is not None and executes.takes_orders and not forward_only:
-            placed = exchange_of(named, order)
-        return simulated(order, rates, release, engine=executes, placed=placed)
-
+    asked = _Asked(rates, way, held, release, forward_only, sends, link, samples)
     engines = _engines(engine, two=against is not None)
     if against is None:
-        return shown(schedule, sizes, engines[0])
+        return _shown(asked, schedule, sizes, engines[0])
     # Sizes as each takes them: -v 2 is of the interleaved one of two.
-    first = shown(schedule, suited(schedule, sizes), engines[0])
-    other = shown(against, suited(against, sizes), engines[-1])
+    first = _shown(asked, schedule, suited(schedule, sizes), engines[0])
+    other = _shown(asked, against, suited(against, sizes), engines[-1])
     if tried is None:
         return hold_against(first, other)
     return hold_against(first, other, tried.ranks, tried.hops)
+
+
+@dataclass(frozen=True, slots=True)
+class _Asked:
+    """What was asked of one schedule or of both: see ``show``."""
+
+    rates: Rates
+    way: Engine
+    cap: str | None
+    release: str
+    forward_only: bool
+    sends: str
+    link: str | float | None
+    samples: Samples | None
+
+
+def _shown(asked: _Asked, named: Named, sizes: Sizes, engine: str | None) -> Show:
+    """One schedule, simulated under one engine."""
+    order = schedule_of(named, sizes, asked.rates, cap=asked.cap, release=asked.release)
+    if asked.forward_only and not order.forward_only:
+        order = without_backwards(order)
+    executes = engine_argument(engine, order, sends=asked.sends, link=asked.link)
+    if executes is None and asked.way != IDEAL:
+        executes = asked.way
+    # Where a file places its sends counts for engines that follow such orders; forwards alone have another order.
+    placed = None
+    if executes is not None and executes.takes_orders and not asked.forward_only:
+        placed = exchange_of(named, order)
+    return simulated(order, asked.rates, asked.release, engine=executes, placed=placed, samples=asked.samples)
+
+
+def _samples(
+    lengths: Given | None, sequence: int | None, attention: str | float | None, packing: str | None
+) -> Samples | None:
+    """The samples that micro-batches are packed from; a schedule knows neither their room nor what attention costs."""
+    beside = {"--sequence": sequence, "--attention-share": attention}
+    if lengths is None:
+        faults = [
+            Fault(option, "it says how time grows with the length of samples", "give --lengths as well")
+            for option, value in beside.items()
+            if value is not None
+        ]
+    else:
+        faults = [
+            Fault(option, "times of unequal samples follow from it", "give it, as in --sequence 8192")
+            for option, value in beside.items()
+            if value is None
+        ]
+    if faults:
+        raise InputError(*faults)
+    return samples_of(lengths, sequence, packing, attention)
 
 
 def _tried(sweep: str | Swept | None, against: Named | None) -> Swept | None:
