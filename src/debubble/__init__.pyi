@@ -22,6 +22,7 @@ from .core.errors import IllegalSchedule as IllegalSchedule
 from .core.errors import InputError as InputError
 from .core.errors import Refusal as Refusal
 from .core.errors import Violation as Violation
+from .core.errors import WithoutOps as WithoutOps
 from .core.exchange import Exchange as Exchange
 from .core.laws import violations as violations
 from .core.lower import lower as lower

@@ -272,23 +272,72 @@ def test_it_is_known_by_its_content():
     assert not is_nsight(b"{}")
 
 
-@pytest.mark.parametrize(
-    "name",
-    [
-        "rank 1 forward chunk 3 (phase0)",
-        "rank 12 overlapped forward chunk 5 (phase0) backward chunk 2 (phase1)",
-    ],
-)
-def test_the_ranges_of_pithtrain_are_refused_with_what_they_lack(tmp_path, cli, name):
+def pithtrain(export, timeline, steps=3, *, named="", cut=0):
+    """A DualPipeV under the names that PithTrain's engine gives its ranges, on the CPU threads that launch kernels."""
+    schedule = timeline.program.schedule
+    period = timeline.makespan + 5_000_000
+    for rank in range(schedule.ranks):
+        rows = range(schedule.offsets[rank], schedule.offsets[rank + 1])
+        lead = f"rank {rank} " if named else ""
+        for step in range(steps):
+            base = 1_000_000_000 + step * period
+            held = None
+            for i in rows if step or not cut else rows[cut:]:
+                kind, unit = Kind(schedule.kind[i]), schedule.unit[i]
+                phase = int(schedule.stage[i] >= schedule.ranks)
+                start, end = base + int(timeline.start[i]), base + int(timeline.end[i]) - 1000
+                way = {Kind.F: "forward", Kind.W: "weight"}.get(kind, "backward")
+                name = f"{lead}{way} chunk" + ("" if kind == Kind.W else f" {unit} (phase{phase})")
+                begins = i + 1 in rows and schedule.joined[i + 1]
+                if begins:
+                    held = name, start
+                    export.kernel(rank, start, (start + end) // 2 - 2 * LATE, "gemm")
+                elif held:
+                    first, begun = held
+                    export.kernel(rank, (begun + end) // 2 + LATE, end, "gemm")
+                    both = f"{lead}{'overlapped ' if named else ''}{first.removeprefix(lead)} {name.removeprefix(lead)}"
+                    export.range(rank, begun - LATE - 500, end - LATE, both)
+                    held = None
+                else:
+                    export.range(rank, start - LATE - 500, end - LATE, name)
+                    export.kernel(rank, start, end, "gemm")
+
+
+@pytest.mark.parametrize("named", ["", "rank"])
+@pytest.mark.parametrize("ranks", [2, 3, 4])
+def test_pithtrains_ranges_name_the_ops_of_its_order(tmp_path, ranks, named):
+    timeline = simulated("dualpipe-v", ranks, 2 * ranks + 2, 2)
     export = Export(tmp_path / "node0.sqlite")
-    export.range(0, 1000, 9000, name)
-    export.range(0, 9000, 9500, "rank 1 weight chunk")
-    export.kernel(0, 51_000, 60_000, "gemm")
-    path = export.close()
-    ran = cli("diagnose", path)
-    assert ran.status == 2
-    assert "PithTrain" in ran.err
-    assert "names no micro-batch" in ran.err
+    pithtrain(export, timeline, named=named)
+    found = observe(read_nsight([export.close()], "run"))
+    assert len(found.windows) == 3
+    schedule = timeline.program.schedule
+    for window in found.windows:
+        got = window.timeline.program.schedule
+        np.testing.assert_array_equal(got.kind, schedule.kind)
+        np.testing.assert_array_equal(got.stage, schedule.stage)
+        np.testing.assert_array_equal(got.unit, schedule.unit)
+
+
+def test_a_step_of_pithtrain_that_is_cut_is_left_out_and_said(tmp_path, cli):
+    timeline = simulated("dualpipe-v", 3, 8, 2)
+    export = Export(tmp_path / "node0.sqlite")
+    pithtrain(export, timeline, cut=9)
+    ran = cli("diagnose", export.close())
+    assert ran.status == 0
+    assert "dualpipe-v" in ran.out
+    assert "overlap each counts half of their time" in " ".join(ran.out.split())
+
+
+def test_ranges_of_pithtrain_that_are_no_whole_step_are_refused_by_name(tmp_path, cli):
+    export = Export(tmp_path / "node0.sqlite")
+    for row, name in enumerate(["forward chunk 0 (phase0)", "backward chunk 0 (phase1)", "weight chunk"]):
+        export.range(0, 1000 * row, 1000 * row + 900, name)
+        export.kernel(0, 1000 * row + 50_000, 1000 * row + 50_800, "gemm")
+    ran = cli("diagnose", export.close())
+    assert ran.status == 1
+    assert "no pipeline here" in ran.err
+    assert "1 steps of PithTrain's ranges were left out" in ran.err
 
 
 @pytest.mark.parametrize("number", ["gpu", None, 1.5])

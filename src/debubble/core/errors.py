@@ -6,6 +6,7 @@ DebubbleError
 ├── InputError            something given cannot be used: value, rule, remedy           exit 2
 └── Refusal               the question was understood and the answer is no              exit 1
     ├── IllegalSchedule   a schedule breaks a law; carries every violation
+    ├── WithoutOps        a measurement holds no op, so no idle share; carries what it tells instead
     └── Deadlock          every rank waits for another; carries the cycle
 
 A number in a file costs its author nothing, and may stand for a week of work. So a size is held against its bound
@@ -75,6 +76,23 @@ class Interrupted(KeyboardInterrupt):
 
 class Refusal(DebubbleError):
     """The question was understood, and the answer is no."""
+
+
+class WithoutOps(Refusal):
+    """A measurement holds no forward or backward of a micro-batch, so no idle share; carries what it tells instead.
+
+    Args:
+        source: the path that was read.
+        holds: what it holds and what it lacks, a clause.
+        facts: what it tells, a sentence each.
+        remedies: what would tell the rest, a clause each.
+    """
+
+    def __init__(self, source: str, holds: str, facts: Sequence[str], remedies: Sequence[str]) -> None:
+        told = "".join(f"\n  - {fact}" for fact in facts)
+        helps = "".join(f"\n  {remedy}" for remedy in remedies)
+        super().__init__(f"{source}: {holds}. What it tells (measured):{told}{helps}")
+        self.facts = tuple(facts)
 
 
 @dataclass(frozen=True, slots=True)

@@ -22,12 +22,7 @@ from .run_files import faults_alike, left_out
 from .stream import local
 
 _RANK = re.compile(r"rank[-_]?\[?(\d{1,9})", re.IGNORECASE)
-# PithTrain's ranges (its dualpipe/dualpipev.py): a chunk is a micro-batch there, a phase the half of the V.
-_PITH = re.compile(r"rank \d+ (?:overlapped )?(?:forward|backward) chunk \d+ \(phase[01]\).*|rank \d+ weight chunk")
-_OF_PITH = (
-    "it holds PithTrain's ranges: 'weight chunk' names no micro-batch, and no name says whether "
-    "a backward is whole or leaves its weights for later, so its kinds of work cannot be told"
-)
+_MOST_NAMED = 4  # remarks of a refusal
 _DOWN = 0.9  # share of forwards that must come behind the same one upstream; else names of kernels have misled
 
 
@@ -80,15 +75,16 @@ def read_nsight(paths: Sequence[Path], source: str) -> Reading:
     # Names of kernels are the weakest witness: they count if forwards do run down the line.
     if any(map(len, told)) and not (all(file.named for file in files) or _flows_down(told)):
         found = untold
-    if not any(map(len, found)):
-        raise Refusal(
-            f"{source}: there is no pipeline here: no range names a forward or backward of a micro-batch, "
-            "and no ranks hand results on to each other; if one ran, name its ops with debubble.annotate"
-        )
     remarks: list[str] = []
     for file in files:
         remarks += file.remarks
     remarks += left_out((fault.value, fault.rule) for fault in faults)
+    if not any(map(len, found)):
+        why = "; ".join(["", *remarks[:_MOST_NAMED]])
+        raise Refusal(
+            f"{source}: there is no pipeline here: no range names a forward or backward of a micro-batch, and no ranks "
+            f"hand results on to each other; if one ran, name its ops with debubble.annotate{why}"
+        )
     return Reading(source, tuple(found), tuple(remarks))
 
 
@@ -101,11 +97,10 @@ def _read(path: Path) -> _File:
             remarks = list(export.remarks)
             named = False
             for one in export.devices():
-                tables = export.tables(one)
-                _refuse_pith(tables.names, path)
+                tables, pith = export.tables(one)
                 named |= bool((tables.roles == Role.LABEL).any())
                 found[one], clauses = device_of(tables, str(path))
-                remarks += [f"{path}: device {one.number}: {clause}" for clause in clauses]
+                remarks += [f"{path}: device {one.number}: {clause}" for clause in (*pith, *clauses)]
             ranks = _ranks(list(found), path)
             devices = [_with_rank(found[one], rank, ranks) for one, rank in ranks.items()]
             return _File(tuple(devices), export.anchor(), named, tuple(remarks))
@@ -116,11 +111,6 @@ def _read(path: Path) -> _File:
     except Exception as error:  # whatever a stranger's database holds, it costs this file and not the run
         rule = f"its content is not what an export holds ({type(error).__name__}: {error})"
         raise InputError(Fault(str(path), rule, "export it again")) from error
-
-
-def _refuse_pith(names: Sequence[str], path: Path) -> None:
-    if any(map(_PITH.fullmatch, names)):
-        raise InputError(Fault(str(path), _OF_PITH, "name its ops with debubble.annotate"))
 
 
 def _address(path: Path) -> str:

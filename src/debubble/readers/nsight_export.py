@@ -34,6 +34,7 @@ from ..core.errors import Fault, InputError
 from .chrome import Events, Words
 from .kineto.tables import Collector, Tables
 from .kineto.work import EITHER
+from .pithtrain import is_pith, ops_of_pith
 
 PROCESS = 1 << 24  # a globalTid is its globalPid plus the number of the thread
 _CHUNK = 1 << 16  # rows at a time
@@ -91,12 +92,14 @@ class _Talk:
         launched: when kernels were launched, by correlation id: of those that send or receive.
         calls: of NCCL.
         apart: spans of all-to-alls, whose sends and receives are no pipeline's.
+        pith: PithTrain's ranges, whose ops only their order tells: start, end, thread and name.
     """
 
     kernels: list[_Exchange] = field(default_factory=list)
     launched: dict[int, int] = field(default_factory=dict)
     calls: list[_Call] = field(default_factory=list)
     apart: list[tuple[int, int]] = field(default_factory=list)
+    pith: list[tuple[int, int, int, str]] = field(default_factory=list)
 
 
 class _Sink:
@@ -197,8 +200,8 @@ class Export:
         processes = sorted(process for (process,) in rows if process)
         return [Device(process * PROCESS, i) for i, process in enumerate(processes)]
 
-    def tables(self, device: Device) -> Tables:
-        """All that a reader of pipelines needs of one device, as columns."""
+    def tables(self, device: Device) -> tuple[Tables, list[str]]:
+        """All that a reader of pipelines needs of one device, as columns; and what was left out, a clause each."""
         sink, talk = _Sink(), _Talk()
         # Kernels first: once it has seen one, the collector keeps no work of the CPU.
         if "kernels" in self.names:
@@ -208,7 +211,8 @@ class Export:
         if "ranges" in self.names:
             self._take_ranges(device, sink, talk)
         _take_exchanges(sink, talk)
-        return sink.tables()
+        clauses = _take_pith(sink, talk)
+        return sink.tables(), clauses
 
     def _take_kernels(self, device: Device, sink: _Sink, talk: _Talk) -> None:
         """Kernels, but for those that send or receive: what these are, calls tell."""
@@ -269,12 +273,15 @@ class Export:
         names, which = [name.partition(", ")[0] for name in named[0]], named[1]
         calls = np.array([name in _CALLS for name in names], np.bool_)
         apart = np.array([bool(_ALL_TO_ALL.search(name)) for name in names], np.bool_) & ~calls
+        pith = np.array([is_pith(name) for name in names], np.bool_)
         categories = ["cpu_op" if "::" in name else "user_annotation" for name in names]
-        kept = np.flatnonzero(~(calls | apart)[which])
+        kept = np.flatnonzero(~(calls | apart | pith)[which])
         sink.take(categories, names, which[kept], thread[kept], (start[kept], end[kept]))
         for row in np.flatnonzero(calls[which]).tolist():
             sense, peer = _CALLS[names[which[row]]], self._peer(int(rowid[row]))
             talk.calls.append(_Call(int(start[row]), sense, peer))
+        for row in np.flatnonzero(pith[which]).tolist():
+            talk.pith.append((int(start[row]), int(end[row]), int(thread[row]), names[which[row]]))
         beside = apart[which]
         talk.apart.extend(zip(start[beside].tolist(), end[beside].tolist(), strict=True))
 
@@ -352,6 +359,27 @@ def open_export(connection: sqlite3.Connection, path: Path) -> Export:
         known_payloads = payloads(connection, names["ranges"], PROCESS)
     remarks = tuple(f"{path}: it has {what}" for role, what in _MISSING.items() if role not in names)
     return Export(path, connection, names, columns, strings, known_payloads, remarks)
+
+
+def _take_pith(sink: _Sink, talk: _Talk) -> list[str]:
+    """PithTrain's ranges under the labels of their ops; two that overlap take half of their range each."""
+    rows = sorted(talk.pith)
+    labels, clauses = ops_of_pith([name for *_, name in rows])
+    words: dict[str, int] = {}
+    which, lane, starts, ends = [], [], [], []
+    for row, some in labels.items():
+        start, end, thread, _ = rows[row]
+        cuts = np.linspace(start, end, len(some) + 1).astype(np.int64).tolist()
+        for number, label in enumerate(some):
+            which.append(words.setdefault(label, len(words)))
+            lane.append(thread)
+            starts.append(cuts[number])
+            ends.append(cuts[number + 1])
+    times = np.array(starts, np.int64), np.array(ends, np.int64)
+    sink.take("user_annotation", list(words), np.array(which, np.int64), np.array(lane, np.int64), times)
+    if any(len(some) > 1 for some in labels.values()):
+        clauses.append("of a forward and a backward that overlap each counts half of their time")
+    return clauses
 
 
 def _take_exchanges(sink: _Sink, talk: _Talk) -> None:

@@ -144,9 +144,13 @@ def recognised(path: Path, ask: Ask | None = None) -> Format | None:
 
 
 def is_log(path: Path, ask: Ask | None = None) -> bool:
-    """Whether a file holds step times only, which ``fit`` reads, and no ops."""
+    """Whether a file, or a folder of one run, holds step times only, which ``fit`` reads, and no ops."""
+    if path.is_dir():
+        from .torchtitan_log import titan_files
+
+        return bool(titan_files(path))
     known = recognised(path, ask)
-    return known is not None and known.read is _read_log
+    return known is not None and known.read in (_read_log, _read_titan)
 
 
 def _asked(step: int, said: Said) -> bool:
@@ -256,44 +260,31 @@ def _read_log(paths: Sequence[Path], ask: Ask) -> Reading:  # noqa: ARG001 - the
     )
 
 
-# Files of known tools that hold no op of a micro-batch are refused by name, with what is missing and what helps.
-# torchtitan's structured log spans whole phases of a step (its observability/structured_logger: fwd_bwd_start, _end).
-# The flight recorder of torch's NCCL process groups tells sends, receives and collectives
-# (https://docs.pytorch.org/tutorials/unstable/flight_recorder_tutorial.html); a rank that waits in one and a rank that
-# computes look alike in it. A bubble is what work leaves over, so neither can say how large it is.
-
-_JSON = (b"{", b"[")
-_TITAN = re.compile(rb'"log_type_name"\s*:')
-_TITAN_BESIDE = (b'"time_us"', b'"seq_id"', b'"rank"')
-_FLIGHT = re.compile(rb'"profiling_name"\s*:\s*"|"pg_status"\s*:')
-_FLIGHT_BESIDE = (b'"pg_config"', b'"time_created_ns"', b'"nccl_version"', b'"comm_lib_version"')
-
-TITAN = (
-    "it is torchtitan's structured log: its spans are phases of a step (fwd_bwd), without forwards and backwards",
-    "profile a few steps with torch.profiler, or run the job under debubble record",
-)
-FLIGHT = (
-    "it is a dump of the NCCL flight recorder: sends, receives and collectives, without the compute between them",
-    "profile a few steps with torch.profiler, or run the job under debubble record",
-)
+# Files that hold no op of a micro-batch are read for what they do tell, and the refusal carries it.
 
 
-def is_titan(head: bytes) -> bool:
-    """Whether a file that begins like this is a structured log of torchtitan; one line of it is enough."""
-    return head.lstrip()[:1] == b"{" and bool(_TITAN.search(head)) and all(key in head for key in _TITAN_BESIDE)
+def _is_titan(head: bytes) -> bool:
+    from .torchtitan_log import is_titan
+
+    return is_titan(head)
 
 
-def is_flight(head: bytes) -> bool:
-    """Whether a file that begins like this is a flight recorder's dump as JSON."""
-    return head.lstrip()[:1] in _JSON and bool(_FLIGHT.search(head)) and any(key in head for key in _FLIGHT_BESIDE)
+def _read_titan(paths: Sequence[Path], ask: Ask) -> Reading:  # noqa: ARG001 - the table's shape
+    from .torchtitan_log import refusal_of_titan
+
+    raise refusal_of_titan(paths)
 
 
-def _refuse_titan(paths: Sequence[Path], ask: Ask) -> Reading:  # noqa: ARG001 - the table's shape
-    raise InputError(Fault(str(paths[0]), *TITAN))
+def _is_flight(head: bytes) -> bool:
+    from .flight_recorder import is_flight
+
+    return is_flight(head)
 
 
-def _refuse_flight(paths: Sequence[Path], ask: Ask) -> Reading:  # noqa: ARG001 - the table's shape
-    raise InputError(Fault(str(paths[0]), *FLIGHT))
+def _read_flight(paths: Sequence[Path], ask: Ask) -> Reading:  # noqa: ARG001 - the table's shape
+    from .flight_recorder import refusal_of_flight
+
+    raise refusal_of_flight(paths)
 
 
 # The first whose mark is found reads the file, so the surest marks come first: a log is what nothing else is.
@@ -302,11 +293,11 @@ FORMATS = (
     Format("a distilled trace", _is_distilled, _read_distilled),
     Format("a Primus timeline", _is_primus, _read_primus, beside="config.json"),
     Format("OpenTelemetry spans (OTLP JSON)", _is_otlp, _read_otlp),
-    Format("a structured log of torchtitan", is_titan, _refuse_titan),
-    Format("a dump of the NCCL flight recorder", is_flight, _refuse_flight),
+    Format("a structured log of torchtitan", _is_titan, _read_titan),
+    Format("a dump of the NCCL flight recorder", _is_flight, _read_flight),
     Format("a Kineto or Chrome trace", _is_chrome, _read_traces),
     Format("an Nsight Systems export", _is_sqlite, _read_nsight),
     Format("an op table", _is_table, _read_table),
     Format("a log of steps", _is_steps, _read_log),
 )
-_NAMES = [known.name for known in FORMATS if known.read not in (_refuse_titan, _refuse_flight)]
+_NAMES = [known.name for known in FORMATS]

@@ -46,6 +46,7 @@ from .log_lines import (
 )
 from .run_files import why_unreadable
 from .stream import lines, place
+from .torchtitan_log import steps_of_titan, titan_files
 
 # What tells a log long before its first step: Megatron-LM's arguments; the script that modded-nanogpt puts above its
 # own log, by the line that prints the steps.
@@ -85,13 +86,16 @@ def is_step_table(head: bytes) -> bool:
 def read_steps(path: Path | str) -> StepLog:
     """Read step times (and timers) from a log, or rows of settings and seconds from a CSV.
 
-    A CSV needs a header that names ``batch`` or ``microbatches``, and ``seconds`` (or ``ms``), or ``gb``.
+    A CSV needs a header that names ``batch`` or ``microbatches``, and ``seconds`` (or ``ms``), or ``gb``. Only the
+    structured logs of torchtitan may be a folder: each rank writes one.
 
     Raises:
         InputError: the file holds no step time.
     """
     path, remarks = place(path), list[str]()
     try:
+        if structured := titan_files(path):
+            return steps_of_titan(structured)
         text = lines(path, remarks)
         first = next(text, "")
         header = header_of(first)

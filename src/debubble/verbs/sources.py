@@ -142,7 +142,7 @@ def _runs_of(source: AnyPath, ask: Ask, micro_batch: int | None) -> list[Run]:
     # The suffix goes first: the words of a launch script would pass for a log, and its YAML for a table.
     if path.suffix.lower() in {".toml", *LAUNCHERS}:
         return [Run(job) for job in jobs_of_file(Path(path))]
-    if path.is_file() and is_log(path, ask):
+    if path.exists() and is_log(path, ask):
         return [_run_of_log(path, ask.said, micro_batch)]
     return [Run(read_source([path], ask))]
 
@@ -196,6 +196,8 @@ def config_of_log(path: Path) -> Config:
     Raises:
         InputError: the file cannot be read, or arguments are not what their key takes; all of them.
     """
+    if path.is_dir():  # structured logs of torchtitan, which say nothing of their launch
+        return Config(name=path.name)
     try:
         # Only the head: logs of weeks have gigabytes, and arguments are printed first.
         text = first_bytes(place(path), HEAD).decode("utf-8", errors="replace")

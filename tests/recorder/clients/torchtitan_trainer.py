@@ -68,6 +68,7 @@ utils.set_pg_timeouts = lambda **_: None  # it asks groups for what those of glo
 attention.FlexAttention.compiled_flex_attn = staticmethod(plain)
 
 from torchtitan.models.llama3.config_registry import llama3_debugmodel  # noqa: E402
+from torchtitan.observability import structured_logger  # noqa: E402
 from torchtitan.tools.logging import init_logger  # noqa: E402
 
 
@@ -92,6 +93,7 @@ def main() -> None:
     mine = folder / f"rank{os.environ['RANK']}"
     assets(mine)
     init_logger()
+    structured_logger.init_structured_logger(source="training", output_dir=str(folder / "log"))
     config = llama3_debugmodel()
     config.hf_assets_path = str(mine)
     config.dump_folder = str(mine / "out")
