@@ -47,6 +47,25 @@ def test_a_rank_that_stands_in_a_receive_whose_input_was_made_is_named():
     assert "in the receive before 2F0" in found.sentence
 
 
+def test_a_send_that_nobody_takes_waits_for_whoever_needs_what_it_carries():
+    # rank 0 has made 0F2 and stands in its send: 1F2 needs it, and rank 1 is in 1B0, before that.
+    found = held(beat(State.SEND, 3, age=40), beat(State.OP, 2, age=30), beat(State.RECEIVE, 4, age=12))
+    assert found.process == 1
+    assert found.sentence == "rank 1 has been in 1B0 for 30 s; rank 0 and rank 2 wait for it"
+    # Where its taker is past it, the send itself is what stands still; and it is called a send.
+    found = held(beat(State.SEND, 3, age=40), beat(State.BETWEEN, 6, age=1), beat(State.BETWEEN, 6, age=1))
+    assert (found.process, found.sentence) == (0, "rank 0 has been in the send after 0F2 for 40 s")
+
+
+def test_a_wait_for_both_sides_waits_for_both():
+    # rank 1 has made 1F1 and waits for the gradient 2B0: rank 2 is in 2B0, which comes before its 2F1.
+    found = held(beat(State.RECEIVE, 3), beat(State.BOTH, 2, age=35), beat(State.OP, 1, age=32))
+    assert found.process == 2
+    assert found.sentence == "rank 2 has been in 2B0 for 32 s; rank 0 and rank 1 wait for it"
+    found = held(beat(State.OP, 5), beat(State.BOTH, 2, age=35), beat(State.DONE))
+    assert found.sentence.startswith("rank 1 has been in a send and receive before 1B0 for 35 s")
+
+
 def test_what_the_system_says_of_a_process_goes_first():
     found = held(
         beat(State.RECEIVE, 3, pid=1),

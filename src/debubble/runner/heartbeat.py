@@ -48,6 +48,8 @@ class State(IntEnum):
     BETWEEN = 4  # ops: sends, book-keeping
     TOGETHER = 5  # with all others: barriers, reductions, exchanges
     DONE = 6
+    SEND = 7  # stands behind an op whose output nobody has taken yet
+    BOTH = 8  # stands in a wait that covers a send and a receive
 
 
 @dataclass(frozen=True, slots=True)
@@ -190,14 +192,22 @@ def _ages(beats: Sequence[Beat], now: int) -> list[float]:
     return ages
 
 
+_AT_AN_OP = {
+    State.OP: "in {}",
+    State.RECEIVE: "in the receive before {}",
+    State.SEND: "in the send after {}",
+    State.BOTH: "in a send and receive before {}",
+}
+
+
 def place_in(beat: Beat, schedule: Schedule, rank: int) -> str:
     """Where in its work a process is, in words."""
-    if beat.state in (State.OP, State.RECEIVE):
-        row = min(int(schedule.offsets[rank]) + beat.row, int(schedule.offsets[rank + 1]) - 1)
+    if beat.state in _AT_AN_OP:
+        first, behind = int(schedule.offsets[rank]), int(schedule.offsets[rank + 1])
+        # A send is of what the op before made; a rank that waits after its last op is behind that one, too.
+        row = min(max(first + beat.row - (beat.state == State.SEND), first), behind - 1)
         op = Op(Kind(schedule.kind[row]), int(schedule.stage[row]), int(schedule.unit[row]))
-        if beat.state == State.OP:
-            return f"in {op}"
-        return f"in the receive before {op}"
+        return _AT_AN_OP[beat.state].format(op)
     if beat.state == State.TOGETHER:
         return f"at the exchange of all ranks in step {beat.step}"
     if beat.state == State.BETWEEN and beat.row == BEFORE:
@@ -230,20 +240,35 @@ def _waits_for(process: int, beats: Sequence[Beat], schedule: Schedule, needs: N
     """Whom a process waits for; nobody if it works, or if what it needs was made already."""
     beat = beats[process]
     replica, rank = divmod(process, schedule.ranks)
-    if beat.state == State.RECEIVE:
-        needed = int(needs[schedule.offsets[rank] + beat.row])
-        if needed == NOTHING:
-            return []
-        maker = int(np.searchsorted(schedule.offsets, needed, side="right")) - 1
-        other = replica * schedule.ranks + maker
-        if beats[other].state == State.DONE or _at(beats[other]) > (beat.step, needed - schedule.offsets[maker]):
-            return []  # it was made already, and is on its way
-        return [other]
+    found: list[int] = []
+    first = int(schedule.offsets[rank])
+    if beat.state in (State.RECEIVE, State.BOTH) and first + beat.row < schedule.offsets[rank + 1]:
+        found.append(int(needs[first + beat.row]))
+    if beat.state in (State.SEND, State.BOTH):
+        # What was made last and is needed elsewhere: whoever needs it has not taken it.
+        takers = np.flatnonzero((needs >= first) & (needs < first + beat.row))
+        if len(takers):
+            found.append(int(takers[np.argmax(needs[takers])]))
+    if found:
+        return _not_come_to(found, beat, beats, schedule, replica)
     if beat.state == State.TOGETHER:
         return [other for other, its in enumerate(beats) if its.state != State.DONE and _at(its) < _at(beat)]
     if beat.state == State.START:
         return [other for other, its in enumerate(beats) if its.state == State.ABSENT]
     return []
+
+
+def _not_come_to(ops: Sequence[int], beat: Beat, beats: Sequence[Beat], schedule: Schedule, replica: int) -> list[int]:
+    """The processes of some ops, as far as they have not done them: what they made before is on its way."""
+    found = []
+    for op in ops:
+        if op == NOTHING:
+            continue
+        owner = int(np.searchsorted(schedule.offsets, op, side="right")) - 1
+        other = replica * schedule.ranks + owner
+        if beats[other].state != State.DONE and _at(beats[other]) <= (beat.step, op - schedule.offsets[owner]):
+            found.append(other)
+    return found
 
 
 def _at(beat: Beat) -> tuple[int, int]:

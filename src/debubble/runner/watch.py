@@ -23,8 +23,10 @@ import torch
 import torch.distributed as dist
 from numpy.typing import NDArray
 
-from ..recorder.tape import RECEIVE
+from ..recorder.tape import BOTH, RECEIVE, SEND
 from .heartbeat import Pulse, State
+
+_STANDS = {RECEIVE: State.RECEIVE, SEND: State.SEND, BOTH: State.BOTH}
 
 # A tenth of an op is made up for. With less, the overshoot of each sleep would add up along the pipeline; with more, a
 # machine that cannot keep up would look like one that can.
@@ -102,7 +104,7 @@ class Noted:
 
     def stand(self, complete: Callable[[], int], which: int) -> None:
         """Wait for transfers."""
-        self._pulse.enter(State.RECEIVE, self._row)
+        self._pulse.enter(_STANDS[which], self._row)
         self._watch.stand(complete, which)
         self._pulse.enter(State.BETWEEN, self._row)
 
