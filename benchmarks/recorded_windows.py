@@ -2,15 +2,16 @@
 
     python benchmarks/recorded_windows.py CLIENTS [--python PYTHON] [--steps N] [--only NAME] [--pace 100/200] [--json]
 
-CLIENTS is the folder of ``real_engines.py``: loops whose stages sleep. Each is recorded by ``debubble record``, which is
-given no more than the script. The simulation takes the order of the recording, the mean duration of each kind of op on
-each stage, the least hop of each link (both as recorded, over the steps that are compared), and the engine by its rule.
-The window is then named part by part, each the difference of two simulations but the last:
+CLIENTS is the folder of ``real_engines.py``: loops whose stages sleep. Each is recorded by ``debubble record``, which
+gets no more than the script. A window is simulated again under the engine by its rule, with ops as long as they were
+measured and the least hop of each link; ratio and idle share are medians over the last steps. The window is also named
+part by part, each the difference of two simulations but the last:
 
     slept      the order by its closed form, with ops as long as they sleep
-    own        what ops take beside their sleep: the engine's own time
+    own        what ops take beside their sleep, the mean of each kind and stage: the engine's own time
     hop        what the hops of messages cost it without an engine
     engine     what the engine's posts and waits make of them
+    variation  that ops are not all as long as their mean
     rest       the window less all of these
 """
 
@@ -30,7 +31,7 @@ import numpy as np
 from real_engines import LOOPS, MICROBATCHES, RANKS, Loop
 
 from debubble import Costs, Rates, Shape, build, costs_of, lower, read, simulate
-from debubble.core.observation import Observation, Window
+from debubble.core.observation import Observation
 from debubble.core.timeline import Timeline
 from debubble.diagnosis.causes import fitted, free_transfers, least_hops, stage_means
 from debubble.frameworks.engines import ENGINES, engine_of
@@ -41,26 +42,27 @@ STEPS = 5  # that are compared: the last ones
 
 @dataclass(frozen=True, slots=True)
 class Compared:
-    """The median window of one recorded loop, and what the simulation makes of it; milliseconds and shares."""
+    """The last windows of one recorded loop, and what the simulation makes of them.
+
+    Args:
+        name: of the loop, with its engine.
+        engine: of the simulation.
+        forward_ms: that a forward slept.
+        window_ms: measured, the median.
+        window_ratio: measured over simulated, the median over windows.
+        idle_share: measured, the median.
+        idle_difference: measured less simulated, the median over windows.
+        parts_ms: of the median window.
+    """
 
     name: str
     engine: str
     forward_ms: float
     window_ms: float
-    simulated_ms: float
+    window_ratio: float
     idle_share: float
-    simulated_idle_share: float
+    idle_difference: float
     parts_ms: dict[str, float]
-
-    @property
-    def window_ratio(self) -> float:
-        """The measured window over the simulated one."""
-        return self.window_ms / self.simulated_ms
-
-    @property
-    def idle_difference(self) -> float:
-        """The measured idle share less the simulated one."""
-        return self.idle_share - self.simulated_idle_share
 
 
 def record(loop: Loop, clients: Path, python: str, pace: tuple[float, float], steps: int, folder: Path) -> None:
@@ -105,37 +107,39 @@ def _mean(tables: list[Costs]) -> Costs:
 
 def compare(loop: Loop, run: Observation, pace: tuple[float, float]) -> Compared:
     """Hold the last windows of a recording against the simulation of their order."""
-    windows: list[Window] = sorted(run.windows, key=lambda window: window.step)[-STEPS:]
-    schedule = windows[0].timeline.program.schedule
+    windows = [window.timeline for window in sorted(run.windows, key=lambda window: window.step)[-STEPS:]]
+    schedule = windows[0].program.schedule
     made = build(loop.schedule, Shape(RANKS, MICROBATCHES, loop.chunks))
     if not schedule.same_order(made):
         raise RuntimeError(f"{loop.name}: the recorded order is not {loop.schedule}")
-    ops = _mean([stage_means(fitted(window.timeline), schedule) for window in windows])
-    hops = _mean([least_hops(window.timeline) for window in windows])
-    costs = Costs(np.broadcast_to(ops.durations, hops.transfers.shape).copy(), hops.transfers)
     program, ideal = lower(schedule, engine_of(loop.engine, schedule)), lower(schedule)
+    again = [simulate(program, least_hops(window)) for window in windows]
+    ops = _mean([stage_means(fitted(window), schedule) for window in windows])
+    hops = _mean([least_hops(window) for window in windows]).transfers
+    means = Costs(np.broadcast_to(ops.durations, hops.shape).copy(), hops)
     slept = costs_of(Rates(forward=1e6 * pace[0], backward=1e6 * pace[1]), made)
-    simulated = simulate(program, costs)
     ladder = {
         "slept": simulate(lower(made), slept).makespan,
-        "own": simulate(ideal, free_transfers(costs)).makespan,
-        "hop": simulate(ideal, costs).makespan,
-        "engine": simulated.makespan,
-        "rest": median(window.timeline.makespan for window in windows),
+        "own": simulate(ideal, free_transfers(means)).makespan,
+        "hop": simulate(ideal, means).makespan,
+        "engine": simulate(program, means).makespan,
+        "variation": median(each.makespan for each in again),
+        "rest": median(window.makespan for window in windows),
     }
     parts, before = {}, 0.0
     for name, makespan in ladder.items():
         parts[name] = (makespan - before) / 1e6
         before = makespan
+    pairs = list(zip(windows, again, strict=True))
     return Compared(
-        loop.name,
-        loop.engine,
-        pace[0],
-        ladder["rest"] / 1e6,
-        simulated.makespan / 1e6,
-        median(idle_share(window.timeline) for window in windows),
-        idle_share(simulated),
-        parts,
+        name=loop.name,
+        engine=loop.engine,
+        forward_ms=pace[0],
+        window_ms=ladder["rest"] / 1e6,
+        window_ratio=median(window.makespan / other.makespan for window, other in pairs),
+        idle_share=median(map(idle_share, windows)),
+        idle_difference=median(idle_share(window) - idle_share(other) for window, other in pairs),
+        parts_ms=parts,
     )
 
 
@@ -163,14 +167,12 @@ def main() -> None:
                 continue
             found = run_loop(loop, given.clients, given.python, (float(forward), float(backward)), given.steps)
             if given.json:
-                more = {"window_ratio": found.window_ratio, "idle_difference": found.idle_difference}
-                print(json.dumps(asdict(found) | more), flush=True)
+                print(json.dumps(asdict(found)), flush=True)
                 continue
             parts = "  ".join(f"{name} {value:.1f}" for name, value in found.parts_ms.items())
             print(
                 f"{found.name:26} {text:8} window {found.window_ms:7.1f} = {found.window_ratio:.4f} x {found.engine}; "
-                f"idle {found.idle_share:.4f}, simulated {found.simulated_idle_share:.4f} "
-                f"({found.idle_difference:+.4f});  {parts}",
+                f"idle {found.idle_share:.4f} ({found.idle_difference:+.4f});  {parts}",
                 flush=True,
             )
 

@@ -6,6 +6,7 @@ import socket
 import sys
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from debubble.core.schedule import Shape
@@ -50,6 +51,32 @@ def test_workers_that_load_data_record_and_say_nothing(tmp_path):
     assert ran.returncode == 0, ran.stderr
     assert len(track_files(tmp_path / "run")) == 1
     assert ran.stderr.count("debubble:") == 1
+
+
+def test_functions_that_a_schedule_has_of_its_own_are_ops(tmp_path):
+    """GraphPP runs each action by a function that was registered for it: no stage is asked, no other hook sees it."""
+    ran = recorded(1, tmp_path / "run", ALONE, "graph")
+    assert ran.returncode == 0, ran.stderr
+    (track,), _ = read_tracks(tmp_path / "run")
+    (part,) = track.parts.values()
+    schedule = build("interleaved", Shape(1, 4, 2))
+    assert part.kind == schedule.kind.tobytes()
+    assert np.frombuffer(part.stage, "<i4").tolist() == schedule.stage.tolist()
+    assert np.frombuffer(part.unit, "<i4").tolist() == schedule.unit.tolist()
+
+
+def test_two_ops_of_one_function_share_a_slot(tmp_path):
+    ran = recorded(1, tmp_path / "run", ALONE, "overlap")
+    assert ran.returncode == 0, ran.stderr
+    schedule = build("dualpipe-v", Shape(1, 4, 2))
+    windows = read_recording(tmp_path / "run").windows
+    assert len(windows) == 3
+    for window in windows:
+        timeline = window.timeline
+        assert timeline.program.schedule.same_order(schedule)
+        second = np.flatnonzero(schedule.joined)
+        assert (timeline.start[second] == timeline.start[second - 1]).all()
+        assert (timeline.end[second] == timeline.end[second - 1]).all()
 
 
 def test_an_exception_keeps_its_traceback_and_status(tmp_path):

@@ -4,6 +4,7 @@ Schedule.step            the step; ``eval`` calls it too, and then no backward r
 Stage.forward_one_chunk  F, until the loss is computed on the last stage; backward_one_chunk B or I, .._weight_.. W
 _batch_p2p               sends are posted; what each list of works is for is remembered by the list's number
 _wait_batch_p2p          waits: half of 1F1B's cover a send and a receive in one
+register_custom_function functions that take the place of a stage's own (GraphPP of torchtitan): an action each, or two
 """
 
 from __future__ import annotations
@@ -22,6 +23,9 @@ from .tape import BOTH, OPTIMIZER, RECEIVE, REDUCTION, SEND
 ENGINE, PACKAGE = "torch", "torch"
 MODULE = "torch.distributed.pipelining.schedules"
 _F, _I, _W, _B = (int(kind) for kind in Kind)
+# Kinds of actions that are ops, by torch's names; the others but REDUCE_GRAD gather parameters or let them go.
+_OPS = {"FORWARD": _F, "FULL_BACKWARD": _B, "BACKWARD_INPUT": _I, "BACKWARD_WEIGHT": _W}
+_REDUCE = "REDUCE_GRAD"
 
 
 def install(session: Session, module: ModuleType, patches: Patches) -> None:
@@ -32,6 +36,7 @@ def install(session: Session, module: ModuleType, patches: Patches) -> None:
     """
     stages = sys.modules[module.__name__.replace("schedules", "stage")]
     hooks = _Hooks(session)
+    patches.removers.append(hooks.give_back)
     base, schedule = stages._PipelineStageBase, module._PipelineSchedule
     wrapped: list[Wrapped] = []
 
@@ -85,6 +90,8 @@ class _Hooks:
         self._axes: dict[str, tuple[int, int]] | None = None
         self._isend: Any = sys.modules["torch.distributed"].isend
         self._stage: Any = None  # of a step whose beginning was not seen
+        self._custom: list[tuple[dict[Any, Function], Any, Function, Function]] = []  # what we put around, and where
+        self._began: list[int] = []  # when custom functions that run now began to compute
         session.at_close.append(self._finish_unseen)
 
     # Steps.
@@ -100,6 +107,7 @@ class _Hooks:
         variety = type(schedule).__name__, schedule._n_microbatches, getattr(schedule, "_has_backward", True)
         if not session.begin(_stage_of(schedule).submod, variety):
             return None
+        self._take_custom(schedule)
         return schedule
 
     def step_done(self, schedule: Any, _: Any) -> None:
@@ -156,6 +164,46 @@ class _Hooks:
     def loss_done(self, cell: tuple[int, int], _: Any) -> None:
         self._tape.extend(_F, *cell)
 
+    # Functions that are registered in the place of a stage's own: they may run ops that no other hook sees.
+
+    def _take_custom(self, schedule: Any) -> None:
+        functions = getattr(schedule, "_comp_type_to_function_map", None) or {}
+        mine = {id(wrapped) for *_, wrapped in self._custom}
+        for kind, function in list(functions.items()):
+            if id(function) not in mine:
+                wrapped = around(function, self.custom, self.custom_done, self._session.failed)
+                self._custom.append((functions, kind, function, wrapped))
+                functions[kind] = wrapped
+
+    def give_back(self) -> None:
+        """Leave the functions of schedules as they were registered."""
+        for functions, kind, function, wrapped in self._custom:
+            if functions.get(kind) is wrapped:
+                functions[kind] = function
+        self._custom.clear()
+
+    def custom(self, action: Any, *_: Any, **__: Any) -> Any:
+        if not self._session.open:
+            return None
+        self._began.append(self._tape.now())
+        return action
+
+    def custom_done(self, action: Any, _: Any) -> None:
+        began = self._began.pop()
+        if not self._session.open:
+            return
+        ops = []
+        for each in action.sub_actions or (action,):
+            if each.computation_type.name == _REDUCE:
+                self._session.add_outside(REDUCTION, began)
+            kind = _OPS.get(each.computation_type.name)
+            # One that calls the stage's own function is on the tape already.
+            if kind is not None and not self._tape.repeats(kind, each.stage_index, each.microbatch_index):
+                ops.append((kind, each.stage_index, each.microbatch_index))
+        ended = self._tape.now()
+        for number, op in enumerate(ops):  # two of one action share its slot
+            self._tape.close(self._tape.open(*op, at=began, joined=number > 0), ended)
+
     # Messages.
 
     def sending_forward(self, stage: Any, fwd_chunk_id: int) -> Any:
@@ -198,6 +246,8 @@ class _Hooks:
 
     def waited(self, began: tuple[int, int], _: Any) -> None:
         self._tape.wait(*began)
+        if self._began:  # a function of the schedule's own takes its input itself, before it computes
+            self._began[-1] = self._tape.now()
 
     def reduce(self, *_: Any, **__: Any) -> int | None:
         return self._session.now_if_open()
