@@ -38,12 +38,13 @@ WORDS = {
     "maxtext": ("tensor", "context", "sequence"),
     "nanotron": ("tensor", "context", *EXPERTS, "recompute", "zero", "sequence"),
 }
+WHOLE_LAYERS = ("torch", "deepspeed", "nanotron", "internevo")  # recompute all of a layer or nothing
 HIDDEN, FFN, VOCAB = 4096, 14336, 128256
 
 
 @st.composite
 def launches(draw, backend: Framework) -> tuple[Layout, Config]:
-    """A layout that the framework has words for, and its model."""
+    """A layout of what the framework has words for, the rest as it is without a word, and its model."""
     schedule = draw(st.sampled_from(backend.schedules))
     pipeline = draw(st.sampled_from([2, 3, 4, 8]))
     chunks = {"zb-v": 2, "dualpipe-v": 2}.get(schedule, draw(st.sampled_from([1, 2, 3])))
@@ -52,26 +53,31 @@ def launches(draw, backend: Framework) -> tuple[Layout, Config]:
     layers = draw(st.integers(pipeline * chunks, 40))
     following = draw(st.sampled_from([None, None, 1]))
     sizes = Config(layers=layers, sequence=8192, experts=64, next_layers=following, hidden=HIDDEN, ffn=FFN, vocab=VOCAB)
-    some = draw(st.sampled_from([None, None, 1, 2]))
+    words = WORDS[backend.name]
+    some = draw(st.sampled_from([None, None, 1, 2])) if "recompute_layers" in words else None
+    kept = ["none", "full"] if backend.name in WHOLE_LAYERS else ["none", "selective", "full"]
+    switches = {
+        "tensor": [1, 2, 4],
+        "context": [1, 1, 2],
+        "expert": [1, 1, 2, 4],
+        "recompute": ["full"] if some else kept,
+        "zero": [0, 1],
+        "overlap": [False, True],
+        "overlap_gather": [False, True],
+        "tensor_overlap": [False, True],
+    }
     layout = Layout(
-        tensor=draw(st.sampled_from([1, 2, 4])),
+        **{name: draw(st.sampled_from(values)) for name, values in switches.items() if name in words},
         pipeline=pipeline,
         data=draw(st.sampled_from([1, 2, 4])),
-        context=draw(st.sampled_from([1, 1, 2])),
-        expert=draw(st.sampled_from([1, 1, 2, 4])),
-        expert_tensor=draw(st.sampled_from([0, 1, 1, 2])),
+        expert_tensor=draw(st.sampled_from([0, 1, 1, 2])) if "expert_shards" in words else 1,
         chunks=chunks,
         micro_batch=draw(st.integers(1, 3)),
         microbatches=draw(st.integers(1, 4 * pipeline)),
         sequence=8192,
         schedule=schedule,
-        recompute="full" if some else draw(st.sampled_from(["none", "selective", "full"])),
         recompute_layers=some,
         layers=draw(st.sampled_from(splits(backend, sizes, pipeline * chunks))),
-        zero=draw(st.sampled_from([0, 1])),
-        overlap=draw(st.booleans()),
-        overlap_gather=draw(st.booleans()),
-        tensor_overlap=draw(st.booleans()),
     )
     return layout, sizes
 
@@ -118,7 +124,6 @@ def test_what_is_emitted_is_legal_and_read_back_as_the_same_layout(tmp_path, nam
     assume(not unlaunchable(name, *shape, zero=layout.zero))
     assume(layout.tensor * layout.data * layout.context % (layout.expert * layout.expert_shards) == 0)
     assume(name != "internevo" or layout.chunks == 1 or sizes.layers % layout.stages == 0)
-    assume(layout.recompute != "selective" or name not in ("torch", "deepspeed", "nanotron", "internevo"))
     setup = read_back(backend, layout, sizes, tmp_path)
     assert [str(fault) for fault in check(backend, setup).faults] == []
     again = backend.layout(setup)
