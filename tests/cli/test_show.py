@@ -308,6 +308,35 @@ def test_only_options_that_were_not_given_are_offered(cli):
     assert "--transfer" not in given.splitlines()[-1]
 
 
+def test_a_pair_may_differ_from_stage_to_stage_and_interleaved_runs_in_pairs_if_one_is_given(cli):
+    plain, paired = (
+        cli("show", "interleaved", *SIZE, "-v", 2, *more, "--json").json for more in ((), ("--pair", "3ms"))
+    )
+    # Pairs that save nothing cost nothing but one chunk more in flight.
+    assert paired["makespan_ms"] == plain["makespan_ms"] == 28.5
+    assert paired["per_rank"][0]["peak_activations"] == plain["per_rank"][0]["peak_activations"] + 0.5
+    slow = cli("show", "dualpipe", *SIZE, "--pair", "2ms,0=3ms,3=3ms", "--json").json
+    even = cli("show", "dualpipe", *SIZE, "--pair", "2.5ms", "--json").json
+    # A pair joins stages s and 3-s: one of 0 and 3 takes 3 ms, one of 1 and 2 takes 2 ms.
+    busy = {row["rank"]: row["compute_ms"] for row in slow["per_rank"]}
+    mean = {row["rank"]: row["compute_ms"] for row in even["per_rank"]}
+    assert [busy[rank] > mean[rank] for rank in range(4)] == [True, False, False, True]
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "part"),
+    [
+        ("1f1b", "2ms", "--pair: 1f1b runs no forward and backward as one slot"),
+        ("dualpipe", "2ms,9=3ms", "pair 9: stages are 0 to 3"),
+        ("dualpipe", "2ms,3ms", "one value is that of all stages that are not named"),
+        ("dualpipe", "2ms,0=3ms,0=4ms", "each once"),
+        ("dualpipe", "fast", "pair = fast"),
+    ],
+)
+def test_pairs_that_cannot_be_are_refused(cli, name, value, part):
+    assert part in faults(cli("show", name, *SIZE, "--pair", value))[0]
+
+
 UNEQUAL = ("--sequence", 4096, "--attention-share", "20%")
 
 

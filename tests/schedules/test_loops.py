@@ -5,6 +5,7 @@ import pytest
 from debubble import InputError, Shape, build
 from debubble.schedules.breadth_first import forward_only
 from debubble.schedules.interleaved import interleaved_zb
+from drawn import draw
 from evenly import run
 
 
@@ -41,6 +42,43 @@ def refused(*shape, **more):
     with pytest.raises(InputError) as caught:
         build(more.pop("name", "interleaved"), Shape(*shape, **more))
     return str(caught.value)
+
+
+# Megatron-Core's combined 1F1B on p = 2, m = 4, v = 2, B = 2F; small letters are chunk 1, a pair takes what both take.
+IN_PAIRS = [
+    "rank 0  F0 F1 f0 f1 F2  .  . F3&b0--- f2&b1--- f3&B0--- B1---  . b2--- b3--- B2--- B3---",
+    "rank 1   . F0 F1 f0 f1&b0--- F2&b1--- F3&B0--- f2&B1--- f3&b2--- b3--- B2--- B3---  .  .",
+]
+
+
+def test_interleaved_in_pairs_is_drawn():
+    assert draw(build("interleaved", Shape(2, 4, 2, pairs=True)), 2) == IN_PAIRS
+
+
+def test_in_pairs_there_is_one_more_forward_of_warm_up_and_then_slots_of_two():
+    for p, m, v in ((2, 4, 2), (4, 8, 2), (4, 16, 3)):
+        apart, pairs = build("interleaved", Shape(p, m, v)), build("interleaved", Shape(p, m, v, pairs=True))
+        for rank in range(p):
+            first = [[op.kind.name for op in each.row(rank)].index("B") for each in (apart, pairs)]
+            assert first[1] == first[0] + 1
+        # Each rank runs m v - w pairs, w = 2 (p-1-r) + (v-1) p + 1 (core/pipeline_parallel/schedules.py).
+        joined = [int(pairs.joined[pairs.offsets[r] : pairs.offsets[r + 1]].sum()) for r in range(p)]
+        assert joined == [m * v - (2 * (p - 1 - r) + (v - 1) * p + 1) for r in range(p)]
+
+
+@pytest.mark.parametrize(
+    ("p", "m", "v", "pair"), [(2, 4, 2, 4), (4, 8, 2, 4), (8, 32, 4, 4), (4, 16, 3, 5), (4, 8, 2, 6)]
+)
+def test_pairs_that_overlap_shorten_the_step_by_what_the_last_rank_saves(p, m, v, pair):
+    # F = 2, I = W = 2, B = 4, so 6 apart. The last rank waits for p-1 forwards of a chunk and its last gradient passes
+    # p-1 ranks; in between it runs w forwards, m v - w pairs and w backwards without a gap, w = (v-1) p + 1.
+    w = (v - 1) * p + 1
+    expected = ((p - 1) * 6 + w * 6 + (m * v - w) * pair) / v
+    assert run(build("interleaved", Shape(p, m, v, pairs=True)), 2, 2, 2, pair=pair).makespan == pytest.approx(expected)
+
+
+def test_pairs_are_asked_for_where_they_may_be_alone():
+    assert "runs no forward and backward as one slot" in refused(4, 8, name="1f1b", pairs=True)
 
 
 def test_interleaved_names_the_nearest_multiples_and_a_group_that_would_do():

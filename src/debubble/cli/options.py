@@ -201,7 +201,12 @@ duration_options = options(
         former=("--hop",),
         help="One hop between ranks; 1ms,6-7=30ms by link; or one value for each boundary of stages.  [default: 0]",
     ),
-    option("--pair", type=DURATION, help="An overlapped F and B together.  [default: their sum]"),
+    option(
+        "--pair",
+        metavar="D",
+        help="An overlapped F and B together; 2.4ms,0=3ms by stage. With it, interleaved runs in pairs.  "
+        "[default: their sum]",
+    ),
 )
 scale_options = options(
     option("--stage-scale", type=FACTORS, default=(), help="A factor for each stage."),

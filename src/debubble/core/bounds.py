@@ -107,8 +107,9 @@ def _of_engine(schedule: Schedule, costs: Costs, engine: Engine, work: NDArray[n
 def _least(schedule: Schedule, costs: Costs) -> NDArray[np.int64]:
     """The least time that each op can take, int64[ops]: its own, or its share of a pair that runs faster together."""
     alone = _by_op(costs.durations, schedule)
-    if schedule.joined is not None and costs.pair_scale < 1:
-        alone = np.floor(alone * costs.pair_scale).astype(np.int64)
+    if schedule.joined is not None:
+        shorter = np.minimum(costs.pair_scales(), 1.0)[schedule.kind, schedule.stage]
+        alone = np.floor(alone * shorter).astype(np.int64)
     return alone
 
 

@@ -24,7 +24,8 @@ class Costs:
         transfers: delay until the input of an op of this kind and stage has come from another rank,
             int64[kinds, stages, 1 or units], nanoseconds.
         evidence: ``stated``, ``measured`` or ``estimated``.
-        pair_scale: duration of an overlapped pair over the sum of its two ops.
+        pair_scale: what an op adds to an overlapped pair over its own duration; one for all ops, or by kind and stage,
+            float64[kinds, stages].
         occupancy: how long the bytes of that transfer take up the link, on top of the delay, int64 of the shape of
             ``transfers``, nanoseconds; None where links have no limit.
         sender: how long that transfer takes up its sender before it begins, likewise; None for nothing.
@@ -33,7 +34,7 @@ class Costs:
     durations: NDArray[np.int64]
     transfers: NDArray[np.int64]
     evidence: str = "stated"
-    pair_scale: float = 1.0
+    pair_scale: float | NDArray[np.float64] = 1.0
     occupancy: NDArray[np.int64] | None = None
     sender: NDArray[np.int64] | None = None
 
@@ -47,6 +48,10 @@ class Costs:
         if self.occupancy is None:
             return self.transfers
         return self.transfers + self.occupancy
+
+    def pair_scales(self) -> NDArray[np.float64]:
+        """``pair_scale`` of each kind and stage, float64[kinds, stages]."""
+        return np.broadcast_to(np.asarray(self.pair_scale, np.float64), self.durations.shape[:2])
 
     def sender_side(self) -> NDArray[np.int64]:
         """``sender``, and zeros of the shape of ``transfers`` where that is nothing."""
@@ -69,6 +74,7 @@ class Rates:
         microbatch_scale: factor per micro-batch, or empty.
         rank_scale: factor per rank, or empty.
         pair: an overlapped F and B together; None for their sum.
+        pair_of_stage: the same of single stages whose layers are of another kind; two stages of a pair add half each.
         payload: bytes that one hop carries for a micro-batch.
         link: bytes that a link between two ranks carries in a nanosecond (the same as GB/s), in each direction.
         occupy: how long a hop takes up its sender before it begins, on all links or by link.
@@ -83,6 +89,7 @@ class Rates:
     microbatch_scale: tuple[float, ...] = ()
     rank_scale: tuple[float, ...] = ()
     pair: float | None = None
+    pair_of_stage: tuple[tuple[int, float], ...] = ()
     payload: float = 0
     link: float = math.inf
     occupy: float | Hops = 0
@@ -106,6 +113,8 @@ class Rates:
         for name in ("forward", "backward", "input", "weight", "pair", "payload"):
             if (value := getattr(self, name)) is not None:
                 yield name, value
+        for stage, value in self.pair_of_stage:
+            yield f"pair {stage}", value
         for name in ("transfer", "occupy"):
             for value in hops(getattr(self, name)).values():
                 yield name, value
@@ -160,9 +169,13 @@ def costs_of(rates: Rates, schedule: Schedule) -> Costs:
     if not math.isinf(rates.link):
         occupancy = np.full_like(transfers, round(rates.payload / rates.link / schedule.slices))
     apart = by_kind[Kind.F] + by_kind[Kind.B]
-    pair = 1.0
+    pair: float | NDArray[np.float64] = 1.0
     if rates.pair is not None and apart:
         pair = rates.pair / apart
+    if rates.pair_of_stage and apart:
+        pair = np.full((KINDS, schedule.stages), pair)
+        for stage, together in rates.pair_of_stage:
+            pair[:, stage] = together / apart
     return Costs(durations, transfers, pair_scale=pair, occupancy=occupancy, sender=sender)
 
 
@@ -198,6 +211,10 @@ def _check_lengths(rates: Rates, schedule: Schedule) -> None:
         if scale and len(scale) != size:
             rule = f"it needs one for each of the {size} {noun}"
             faults.append(Fault(f"{option} has {len(scale)} factors", rule, f"give {size} of them"))
+    for stage, _ in rates.pair_of_stage:
+        if stage >= schedule.stages:
+            rule = f"stages are 0 to {schedule.stages - 1}"
+            faults.append(Fault(f"pair {stage}", rule, "name one of them"))
     if faults:
         raise InputError(*faults)
 

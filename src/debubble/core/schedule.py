@@ -28,6 +28,7 @@ class Shape:
         slices: parts into which the sequence of a micro-batch is cut (1: not cut).
         group: micro-batches that a rank passes through one chunk before it turns to the next, for the schedules that
             let it be chosen; None for their own choice.
+        pairs: whether a forward and the backward after it run as one slot, for the schedules that let it be chosen.
 
     Raises:
         InputError: a size below 1, more ops than memory holds, or more ranks than can be simulated in seconds; all such
@@ -39,6 +40,7 @@ class Shape:
     chunks: int = 1
     slices: int = 1
     group: int | None = None
+    pairs: bool = False
 
     def __post_init__(self) -> None:
         faults = []

@@ -200,8 +200,12 @@ def _pairs(program: Program, costs: Costs) -> Times:
     if schedule.joined is None:
         return np.empty(0, np.int64)
     second = np.flatnonzero(schedule.joined)
-    both = sum(_duration(program, costs, op) for op in (second - 1, second))
-    return np.rint(both * costs.pair_scale).astype(np.int64)
+    if isinstance(costs.pair_scale, float | int):  # one factor of the sum, as a page has it
+        both = sum(_duration(program, costs, op) for op in (second - 1, second))
+        return np.rint(both * costs.pair_scale).astype(np.int64)
+    scale = costs.pair_scales()[schedule.kind, schedule.stage]
+    together = sum(_duration(program, costs, op) * scale[op] for op in (second - 1, second))
+    return np.rint(together).astype(np.int64)
 
 
 def _duration(program: Program, costs: Costs, op: NDArray[np.int64]) -> Times:

@@ -82,6 +82,8 @@ class _Case:
         durations: three sets of costs, int64[3, kinds, stages]: of stages that all take the mean with free transfers,
             of each stage's own time, and of that with hops.
         hops: the delays of the third; those of the others are 0, int64[kinds, stages, 1 or units].
+        pair_scales: of each set, what an op takes beside another over what it takes alone, float64[3, kinds, stages]; 1
+            if nothing runs beside anything.
     """
 
     layout: Layout
@@ -93,6 +95,7 @@ class _Case:
     program: Program
     durations: NDArray[np.int64]
     hops: NDArray[np.int64]
+    pair_scales: Column
 
     @property
     def setting(self) -> Setting:
@@ -106,9 +109,10 @@ class _Case:
     def costs(self) -> list[Costs]:
         """The costs of its three windows."""
         costs = []
-        for spent, hops in zip(self.durations, (0 * self.hops, 0 * self.hops, self.hops), strict=True):
+        delays = (0 * self.hops, 0 * self.hops, self.hops)
+        for spent, hops, scale in zip(self.durations, delays, self.pair_scales, strict=True):
             durations = np.broadcast_to(spent[:, :, None], hops.shape).copy()
-            costs.append(Costs(durations, hops.copy(), "estimated"))
+            costs.append(Costs(durations, hops.copy(), "estimated", scale if (scale != 1).any() else 1.0))
         return costs
 
 
@@ -135,11 +139,12 @@ def judge_all(
     Raises:
         InputError: a schedule does not suit its shape, or has no link that hops are stated of.
     """
-    same_program: dict[tuple[str, int, int, int, int], list[int]] = {}
+    same_program: dict[tuple[str, int, int, int, bool, int], list[int]] = {}
     for number, layout in enumerate(layouts):
         # Building and lowering a program takes longer than sweeping it once more with other costs.
         apart = number if CATALOG[layout.schedule].search else 0  # the order depends on the costs of each
-        shape = (layout.schedule, layout.pipeline, layout.microbatches, layout.chunks, apart)
+        sizes = (layout.pipeline, layout.microbatches, layout.chunks)
+        shape = (layout.schedule, *sizes, in_pairs(layout), apart)
         same_program.setdefault(shape, []).append(number)
     plans: dict[int, Plan] = {}
     for numbers in same_program.values():
@@ -215,21 +220,27 @@ def unequal(
 def _case(
     model: Model, cluster: Cluster, layout: Layout, calibration: Calibration | None, wiring: Wiring = UNSAID
 ) -> _Case:
-    column, factors = columns([layout], model.layers), calibration or GENERIC
-    settings = tuple(Setting(model, part, column, factors=factors) for part in cluster.parts or (cluster,))
+    # Tokens travel beside the other half of a pair of ops; beside an op by itself nothing runs. Where a schedule has no
+    # pairs, whoever says that they do is taken at his word.
+    overlaps = layout.expert_overlap and layout.pipeline > 1 and CATALOG[layout.schedule].pairs
+    alone = replace(layout, expert_overlap=layout.expert_overlap and not overlaps)
+    settings = _settings(model, cluster, alone, calibration)
     kinds = np.array(cluster.kinds_of_ranks(layout.pipeline) or layout.pipeline * [0])
     held = stage_layers(model, layout)
     of_kind = [stage_time(setting, model_time(setting), held) for setting in settings]
     free = _program(layout, _durations(of_kind[0]))
     stages = of_kind[0]
     if len(settings) > 1:
-        kinds_of_stages = kinds[free.schedule.placement]
-        if (kinds_of_stages != kinds_of_stages[0]).any():
-            rule = "it keeps each stage on two ranks, and they are of two kinds"
-            raise InputError(Fault(f"schedule = {layout.schedule}", rule, "give 1f1b, interleaved, zb-h1 or zb-v"))
-        stages = _chosen(of_kind, kinds_of_stages[0])
+        stages = _chosen(of_kind, _kinds_of_stages(layout, kinds, free))
         free = _program(layout, _durations(stages))
     own = _durations(stages)
+    paired = own
+    if overlaps:
+        beside = [stage_time(each, model_time(each), held) for each in _settings(model, cluster, layout, calibration)]
+        together = beside[0]
+        if len(settings) > 1:
+            together = _chosen(beside, _kinds_of_stages(layout, kinds, free))
+        paired, stages = _durations(together), _partly(stages, together, _paired_share(free.schedule))
     # Three windows, so that what each step adds has a name: the bubble of even stages, unequal stages, hops.
     mean = np.rint(own.mean(axis=1, keepdims=True)).astype(np.int64)
     even = np.broadcast_to(mean, own.shape)
@@ -243,7 +254,55 @@ def _case(
         real, hops = own + _occupied(hops[:, :, 0]), np.zeros_like(hops)
     elif (engine := wiring.engine(layout)) != IDEAL:
         program = _under(free.schedule, engine.name)
-    return _Case(layout, settings, kinds, held, stages, free, program, np.stack([even, own, real]), hops)
+    scales = np.stack(
+        [paired.mean(axis=1, keepdims=True) / np.maximum(mean, 1) + 0.0 * own, paired / np.maximum(own, 1)]
+    )
+    pair_scales = np.where(np.stack([even, own, real]) > 0, scales[[0, 1, 1]], 1.0)
+    durations = np.stack([even, own, real])
+    return _Case(layout, settings, kinds, held, stages, free, program, durations, hops, pair_scales)
+
+
+def in_pairs(layout: Layout) -> bool:
+    """Whether forwards and backwards of a layout run in pairs because somebody asked for it."""
+    return layout.expert_overlap and layout.pipeline > 1 and CATALOG[layout.schedule].may_pair
+
+
+def _settings(model: Model, cluster: Cluster, layout: Layout, calibration: Calibration | None) -> tuple[Setting, ...]:
+    """A layout as a setting of one row on each kind of device."""
+    column, factors = columns([layout], model.layers), calibration or GENERIC
+    return tuple(Setting(model, part, column, factors=factors) for part in cluster.parts or (cluster,))
+
+
+def _kinds_of_stages(layout: Layout, kinds: NDArray[np.int64], program: Program) -> NDArray[np.int64]:
+    """Which kind of device each stage is on.
+
+    Raises:
+        InputError: a stage is on two ranks of unlike devices.
+    """
+    found: NDArray[np.int64] = kinds[program.schedule.placement]
+    if (found != found[0]).any():
+        rule = "it keeps each stage on two ranks, and they are of two kinds"
+        raise InputError(Fault(f"schedule = {layout.schedule}", rule, "give 1f1b, interleaved, zb-h1 or zb-v"))
+    first: NDArray[np.int64] = found[0]
+    return first
+
+
+def _paired_share(schedule: Schedule) -> Column:
+    """Of each stage's forwards and backwards, how many run as a half of a pair, float64[stages]."""
+    half = np.zeros(len(schedule), np.bool_)
+    if schedule.joined is not None:
+        second = np.flatnonzero(schedule.joined)
+        half[second] = half[second - 1] = True
+    found: Column = np.bincount(schedule.stage[half], minlength=schedule.stages) / (2 * schedule.units)
+    return found
+
+
+def _partly(alone: StageTime, together: StageTime, share: Column) -> StageTime:
+    """The mean time of a stage's micro-batches, a share of which runs beside others."""
+    mixed = {}
+    for name in StageTime.__slots__:
+        mixed[name] = (1 - share) * getattr(alone, name) + share * getattr(together, name)
+    return StageTime(**mixed)
 
 
 def stage_layers(model: Model, layout: Layout) -> StageLayers:
@@ -264,15 +323,15 @@ def stage_layers(model: Model, layout: Layout) -> StageLayers:
 
 # Layouts of a search differ in degrees and splits more than in shape: some dozens of shapes are met again and again.
 @lru_cache(maxsize=64)
-def _lowered(schedule: str, ranks: int, microbatches: int, chunks: int) -> Program:
-    return lower(build(schedule, Shape(ranks, microbatches, chunks)))
+def _lowered(schedule: str, ranks: int, microbatches: int, chunks: int, *, pairs: bool) -> Program:
+    return lower(build(schedule, Shape(ranks, microbatches, chunks, pairs=pairs)))
 
 
 def _program(layout: Layout, table: NDArray[np.int64]) -> Program:
     """The order, lowered; one that is searched is searched for the mean costs of its stages."""
     shape = (layout.pipeline, layout.microbatches, layout.chunks)
     if CATALOG[layout.schedule].search is None:
-        return _lowered(layout.schedule, *shape)
+        return _lowered(layout.schedule, *shape, pairs=in_pairs(layout))
     of_rank = (table.mean(axis=1) * layout.chunks).tolist()
     speed = Rates(of_rank[Kind.F], input=of_rank[Kind.I], weight=of_rank[Kind.W])
     return lower(build(layout.schedule, Shape(*shape), speed))
@@ -373,6 +432,8 @@ def _parts(case: _Case, even: float, unequal: float, real: float) -> tuple[Parts
         return each * SECOND * float(seconds.sum())
 
     work = spent(stages.forward + stages.backward)
+    if (case.pair_scales != 1).any():
+        busy = work  # which knows how many run beside others
     named = {name: spent(getattr(stages, name)) for name in ("ideal", "recompute", "tensor", "context", "expert")}
     gathered = spent(stages.data)  # ZeRO-3 inside the window
     parts = Parts(

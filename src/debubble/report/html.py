@@ -170,7 +170,7 @@ def page_sliders(start: Sliders | None) -> PageSliders | None:
         durations=durations,
         hops=hops,
         outside=replay.outside,
-        pair_scale=replay.costs.pair_scale,
+        pair_scale=float(replay.costs.pair_scales().mean()),  # where stages differ, a page knows their mean alone
         input_share=replay.input_share,
         orders=start.orders,
         note=start.note,

@@ -15,7 +15,7 @@ from ..schedules.catalog import CATALOG
 from .sections import Paste
 
 MOST_OPS = 200_000  # of a run whose files a page can make: a browser holds the text, some 100 bytes an op, at once
-_DURATIONS = ("forward", "backward", "input", "weight", "transfer", "occupy", "pair")
+_DURATIONS = ("forward", "backward", "input", "weight", "transfer", "occupy")
 _SCALES = ("stage_scale", "microbatch_scale", "rank_scale")
 
 
@@ -115,6 +115,12 @@ def _rates(rates: Rates) -> Iterator[str]:
         value = getattr(rates, name)
         if value is not None and value != getattr(usual, name):
             yield from (f"--{name}", _duration(value))
+    if rates.pair is not None or rates.pair_of_stage:
+        every = [] if rates.pair is None else [_duration(rates.pair)]
+        yield from (
+            "--pair",
+            ",".join([*every, *(f"{stage}={_duration(pair)}" for stage, pair in rates.pair_of_stage)]),
+        )
     for name in _SCALES:
         if scale := getattr(rates, name):
             yield from (f"--{name.replace('_', '-')}", ",".join(f"{factor:g}" for factor in scale))

@@ -81,7 +81,8 @@ class Even:
 def even(shape: Shape, rates: Rates) -> Even | None:
     """A shape at these rates as formulas see it; None where stages or micro-batches differ or a hop takes time."""
     scales = (rates.stage_scale, rates.microbatch_scale, rates.rank_scale)
-    if rates.transfer or rates.occupy or rates.payload or any(factor != 1 for scale in scales for factor in scale):
+    unequal = rates.pair_of_stage or any(factor != 1 for scale in scales for factor in scale)
+    if rates.transfer or rates.occupy or rates.payload or unequal:
         return None
     forward, first, weight, _ = rates.by_kind()
     return Even(

@@ -23,6 +23,7 @@ Cap = str | float | Sequence[float]
 USUAL: Cap = "1p"  # what 1F1B holds on its first rank: the memory that people have planned for
 TWO_COPIES = "it has no place for two copies of a stage"  # why PyTorch cannot run a two-way schedule
 _OPTIONS = {"group": (None, "leaves the group size no choice"), "slices": (1, "does not cut sequences into slices")}
+_OPTIONS["pairs"] = (False, "runs no forward and backward as one slot unless they always are")
 
 
 class Search(Protocol):
@@ -51,6 +52,7 @@ class Entry:
         needs: what a shape must satisfy, or an empty string.
         splits: whether it splits each backward into I and W.
         trains: whether it has backwards.
+        may_pair: whether a forward and the backward after it may run as one slot if that is asked for.
         hides_hops: whether ranks run so far ahead that a hop costs a micro-batch nothing in the steady state.
         bubble: time that each rank idles (the idlest, where pairs save time), with the barrier that ends a step, for
             even stages and free transfers; with ``<=`` in front it is no more than a bound.
@@ -71,6 +73,7 @@ class Entry:
     needs: str = ""
     splits: bool = False
     trains: bool = True
+    may_pair: bool = False
     hides_hops: bool = False
     bubble: str
     bubble_holds: str = ""
@@ -80,6 +83,11 @@ class Entry:
     def names(self) -> tuple[str, ...]:
         """Everything that it is called."""
         return (self.name, *filter(None, [self.torch]), *self.other_names)
+
+    @property
+    def pairs(self) -> bool:
+        """Whether it runs forwards and backwards as one slot, always or if that is asked for."""
+        return self.may_pair or "F&B" in self.bubble
 
     def shape(self, asked: Shape) -> Shape:
         """The shape with this schedule's own chunks, where one chunk a rank (nothing) was asked for."""
@@ -98,7 +106,7 @@ def check(
         shape: what was asked for.
         *faults: what the schedule found by itself; None is no fault.
         chunks: chunks a rank that the schedule has; None where any number will do.
-        takes: which of ``group`` and ``slices`` it lets a shape choose.
+        takes: which of ``group``, ``slices`` and ``pairs`` it lets a shape choose.
 
     Raises:
         InputError: with all faults, those given and those found here.

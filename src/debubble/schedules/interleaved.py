@@ -19,6 +19,10 @@ from .rows import alternate, looped
 #     (2) steady: one forward, one backward
 #     (3) cool-down: the backwards that are left
 #
+# In pairs, as Megatron-Core's combined 1F1B runs them beside the all-to-alls of experts (``overlap_moe_expert_parallel_
+# comm``; core/pipeline_parallel/combined_1f1b.py): one more forward in (1), or the last rank would have to run the
+# forward and the backward of one micro-batch at once; in (2) a forward and the backward after it are one slot.
+#
 # p = 2, m = 4, B = 2F, v = 2; small letters are chunk 1:
 #
 #     rank 0  F0 F1 f0 f1 F2  . b0--- F3 b1--- f2 B0--- f3 B1---  . b2---  . b3--- B2--- B3---
@@ -32,9 +36,10 @@ def interleaved(shape: Shape) -> Schedule:
     """
     p, m, v = shape.ranks, shape.microbatches, shape.chunks
     fault = _indivisible(p, m) if shape.group is None else _bad_group(p, m, shape.group)
-    check("interleaved", shape, fault, chunks=None, takes=frozenset({"group"}))
+    check("interleaved", shape, fault, chunks=None, takes=frozenset({"group", "pairs"}))
     group = shape.group or p
-    rows = [alternate(2 * (p - 1 - r) + (v - 1) * group, m * v) for r in range(p)]
+    more = (v - 1) * group + shape.pairs
+    rows = [alternate(2 * (p - 1 - r) + more, m * v, pairs=shape.pairs) for r in range(p)]
     return looped("interleaved", shape, rows, group)
 
 
@@ -47,6 +52,7 @@ INTERLEAVED = Entry(
     placement="loop",
     chunks=2,
     any_chunks=True,
+    may_pair=True,
     needs="p <= N <= m; m % N = 0 or m % N >= p",
     bubble="(p-1)(F+B)/v",
     activations="min(2(p-1-r)+(v-1)N+1, m v)/v",

@@ -59,7 +59,7 @@ def weights_of(row: bytes) -> bytes:
     return bytes(code + Kind.W - Kind.I for code in row if code % LANE == Kind.I)
 
 
-def alternate(warm_up: int, n: int, lag: int | None = None) -> bytes:
+def alternate(warm_up: int, n: int, lag: int | None = None, *, pairs: bool = False) -> bytes:
     """The row of a rank with n forwards and n backwards: some forwards, then one of each in turn, then the rest.
 
         warm-up 3, n = 5             F F F  F B F B  B B B
@@ -70,10 +70,12 @@ def alternate(warm_up: int, n: int, lag: int | None = None) -> bytes:
         n: forwards, and backwards.
         lag: split the backward, and let the j-th W follow the (j + lag)-th I, so that at most lag of them are
             waiting; None for full backwards.
+        pairs: whether each forward and the full backward after it run as one slot.
     """
     w = min(warm_up, n)
     if lag is None:
-        return w * F + (n - w) * (F + B) + w * B
+        turn = joined(F, B) if pairs else F + B
+        return w * F + (n - w) * turn + w * B
     waiting = min(lag, n)
     early = min(waiting, n - w)  # the first I, which no W follows, may end among the forwards or behind them
     steady = early * (F + I) + (n - w - early) * (F + I + W)
@@ -151,6 +153,7 @@ def looped(name: str, shape: Shape, rows: Sequence[bytes], group: int) -> Schedu
         kind=ops.kind,
         stage=(from_first * p + ops.rank).astype(np.int32),
         unit=microbatch[ops.turn].astype(np.int32),
+        joined=ops.joined,
     )
 
 

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, fields, replace
 from os import PathLike, fspath
 from pathlib import Path
+from typing import Any
 
 from ..core.costs import Rates
 from ..core.engine import IDEAL, LINK, SENDS, Engine
@@ -17,8 +18,8 @@ from ..core.schedule import Schedule, Shape
 from ..core.units import Hops
 from ..frameworks.engines import engine_of
 from ..readers import torch_csv
-from ..schedules.catalog import build, called, entry_of
-from .arguments import Factors, Hop, Size, duration, factors, gigabytes_a_second, hop, size, together
+from ..schedules.catalog import CATALOG, build, called, entry_of
+from .arguments import Duration, Factors, Hop, Size, duration, factors, gigabytes_a_second, hop, size, together
 
 Named = str | PathLike[str] | Schedule
 HOPS = ("transfer", "occupy")  # durations that may differ from link to link
@@ -35,6 +36,7 @@ class Sizes:
         chunks: stages on each rank.
         group: micro-batches that pass a chunk before the next has its turn.
         slices: parts into which the sequence of a micro-batch is cut.
+        pairs: whether forwards and backwards run as one slot, of schedules that let it be chosen.
     """
 
     ranks: int | None = None
@@ -42,6 +44,7 @@ class Sizes:
     chunks: int | None = None
     group: int | None = None
     slices: int | None = None
+    pairs: bool | None = None
 
 
 def schedule_of(
@@ -86,13 +89,22 @@ def schedule_of(
     if sizes.chunks == 1 and entry.chunks > 1:
         rule = f"{entry.name} has several on each rank"
         raise InputError(Fault("chunks = 1", rule, f"give {entry.chunks} or none"))
-    return build(entry.name, shape_of(sizes, most), rates, cap=cap, release=Release(release))
+    if sizes.pairs and not entry.pairs:
+        able = ", ".join(each.name for each in CATALOG.values() if each.pairs)
+        rule = f"{entry.name} runs no forward and backward as one slot"
+        raise InputError(Fault("--pair", rule, f"leave it out, or take one of {able}"))
+    pairs = sizes.pairs if entry.may_pair else None  # the others always are in pairs
+    return build(entry.name, shape_of(replace(sizes, pairs=pairs), most), rates, cap=cap, release=Release(release))
 
 
 def suited(named: Named, sizes: Sizes) -> Sizes:
     """The sizes as far as a schedule takes them: of two schedules side by side, one may have chunks and one not."""
     entry = None if isinstance(named, Schedule) else called(fspath(named))
-    if entry is None or sizes.chunks is None or entry.any_chunks or entry.chunks == sizes.chunks:
+    if entry is None:
+        return sizes
+    if not entry.pairs:
+        sizes = replace(sizes, pairs=None)
+    if sizes.chunks is None or entry.any_chunks or entry.chunks == sizes.chunks:
         return sizes
     return replace(sizes, chunks=None)
 
@@ -185,13 +197,41 @@ def rates_of(durations: Mapping[str, Hop | None], scales: Mapping[str, Factors])
     given = {name: value for name, value in durations.items() if value is not None}
     spent = together(*(lambda name=name, value=value: _read(value, name) for name, value in given.items()))
     scaled = together(*(lambda name=name, value=value: factors(value, name) for name, value in scales.items()))
-    said: dict[str, float | Hops | tuple[float, ...]] = dict(zip(given, spent, strict=True))
+    said: dict[str, Any] = dict(zip(given, spent, strict=True))
     said |= dict(zip(scales, scaled, strict=True))
-    return Rates(**said)  # type: ignore[arg-type]  # durations and scales by the names of its fields
+    if "pair" in said:
+        said["pair"], said["pair_of_stage"] = said["pair"]
+    return Rates(**said)
 
 
-def _read(value: Hop, name: str) -> float | Hops:
-    """A duration, or that of each link where it is one of hops."""
+def _pair(value: Duration) -> tuple[float | None, tuple[tuple[int, float], ...]]:
+    """A pair of any stage, and of those that are named: ``2.4ms,0=3ms``.
+
+    Raises:
+        InputError: not a duration, or a stage that is no number or named twice.
+    """
+    usual: list[float] = []
+    of_stage: dict[int, float] = {}
+    parts = value.split(",") if isinstance(value, str) else [value]
+    for part in parts:
+        stage, named, text = str(part).partition("=")
+        if not named:
+            usual.append(duration(part if isinstance(part, str) else value, "pair"))
+        elif stage.strip().isdecimal() and len(stage) < 10 and int(stage) not in of_stage:
+            of_stage[int(stage)] = duration(text, f"pair {stage.strip()}")
+        else:
+            rule = "stages are named by their numbers, each once"
+            raise InputError(Fault(f"pair = {value}"[:60], rule, "write it as in 2.4ms,0=3ms"))
+    if len(usual) > 1:
+        rule = "one value is that of all stages that are not named"
+        raise InputError(Fault(f"pair = {value}"[:60], rule, "write it as in 2.4ms,0=3ms"))
+    return usual[0] if usual else None, tuple(of_stage.items())
+
+
+def _read(value: Hop, name: str) -> Any:
+    """A duration, or that of each link where it is one of hops, or of each stage where it is one of pairs."""
+    if name == "pair" and not isinstance(value, Hops):
+        return _pair(value)
     if name in HOPS or isinstance(value, Hops):
         return hop(value, name)
     return duration(value, name)

@@ -84,7 +84,8 @@ def show(  # type: ignore[misc]  # the two above name one keyword of all that th
         weight: W, the half that yields the gradient of the weights.
         transfer: one hop between ranks, on all links or by link, as in ``1ms,6-7=30ms``.
         occupy: how long a hop takes up its sender before it begins, likewise.
-        pair: an overlapped F and B together; None for their sum.
+        pair: an overlapped F and B together; None for their sum; ``2.4ms,0=3ms`` if a stage's layers are of another
+            kind. ``interleaved`` then runs them in pairs, as Megatron-Core does beside the all-to-alls of experts.
         stage_scale: a factor for each stage.
         microbatch_scale: a factor for each micro-batch.
         rank_scale: a factor for each rank.
@@ -113,7 +114,7 @@ def show(  # type: ignore[misc]  # the two above name one keyword of all that th
     scales = {"stage_scale": stage_scale, "microbatch_scale": microbatch_scale, "rank_scale": rank_scale}
     rates = over_a_link(rates_of(work | hops, scales), link, bytes)
     way = sends_of(sends, rates)
-    sizes = Sizes(ranks, microbatches, chunks, group, slices)
+    sizes = Sizes(ranks, microbatches, chunks, group, slices, None if pair is None else True)
     held = None if cap is None else str(cap)  # 6 and "6" are the same cap
     tried = _tried(sweep, against)
     samples = _samples(lengths, sequence, attention_share, packing)
