@@ -17,7 +17,7 @@ import numpy as np
 from ...core.errors import Fault, InputError, Refusal
 from ...core.op import Kind
 from ...reconstruct.device_ops import UNKNOWN, UNTOLD, Memory, RankOps, Reading, Transfers
-from ..chrome import Words, read_events
+from ..chrome import Told, Words, read_events
 from ..op_names import SKIPPED, Way
 from ..run_files import faults_alike, left_out, source_of, why_unreadable
 from ..stream import blocks, progress
@@ -120,10 +120,7 @@ def read_trace(path: Path) -> TraceFile:
         InputError: it holds no list of events.
         OSError: it cannot be opened.
     """
-    words, remarks = Words(), list[str]()
-    collector = Collector(words)
-    said = read_events(blocks(path, remarks), collector.take, words, skip=SKIPPED, worth=collector.worth)
-    tables = collector.tables()
+    tables, said, remarks = _tables_of(path)
     # Nothing came out and something was lost: that is a damaged file, and no trace without work.
     if said.remarks and not any(len(table["start"]) for table in tables.columns.values()):
         raise InputError(Fault(str(path), "; ".join([*remarks, *said.remarks]), "export it again"))
@@ -144,6 +141,14 @@ def read_trace(path: Path) -> TraceFile:
         return TraceFile(path, said.header, (), False, (), parts=tuple(parts))
     one = _of_rank(path, said.header, tables)
     return replace(one, remarks=(*remarks, *one.remarks))
+
+
+def _tables_of(path: Path) -> tuple[Tables, Told, list[str]]:
+    """The columns of one file, which nobody else holds, what its root says, and what was lost or repaired."""
+    words, remarks = Words(), list[str]()
+    collector = Collector(words)
+    said = read_events(blocks(path, remarks), collector.take, words, skip=SKIPPED, worth=collector.worth)
+    return collector.tables(), said, remarks
 
 
 def _of_rank(path: Path, header: dict[str, Any], tables: Tables) -> TraceFile:

@@ -141,6 +141,12 @@ class Tables:
     set_aside: dict[str, int]
     zero: int = 0
 
+    def taken(self, name: str) -> dict[str, NDArray[Any]]:
+        """The columns of a table that nobody else will ask for: here it is empty from now on, so that rows can go."""
+        table = self.columns[name]
+        self.columns[name] = {key: column[:0].copy() for key, column in table.items()}
+        return table
+
 
 class _Column:
     """A column that grows in place: pieces that are joined at the end would hold everything twice."""

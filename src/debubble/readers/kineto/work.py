@@ -56,20 +56,27 @@ class Pieces:
 
 
 def pieces_of(tables: Tables) -> Pieces:
-    """All compute work of one file; communication is none."""
-    if len(tables.columns["kernels"]["start"]):
-        return _kernels(tables)
+    """All compute work of one file; communication is none.
+
+    The table of kernels is taken out of ``tables``: it is the largest of a trace, and pieces are all that is needed
+    of it from here on. Twice it would be most of the memory that reading takes.
+    """
+    kernels = tables.taken("kernels")
+    if len(kernels["start"]):
+        return _kernels(tables, kernels)
     return _calls(tables)
 
 
-def _kernels(tables: Tables) -> Pieces:
-    table = tables.columns["kernels"]
-    start, end = table["start"], _stream_bound(table)
-    launched, lane = launches_of(tables, table["correlation"])
+def _kernels(tables: Tables, kernels: dict[str, NDArray[Any]]) -> Pieces:
+    """Here one column after the other comes and goes: each is as long as the trace has kernels."""
+    end = _stream_bound(kernels)
+    start = kernels.pop("start")
+    del kernels["end"], kernels["lane"]
+    launched, lane = launches_of(tables, kernels.pop("correlation"))
     if (lane < 0).all():  # a file without calls of the runtime: the order on the device is all there is
         launched = start
-    way = _way_of_launches(tables, launched, lane, table["way"])
-    del lane  # here and below one column after the other: each is as long as the trace has kernels
+    way = _way_of_launches(tables, launched, lane, kernels.pop("way"))
+    del lane
     lost = int((launched < 0).sum())
     if lost or (launched[1:] < launched[:-1]).any():  # else nothing is copied: this is the largest table of a trace
         order = np.argsort(launched, kind="stable")[lost:]
@@ -179,8 +186,10 @@ def inside(moment: Ints, start: Ints, end: Ints) -> NDArray[np.bool_]:
     """Whether each moment lies in any of some spans, bool[moments]."""
     if not len(start):
         return np.zeros(len(moment), np.bool_)
-    order = np.argsort(start, kind="stable")
-    start, latest = start[order], np.maximum.accumulate(end[order])
+    if (start[1:] < start[:-1]).any():  # else nothing is copied: the calls of one thread came in order
+        order = np.argsort(start, kind="stable")
+        start, end = start[order], end[order]
+    latest = np.maximum.accumulate(end)
     within = np.zeros(len(moment), np.bool_)
     for part in slices(len(moment)):
         at = np.searchsorted(start, moment[part], side="right") - 1
