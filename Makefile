@@ -19,7 +19,7 @@ quick: .venv/test ## what needs no processes and no patience
 	$(BIN)/python -m pytest $(SPREAD) -m "not slow and not real and not clock"
 
 clock: .venv/test ## paced runs whose wall times are held against each other: for a quiet machine, one at a time
-	$(BIN)/python -m pytest -m clock tests/real tests/frameworks
+	$(BIN)/python -m pytest -m clock tests/real tests/frameworks tests/recorder
 
 check: .venv/test ## style and types
 	$(BIN)/ruff check .
@@ -32,7 +32,7 @@ frameworks: .venv-frameworks ## thousands of random configurations judged by Meg
 	PYTHONPATH=src .venv-frameworks/bin/python -m pytest -m frameworks tests/frameworks
 
 engines: .venv-frameworks ## jobs of Megatron-Core, DeepSpeed and torchtitan, recorded from inside in real processes
-	PYTHONPATH=src .venv-frameworks/bin/python -m pytest -m engines tests/recorder
+	PYTHONPATH=src .venv-frameworks/bin/python -m pytest -m "engines and not clock" tests/recorder
 
 .venv-frameworks: requirements-frameworks.txt
 	@test -x $@/bin/python || $(PYTHON) -m venv $@

@@ -6,7 +6,7 @@ from pathlib import Path
 import msgspec
 import numpy as np
 
-from debubble.core.costs import Rates, costs_of
+from debubble.core.costs import Costs, Rates, costs_of
 from debubble.core.lower import lower
 from debubble.core.schedule import Schedule
 from debubble.core.simulate import simulate
@@ -41,10 +41,16 @@ class File:
 
 
 def files(
-    schedule: Schedule, replicas: int = 1, steps: int = 2, members: int = 1, first: int = 1, **header: object
+    schedule: Schedule,
+    replicas: int = 1,
+    steps: int = 2,
+    members: int = 1,
+    first: int = 1,
+    costs: Costs | None = None,
+    **header: object,
 ) -> list[File]:
     """The files of a run by rank: replica after replica, position after position, member after member."""
-    timeline = simulate(lower(schedule), costs_of(RATES, schedule))
+    timeline = simulate(lower(schedule), costs or costs_of(RATES, schedule))
     length, made = timeline.makespan + 10 * MS, []
     world = schedule.ranks * replicas * members
     for replica in range(replicas):

@@ -1,5 +1,6 @@
 """Events: ops as a device ran them and not as the host launched them, read late, on a device that is played."""
 
+import time
 from types import SimpleNamespace
 
 import numpy as np
@@ -8,7 +9,7 @@ import pytest
 from debubble.core.op import Kind
 from debubble.readers.recording import read_tracks
 from debubble.readers.recording_file import unpacked
-from debubble.recorder.cuda import EventClock
+from debubble.recorder.cuda import EventClock, event_clock, is_capturing
 from debubble.recorder.session import Seat, Session
 from debubble.recorder.tape import OPTIMIZER, RECEIVE
 from debubble.recorder.wishes import wish_of
@@ -240,3 +241,32 @@ class SimpleNamespaceModel:
 
     def parameters(self):
         yield SimpleNamespace(device=SimpleNamespace(type="cpu"))
+
+
+@pytest.mark.real
+def test_events_of_a_real_device_time_its_kernels_without_waiting_for_them():
+    """Trap 10, where a GPU is: order, capture and length as torch's own synchronized timing has them."""
+    torch = pytest.importorskip("torch")
+    if not torch.cuda.is_available():
+        pytest.skip("no GPU is here: CUDA events are tested on a device that is played")
+    cycles = 200_000_000  # of the device's clock, about a tenth of a second
+    torch.cuda._sleep(1)
+    torch.cuda.synchronize()
+    began = time.monotonic_ns()
+    torch.cuda._sleep(cycles)
+    torch.cuda.synchronize()
+    true = time.monotonic_ns() - began
+    clock = event_clock()
+    asked = time.monotonic_ns()
+    first = clock.now()
+    torch.cuda._sleep(cycles)
+    clock.cut(clock.now(), "step")
+    assert time.monotonic_ns() - asked < true / 2  # nothing has waited
+    ((name, moments),) = clock.over(within_s=5)
+    assert (name, first) == ("step", 0)
+    assert moments[1] - moments[0] == pytest.approx(true, rel=0.1)
+    assert moments[0] >= asked - 1_000_000
+    with torch.cuda.graph(torch.cuda.CUDAGraph()):
+        assert is_capturing()
+        torch.ones(1, device="cuda").add_(1)
+    assert not is_capturing()

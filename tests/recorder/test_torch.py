@@ -84,6 +84,12 @@ def test_evaluation_between_steps_and_a_changed_number_of_micro_batches_are_part
         ]
 
 
+def test_torch_alone_does_not_say_who_is_a_replica_of_whom(job):
+    """Trap 5: without a DeviceMesh no axis is known, and none is made up."""
+    for track in job[2]:
+        assert {axis for part in track.parts.values() for axis in part.axes} <= {"pipeline"}
+
+
 def test_every_hop_of_1f1b_has_a_send_and_a_wait(job):
     """Each rank but the last posts its F, each but the first its B; half of the waits cover a send and a receive."""
     for track in job[2]:

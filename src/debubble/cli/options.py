@@ -260,5 +260,5 @@ measurement_options = options(
     option("-v", "--chunks", type=COUNT, help="Stages a rank, if the trace does not tell."),
     option("--steps", type=STEPS, help="Use only these steps, both ends included."),
     option("--columns", help="What a table's columns are called: ours=theirs,.. (see docs/op-tables.md)."),
-    option("--ray", is_flag=True, help="Read Kineto and Chrome ranks as Ray tasks."),
+    option("--ray", is_flag=True, help="Read files of recordings and traces as Ray tasks."),
 )

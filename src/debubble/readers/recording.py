@@ -9,7 +9,7 @@ other orders (evaluation, another number of micro-batches, another model) are co
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from itertools import groupby, islice
@@ -33,6 +33,7 @@ from .stream import place
 
 MOST_BYTES = 1 << 31  # of all files together
 _MOST_NAMED = 8
+Each = Callable[[Sequence[Path]], Sequence[object]]
 
 
 def track_path(folder: Path, rank: int, name: str = "") -> Path:
@@ -52,19 +53,22 @@ def is_recording(path: str | Path) -> bool:
     return bool(track_files(place(path)))
 
 
-def read_recording(path: str | Path | Sequence[Path], said: Said | None = None) -> Observation:
+def read_recording(
+    path: str | Path | Sequence[Path], said: Said | None = None, each: Each | None = None
+) -> Observation:
     """All windows of a recording: each step that every rank has, for each replica.
 
     Args:
         path: the folder, or the folders of several hosts.
         said: how many replicas there are, where the files do not tell.
+        each: maps ``track_or_fault`` over the files, to read them elsewhere; one after the other by default.
 
     Raises:
         InputError: no recording, only files that are cut or of another version, files of several runs, or no whole
             replica.
     """
     folders = [place(path)] if isinstance(path, str | Path) else list(path)
-    tracks, remarks = read_tracks(folders)
+    tracks, remarks = read_tracks(folders, each)
     source = ", ".join(map(str, folders))
     found: list[Observation] = []
     faults: list[Fault] = []
@@ -83,8 +87,12 @@ def read_recording(path: str | Path | Sequence[Path], said: Said | None = None) 
     return replace(whole, remarks=(*remarks, *whole.remarks))
 
 
-def read_tracks(folders: Path | Sequence[Path]) -> tuple[list[Track], list[str]]:
+def read_tracks(folders: Path | Sequence[Path], each: Each | None = None) -> tuple[list[Track], list[str]]:
     """The files of a recording by restart and rank, and what was left out of it.
+
+    Args:
+        folders: one, or one a host.
+        each: maps ``track_or_fault`` over the files.
 
     Raises:
         InputError: as for ``read_recording``; all bad files at once.
@@ -101,11 +109,11 @@ def read_tracks(folders: Path | Sequence[Path]) -> tuple[list[Track], list[str]]
         raise _fault(source, f"{size:,} bytes are more than are read at once ({MOST_BYTES:,})", "record fewer steps")
     tracks: list[Track] = []
     faults: list[Fault] = []
-    for file in files:
-        try:
-            tracks.append(_read_track(file))
-        except InputError as error:
-            faults += error.faults
+    for one in map(track_or_fault, files) if each is None else each(files):
+        if isinstance(one, Track):
+            tracks.append(one)
+        elif isinstance(one, Fault):
+            faults.append(one)
     if not tracks:
         raise InputError(*faults)
     run, remarks = _one_run(source, tracks)
@@ -116,6 +124,14 @@ def read_tracks(folders: Path | Sequence[Path]) -> tuple[list[Track], list[str]]
     for fault in faults:
         remarks.append(f"{fault.value}: {fault.rule}; its replica is left out")
     return mine, remarks
+
+
+def track_or_fault(file: Path) -> Track | Fault:
+    """One file, or what is wrong with it."""
+    try:
+        return _read_track(file)
+    except InputError as error:
+        return error.faults[0]
 
 
 def _read_track(file: Path) -> Track:

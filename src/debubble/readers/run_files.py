@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
@@ -9,7 +10,7 @@ from pathlib import Path
 from typing import Generic, TypeVar
 
 from ..core.errors import Fault, InputError
-from .stream import first_bytes
+from .stream import first_bytes, progress
 
 _UNREADABLE = "it cannot be read"
 _FEW = 8  # files with one fault that are named each on its own
@@ -248,3 +249,43 @@ def _alike(lost: Iterable[tuple[str | Path, str]]) -> Iterable[tuple[str, str, i
         else:
             for path, why in some:
                 yield path, why, 1
+
+
+def read_on_ray(read: Callable[[Path], object], paths: Sequence[Path], together: int = 1) -> list[object]:
+    """What each file holds, in their order, read by Ray tasks: on the cluster of RAY_ADDRESS, or on this host.
+
+    The tasks open the paths where they run, so these must be there: a shared folder, or ``s3://`` and its like.
+
+    Args:
+        read: reads one file; raises nothing.
+        paths: of the files.
+        together: how many of them a task reads: small files cost less than a task.
+
+    Raises:
+        InputError: Ray is not installed, or its cluster does not answer.
+    """
+    try:
+        import ray
+    except ImportError as error:
+        rule = "Ray is not installed"
+        raise InputError(Fault("--ray", rule, "install debubble[ray], or leave the option out")) from error
+    try:
+        if not ray.is_initialized():
+            ray.init(include_dashboard=False, log_to_driver=False, logging_level=logging.ERROR)
+        task = ray.remote(_read_some)
+        found: list[object] = []
+        batches = [paths[first : first + together] for first in range(0, len(paths), together)]
+        running = [task.remote(read, batch) for batch in batches]  # all at once; they are waited for in order
+        for batch, one in zip(batches, running, strict=True):
+            rows = ray.get(one)
+            found += rows
+            progress.get()(sum(path.stat().st_size for path in batch if path.exists()))
+    except (ray.exceptions.RayError, ConnectionError, RuntimeError, SystemError) as error:  # the last of its start
+        said = str(error).strip().splitlines() or [type(error).__name__]
+        rule = f"the cluster does not answer: {said[-1]}"
+        raise InputError(Fault("--ray", rule, "look at RAY_ADDRESS, or leave the option out")) from error
+    return found
+
+
+def _read_some(read: Callable[[Path], object], paths: Sequence[Path]) -> list[object]:
+    return [read(path) for path in paths]

@@ -15,10 +15,11 @@ from ..core.errors import Fault, InputError, Refusal
 from ..core.observation import Observation
 from ..reconstruct.device_ops import Reading
 from ..reconstruct.positions import Said
-from .run_files import is_foreign, names, run_files
+from .run_files import is_foreign, names, read_on_ray, run_files
 from .stream import first_bytes, place
 
 _HEAD = 1 << 16
+_TRACKS_A_TASK = 64  # files of a recording, a few kilobytes a step each
 _MOST_SIZE = 1 << 24  # ranks of a job, or chunks of a rank
 Each = Callable[[Sequence[Path]], Sequence[object]]
 
@@ -31,11 +32,13 @@ class Ask:
         said: overrides, where inference fails.
         columns: our column names to those of a table.
         each: maps the reader of one trace over many paths, in parallel; None for one after the other.
+        ray: whether files of a recording are read by Ray tasks too.
     """
 
     said: Said = field(default_factory=Said)
     columns: dict[str, str] | None = None
     each: Each | None = None
+    ray: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -194,9 +197,10 @@ def _is_sqlite(head: bytes) -> bool:
 
 
 def _read_recording(paths: Sequence[Path], ask: Ask) -> Observation:
-    from .recording import read_recording
+    from .recording import read_recording, track_or_fault
 
-    return read_recording(list(dict.fromkeys(path.parent for path in paths)), ask.said)
+    each = partial(read_on_ray, track_or_fault, together=_TRACKS_A_TASK) if ask.ray else None
+    return read_recording(list(dict.fromkeys(path.parent for path in paths)), ask.said, each)
 
 
 def _read_traces(paths: Sequence[Path], ask: Ask) -> Reading:

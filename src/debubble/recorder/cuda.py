@@ -108,7 +108,7 @@ class EventClock(Generic[Step]):
                 is_over, moments = batch.events[-1].query(), None
                 if is_over:
                     moments = self._read(batch)
-            except RuntimeError:
+            except (RuntimeError, ValueError):  # torch raises the latter for events that it cannot time
                 is_over, moments = True, None
                 self._offsets.clear()
             if is_over:

@@ -89,7 +89,7 @@ def diagnose(
         chunks: stages on a rank, if they do not tell.
         steps: the first and the last to use, as in ``10:20``.
         columns: what a table's columns are called, ours to theirs: ``"rank=worker,.."``.
-        ray: read the ranks of Kineto and Chrome traces as Ray tasks.
+        ray: read the ranks of recordings, Kineto and Chrome traces as Ray tasks.
         expect: the schedule that was asked for; the gate fails if another one ran.
         gate: the most that the run may idle, as in ``30%``; the gate fails above.
         strict: the gate fails if ranks are missing.

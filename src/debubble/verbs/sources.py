@@ -49,7 +49,7 @@ def read(
         chunks: stages on a rank, if they do not tell.
         steps: the first and the last to use, both included.
         columns: what a table's columns are called, ours to theirs: ``"rank=worker,.."``.
-        ray: read the ranks of Kineto and Chrome traces as Ray tasks.
+        ray: read the ranks of recordings, Kineto and Chrome traces as Ray tasks.
 
     Raises:
         InputError: nothing is there, nothing of it is known, several runs are mixed, or no window is whole.
@@ -75,7 +75,7 @@ def ask_of(
         columns = parse_mapping(columns)
     named = None if columns is None else dict(columns)
     spread = on_ray if ray else in_processes  # ranks of a folder are read side by side either way
-    return Ask(Said(ranks, data, chunks, steps), named, spread)
+    return Ask(Said(ranks, data, chunks, steps), named, spread, ray)
 
 
 def paths_of(run: AnyPath | Sequence[AnyPath]) -> list[Path | str]:

@@ -72,7 +72,7 @@ def why(
         chunks: stages on a rank, likewise.
         steps: the first and the last to use, as in ``10:20``.
         columns: what a table's columns are called, ours to theirs.
-        ray: read the ranks of Kineto and Chrome traces as Ray tasks.
+        ray: read the ranks of recordings, Kineto and Chrome traces as Ray tasks.
         micro_batch: samples in one micro-batch, which logs do not tell.
         gate: the gate fails if b is slower by more than this, as in ``3%``.
         framework: who will run what is advised.

@@ -5,7 +5,6 @@ Large sets of files are read by several processes or by Ray, small ones by this 
 
 from __future__ import annotations
 
-import logging
 import os
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
@@ -19,7 +18,7 @@ from ...core.op import Kind
 from ...reconstruct.device_ops import UNKNOWN, UNTOLD, Memory, RankOps, Reading, Transfers
 from ..chrome import Told, Words, read_events
 from ..op_names import SKIPPED, Way
-from ..run_files import faults_alike, left_out, source_of, why_unreadable
+from ..run_files import faults_alike, left_out, read_on_ray, source_of, why_unreadable
 from ..stream import blocks, progress
 from .ops import Found, column, named_ops, runs_of
 from .ranks import identity, place_in_groups, ranks_of, settle, with_rank
@@ -352,33 +351,13 @@ def in_processes(paths: Sequence[Path]) -> list[TraceFile | Fault]:
     return found
 
 
-def on_ray(paths: Sequence[Path]) -> list[TraceFile | Fault]:
-    """What each file holds, in their order, read by one Ray task each: on the cluster of RAY_ADDRESS, or on this host.
-
-    The tasks open the paths where they run, so these must be there: a shared folder, or ``s3://`` and its like.
+def on_ray(paths: Sequence[Path]) -> Sequence[object]:
+    """What each file holds, in their order, read by one Ray task each.
 
     Raises:
         InputError: Ray is not installed, or its cluster does not answer.
     """
-    try:
-        import ray
-    except ImportError as error:
-        rule = "Ray is not installed"
-        raise InputError(Fault("--ray", rule, "install debubble[ray], or leave the option out")) from error
-    try:
-        if not ray.is_initialized():
-            ray.init(include_dashboard=False, log_to_driver=False, logging_level=logging.ERROR)
-        task = ray.remote(read_trace_or_fault)
-        found = []
-        running = [task.remote(path) for path in paths]  # all at once; they are waited for in order
-        for path, one in zip(paths, running, strict=True):
-            found.append(ray.get(one))
-            progress.get()(path.stat().st_size if path.exists() else 0)
-    except (ray.exceptions.RayError, ConnectionError, RuntimeError, SystemError) as error:  # the last of its start
-        said = str(error).strip().splitlines() or [type(error).__name__]
-        rule = f"the cluster does not answer: {said[-1]}"
-        raise InputError(Fault("--ray", rule, "look at RAY_ADDRESS, or leave the option out")) from error
-    return found
+    return read_on_ray(read_trace_or_fault, paths)
 
 
 def _bytes(paths: Sequence[Path]) -> int:
