@@ -12,6 +12,7 @@ part by part, each the difference of two simulations but the last:
     hop        what the hops of messages cost it without an engine
     engine     what the engine's posts and waits make of them
     variation  that ops are not all as long as their mean
+    between    what the engine does between two ops of a rank of which the second has its input: the median of each rank
     rest       the window less all of these
 """
 
@@ -31,6 +32,7 @@ import numpy as np
 from real_engines import LOOPS, MICROBATCHES, RANKS, Loop
 
 from debubble import Costs, Rates, Shape, build, costs_of, lower, read, simulate
+from debubble.core.laws import NOTHING, needs_of
 from debubble.core.observation import Observation
 from debubble.core.timeline import Timeline
 from debubble.diagnosis.causes import fitted, free_transfers, least_hops, stage_means
@@ -98,6 +100,29 @@ def idle_share(timeline: Timeline) -> float:
     return 1 - busy / (schedule.ranks * (int(end.max()) - int(start.min())))
 
 
+def between(timeline: Timeline, hops: np.ndarray) -> np.ndarray:
+    """What each rank does between two ops of which the second has its input already, the median, int64[ranks], ns.
+
+    Args:
+        timeline: measured.
+        hops: that an input takes, int64[kinds, stages, units].
+    """
+    schedule, ops = timeline.program.schedule, len(timeline.program.schedule)
+    start, end = timeline.start[:ops], timeline.end[:ops]
+    need = needs_of(schedule)[0]
+    hop = np.broadcast_to(hops, (len(hops), schedule.stages, schedule.units))[
+        schedule.kind, schedule.stage, schedule.unit
+    ]
+    arrived = np.where(need == NOTHING, start.min(), end[need] + hop)
+    found = np.zeros(schedule.ranks, np.int64)
+    for rank in range(schedule.ranks):
+        rows = np.arange(schedule.offsets[rank] + 1, schedule.offsets[rank + 1])
+        rows = rows[arrived[rows] <= end[rows - 1]]
+        if len(rows):
+            found[rank] = max(int(np.median(start[rows] - end[rows - 1])), 0)
+    return found
+
+
 def _mean(tables: list[Costs]) -> Costs:
     """Durations and hops that the windows have in the mean."""
     durations = np.mean([costs.durations for costs in tables], axis=0)
@@ -117,6 +142,13 @@ def compare(loop: Loop, run: Observation, pace: tuple[float, float]) -> Compared
     ops = _mean([stage_means(fitted(window), schedule) for window in windows])
     hops = _mean([least_hops(window) for window in windows]).transfers
     means = Costs(np.broadcast_to(ops.durations, hops.shape).copy(), hops)
+    gaps = np.median([between(window, hops) for window in windows], axis=0).astype(np.int64)
+    owner = schedule.placement[0]
+    spaced = []
+    for window in windows:
+        own = least_hops(window)
+        held = np.where(own.durations > 0, own.durations + gaps[owner][None, :, None], 0)
+        spaced.append(simulate(program, Costs(held, own.transfers)).makespan)
     slept = costs_of(Rates(forward=1e6 * pace[0], backward=1e6 * pace[1]), made)
     ladder = {
         "slept": simulate(lower(made), slept).makespan,
@@ -124,6 +156,7 @@ def compare(loop: Loop, run: Observation, pace: tuple[float, float]) -> Compared
         "hop": simulate(ideal, means).makespan,
         "engine": simulate(program, means).makespan,
         "variation": median(each.makespan for each in again),
+        "between": median(spaced),
         "rest": median(window.makespan for window in windows),
     }
     parts, before = {}, 0.0
