@@ -354,6 +354,15 @@ def test_what_lies_outside_is_split_where_the_engine_shows_it(tmp_path):
     assert found.finding.endswith("outside the pipeline: data loading 1.0 ms, reduction 2.0 ms")
 
 
+def test_who_waits_for_others_in_the_optimizers_step_does_not_make_it_longer(tmp_path):
+    """The first rank ends last and takes 4 ms; the other has been there for 100 ms more, in the norm's reduction."""
+    made = files(ORDER)
+    for each, optimizer in zip(made, (4 * MS, 104 * MS), strict=True):
+        each.steps[:] = [msgspec.structs.replace(step, optimizer=optimizer) for step in each.steps]
+    (found,) = [f for f in diagnose(read_recording(record(tmp_path, made))).findings if f.cause == "outside"]
+    assert found.finding.endswith("outside the pipeline: optimizer 4.0 ms")
+
+
 # What cannot be.
 
 

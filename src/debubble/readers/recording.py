@@ -400,11 +400,11 @@ def _fault(path: Path | str, rule: str, remedy: str) -> InputError:
 # What lies beside the pipeline.
 
 
-def outside_parts(steps: Sequence[tuple[int | None, ...]]) -> OutsideParts | None:
+def outside_parts(steps: Sequence[tuple[float | None, ...]]) -> OutsideParts | None:
     """What steps hold beside their pipeline, as far as an engine shows it.
 
     Args:
-        steps: loading, reduction and optimizer of each step of each process, nanoseconds.
+        steps: loading, reduction and optimizer of each step of each replica, nanoseconds.
     """
     means: list[float | None] = []
     for column in zip(*steps, strict=True):

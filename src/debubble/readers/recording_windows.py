@@ -6,6 +6,7 @@ from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import chain
+from statistics import fmean
 
 import numpy as np
 from numpy.typing import NDArray
@@ -145,8 +146,20 @@ class Made:
         self.clocks, self.uncertainty_ns = 1, 0
         self.remarks: list[str] = []
         self.receives = Receives()
-        self.outside: list[tuple[int | None, ...]] = []
+        self.outside: list[tuple[float | None, ...]] = []
         self.apart: list[int] = []  # of the ends of members of one stage, nanoseconds
+
+
+def _outside(steps: Sequence[Step]) -> tuple[float | None, ...]:
+    """Loading, reduction and optimizer of one step of a replica, nanoseconds; None for what no process shows.
+
+    Processes wait for each other in a reduction, and in the norm of the gradients that an optimizer's step begins with:
+    those that leave the pipeline early stand there, and the last to come shows what it takes.
+    """
+    load = [step.load for step in steps if step.load is not None]
+    reduction = [step.reduction for step in steps if step.reduction is not None]
+    optimizer = [step.optimizer for step in steps if step.optimizer is not None]
+    return (fmean(load) if load else None), min(reduction, default=None), min(optimizer, default=None)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -258,12 +271,13 @@ def windows_of(source: str, kind: StepKind, replicas: Sequence[Replica]) -> Made
     made.remarks += _left_out(tracks, measured, common)
     shift = _clocks(tracks, made)
     for replica in replicas:
+        together = [steps[id(track)] for track in chain.from_iterable(replica.members)]
+        made.outside += [_outside([each[number] for each in together]) for number in common]
         ranks = []  # of each position its rows, one for each common step
         for members in replica.members:
             decoded = []
             for track in members:
                 mine = [steps[id(track)][number] for number in common]
-                made.outside += [(step.load, step.reduction, step.optimizer) for step in mine]
                 decoded.append(_decoded(track, mine, shift))
             ranks.append([_together(made, replica.number, rows) for rows in zip(*decoded, strict=True)])
         _add_windows(made, replica, common, list(zip(*ranks, strict=True)))
