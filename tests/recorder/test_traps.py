@@ -87,6 +87,34 @@ def test_an_exception_keeps_its_traceback_and_status(tmp_path):
     assert steps_in(tmp_path / "run") == [1, 2]
 
 
+RAISES = """
+import torch, torch.distributed as dist
+from torch.distributed.pipelining import PipelineStage, ScheduleGPipe
+dist.init_process_group("gloo")
+rank = dist.get_rank()
+stage = PipelineStage(torch.nn.Linear(4, 4), rank, 2, torch.device("cpu"))
+schedule = ScheduleGPipe(stage, 2, loss_fn=torch.nn.functional.mse_loss)
+for step in range(4):
+    x = torch.randn(4, 4)
+    if rank == 0:
+        schedule.step(x)
+    elif step == 3:
+        raise KeyError("the last rank's own error")
+    else:
+        schedule.step(target=x, losses=[])
+"""
+
+
+def test_the_rank_that_raises_says_what_was_recorded(tmp_path):
+    """torchrun ends all others by a signal, among them the first, which else would say it."""
+    (tmp_path / "job.py").write_text(RAISES)
+    ran = recorded(2, tmp_path / "run", tmp_path / "job.py")
+    assert ran.returncode == 1
+    assert "the last rank's own error" in ran.stderr
+    assert "debubble: recorded 2 steps of torch" in ran.stderr
+    assert steps_in(tmp_path / "run") == [1, 2]
+
+
 @pytest.mark.parametrize(("how", "status"), [("exit", 7), ("_exit", 5), ("kill", -9)])
 def test_whatever_ends_a_job_leaves_its_steps_and_its_status(tmp_path, how, status):
     ran = recorded(1, tmp_path / "run", ALONE, how)
@@ -139,6 +167,21 @@ def test_steps_every_and_json(tmp_path):
 def test_where_deepspeed_puts_the_local_rank_the_program_gets_it(tmp_path):
     ran = python("-m", "debubble", "--local_rank=3", "record", "--out", tmp_path / "run", CLIENTS / "words.py", "x")
     assert ran.stdout == "['--local_rank=3', 'x']\n"
+
+
+def test_nanotron_is_refused_by_name_and_runs(tmp_path):
+    """Its releases on the index do not import beside torch 2.13 (a circle); a package of its shape stands in for it."""
+    package = tmp_path / "nanotron" / "parallel" / "pipeline_parallel"
+    package.mkdir(parents=True)
+    for folder in (package, package.parent, package.parent.parent):
+        (folder / "__init__.py").touch()
+    (package / "engine.py").write_text("class PipelineEngine: pass\n")
+    script = tmp_path / "train.py"
+    script.write_text("from nanotron.parallel.pipeline_parallel.engine import PipelineEngine\nprint(PipelineEngine)\n")
+    ran = recorded(1, tmp_path / "run", script)
+    assert (ran.returncode, "PipelineEngine" in ran.stdout) == (0, True)
+    (line,) = [line for line in ran.stderr.splitlines() if line.startswith("debubble:")]
+    assert line.startswith("debubble: nanotron is not recorded: its receives lie inside its forwards and backwards")
 
 
 def test_a_job_without_a_pipeline_runs_as_it_is_and_nothing_is_said(tmp_path):

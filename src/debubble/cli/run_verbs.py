@@ -151,8 +151,8 @@ def record(
     together(lambda: wish_of(**given), job.check)
     recording = debubble.record(**given)
 
-    def ended() -> None:
-        recording.close()
+    def ended(raised: bool) -> None:
+        recording.close(raised=raised)
         if as_json and (found := recording.result()) is not None:
             put(found.json())
 

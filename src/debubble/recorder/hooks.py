@@ -59,6 +59,18 @@ class Patches:
         self._originals.clear()
 
 
+def refuse_nanotron(*_: Any) -> None:
+    """Refuse nanotron: 0.4 asks for inputs inside the model (PipelineBlock) and autograd, where no hook sees it wait.
+
+    Raises:
+        Mismatch: always.
+    """
+    raise Mismatch(
+        "its receives lie inside its forwards and backwards, so hooks cannot tell work from waiting; "
+        "profile some steps and name their ops with debubble.annotate"
+    )
+
+
 def demand(owner: Any, name: str, *parameters: str) -> Function:
     """A function of an engine, once it is sure that it is there and takes certain parameters.
 

@@ -218,9 +218,9 @@ class Session:
         engines = ", ".join(f"{name} {version}" for name, version in self.engines.items()) or "no engine"
         self.warn(f"recording ends here ({engines}): {in_one_line(error)}")
 
-    def warn(self, line: str) -> None:
-        """Say a line once, in the first process of a host."""
-        if line not in self._said and os.environ.get("LOCAL_RANK", "0") == "0":
+    def warn(self, line: str, *, everywhere: bool = False) -> None:
+        """Say a line once, in the first process of a host, or in this one whichever it is."""
+        if line not in self._said and (everywhere or os.environ.get("LOCAL_RANK", "0") == "0"):
             self._say(f"debubble: {line}\n")
         self._said.add(line)
 
@@ -255,8 +255,13 @@ class Session:
 
     # The end.
 
-    def close(self) -> None:
-        """Nothing more will come; says in one line what was recorded, or why nothing was."""
+    def close(self, *, raised: bool = False) -> None:
+        """Nothing more will come; says in one line what was recorded, or why nothing was.
+
+        Args:
+            raised: whether the job ends by an exception here. Then this process says it too, whatever its rank: its
+                launcher may kill the first one before that can.
+        """
         if os.getpid() != self._pid:  # a fork of the job, which inherits what is called at its end
             return
         if self.on:
@@ -266,8 +271,8 @@ class Session:
         self.on = False
         if self._writer is not None:
             self._writer.close()
-        if line := self.summary():
-            self.warn(line)
+        if line := self.summary(raised=raised):
+            self.warn(line, everywhere=raised)
 
     def _end_open_steps(self) -> None:
         for end in self.at_close:
@@ -276,9 +281,9 @@ class Session:
             except Exception as error:  # as in a hook
                 self.failed(error)
 
-    def summary(self) -> str:
-        """What was recorded, a line; empty in a process that had nothing to do with a pipeline."""
-        if self.process is not None and self.process.rank:
+    def summary(self, *, raised: bool = False) -> str:
+        """What was recorded, a line; empty where another process says it, or that had nothing to do with a pipeline."""
+        if self.process is not None and self.process.rank and not raised:
             return ""
         lost = "; ".join(f"{count} not written, {why}" for why, count in self._lost.items())
         if self.written and self.first_seat is not None:

@@ -33,6 +33,7 @@ _ENGINES = {  # module whose import is waited for: our adapter, its function, an
     "megatron.core.pipeline_parallel.schedules": ("megatron", "install", "megatron-core"),
     "deepspeed.runtime.pipe.engine": ("deepspeed", "install", "deepspeed"),
     "deepspeed.runtime.pipe.dualpipev": ("deepspeed", "install_dual", "deepspeed"),
+    "nanotron.parallel.pipeline_parallel.engine": ("hooks", "refuse_nanotron", "nanotron"),
 }
 _running: list[Recording] = []
 
@@ -61,21 +62,26 @@ class Program:
             rule = "it is no file of Python's"
             raise InputError(Fault(self.name, rule, "give FILE ARGS, or -m MODULE ARGS, after the options of record"))
 
-    def run(self, ended: Callable[[], None]) -> None:
+    def run(self, ended: Callable[[bool], None]) -> None:
         """Be that program: its arguments, its main module, its exit status and its exceptions.
 
         Args:
-            ended: called when it is over, whatever it raised.
+            ended: called when it is over, and told whether it raised.
         """
         sys.argv = [self.name, *self.args]
+        raised = True
         try:
             if self.module:
                 runpy.run_module(self.name, run_name="__main__", alter_sys=True)
             else:
                 sys.path[0] = os.path.dirname(os.path.abspath(self.name))
                 runpy.run_path(self.name, run_name="__main__")
+            raised = False
+        except SystemExit:
+            raised = False
+            raise
         finally:
-            ended()
+            ended(raised)
 
 
 class Recording:
@@ -109,17 +115,21 @@ class Recording:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        self.close()
+        self.close(raised=kind is not None)
 
-    def close(self) -> None:
-        """End the recording, put the engines' functions back, and say what was recorded."""
+    def close(self, *, raised: bool = False) -> None:
+        """End the recording, put the engines' functions back, and say what was recorded.
+
+        Args:
+            raised: whether the job ends by an exception in this process.
+        """
         if self not in _running:
             return
         _running.remove(self)
         self._arrivals.leave()
         self._patches.undo()
         if self.session is not None and not (multiprocessing.parent_process() and not self.session.seen):
-            self.session.close()
+            self.session.close(raised=raised)
         if self._unfollow is not None:
             self._unfollow()
 
@@ -139,13 +149,14 @@ class Recording:
                 self.session = Session(self._wish(), self._say)
                 if self._follow is not None and os.environ.get("RANK", "0") == "0":
                     self._unfollow = self._follow()
+            engine = f"{package} {version_of(package)}".strip()
             try:
                 install = getattr(import_module(f".{name}", __package__), function)
                 install(self.session, module, self._patches)
             except Mismatch as error:
-                self.session.warn(f"{package} {version_of(package)} is not recorded: {error}")
+                self.session.warn(f"{engine} is not recorded: {error}")
             except Exception as error:  # an engine that is put together otherwise is not a reason to end a job
-                self.session.warn(f"{package} {version_of(package)} is not recorded: {in_one_line(error)}")
+                self.session.warn(f"{engine} is not recorded: {in_one_line(error)}")
 
         return arrived
 
