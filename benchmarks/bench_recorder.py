@@ -1,5 +1,7 @@
 """What recording costs a job: an empty hooked op, a step after many, and a real step with it on against off."""
 
+import subprocess
+import sys
 import time
 from pathlib import Path
 from statistics import median
@@ -10,6 +12,14 @@ from debubble.recorder.wishes import wish_of
 
 OPS, STEPS = 100_000, 10_000
 PAIRS = 50  # of steps of a real job
+MOST_BYTES = 300 * 10**6  # that a diagnosis of a long recording may hold
+# By itself: a child's largest size by getrusage is at least that of this process, which holds torch.
+DIAGNOSE = """
+import pathlib, re, sys, time, debubble
+steps = debubble.diagnose(sys.argv[1]).steps
+status = pathlib.Path("/proc/self/status").read_text()
+print(steps, time.process_time(), 1024 * int(re.search("VmHWM:\\s*(\\d+)", status)[1]))
+"""
 MOST_US = 4.0  # of an empty op
 
 
@@ -68,6 +78,28 @@ def test_ten_thousand_steps_cost_the_same_each_and_the_disk_is_bounded(tmp_path)
     print(f"first and last thousand steps: {spent[0]:.2f} and {spent[-1]:.2f} s of processor time; {size:,} bytes")
     assert sorted(spent[5:])[2] < 1.5 * sorted(spent[:5])[2]
     assert size < 200_000
+
+
+def test_ten_thousand_steps_of_two_ranks_are_recorded_and_diagnosed_in_bounded_memory(tmp_path):
+    """Nothing sleeps: torch's 1F1B of two processes, m=8, each second step recorded; its cost must not grow."""
+    from debubble.runner.launch import launch
+    from debubble.runner.self_test import job
+
+    ran = launch(job, 2, tmp_path / "run", 8, STEPS // 2, "cpu", (0.0, 0.0))
+    tenth = STEPS // 20
+    first, last = (median(ran.on_ns[rows]) / median(ran.off_ns[rows]) for rows in (slice(tenth), slice(-tenth, None)))
+    asked = subprocess.run(
+        [sys.executable, "-c", DIAGNOSE, tmp_path / "run"], capture_output=True, text=True, check=True
+    )
+    steps, spent, most = map(float, asked.stdout.split())
+    size = sum(file.stat().st_size for file in (tmp_path / "run").iterdir())
+    print(
+        f"on over off: {first:.3f} in the first tenth, {last:.3f} in the last; {size / STEPS:.0f} bytes a rank and step; "
+        f"diagnose {spent:.1f} s of processor time, {most / 1e6:.0f} MB"
+    )
+    assert steps > 0.95 * STEPS / 2
+    assert last < 1.2 * first
+    assert most < MOST_BYTES
 
 
 def pairs_of_steps(folder: Path) -> list[float]:

@@ -50,6 +50,7 @@ def test_wandb_has_the_last_figures_in_its_summary(trackers, tmp_path):
             assert run.summary[f"pipeline/{name}"] == WATCHED[-1][name]
     finally:
         run.finish()
+        library.teardown()  # it reads its environment once in a process, which other tests set otherwise
     assert list(tmp_path.glob("wandb/offline-run-*/*.wandb"))
 
 
