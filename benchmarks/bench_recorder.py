@@ -94,8 +94,8 @@ def test_ten_thousand_steps_of_two_ranks_are_recorded_and_diagnosed_in_bounded_m
     steps, spent, most = map(float, asked.stdout.split())
     size = sum(file.stat().st_size for file in (tmp_path / "run").iterdir())
     print(
-        f"on over off: {first:.3f} in the first tenth, {last:.3f} in the last; {size / STEPS:.0f} bytes a rank and step; "
-        f"diagnose {spent:.1f} s of processor time, {most / 1e6:.0f} MB"
+        f"on over off: {first:.3f} in the first tenth, {last:.3f} in the last; "
+        f"{size / STEPS:.0f} bytes a rank and step; diagnose {spent:.1f} s of processor time, {most / 1e6:.0f} MB"
     )
     assert steps > 0.95 * STEPS / 2
     assert last < 1.2 * first
