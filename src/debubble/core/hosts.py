@@ -12,7 +12,6 @@ each batch:
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -24,16 +23,24 @@ from .posts import Flags, Index, Order, Posts
 
 Lines = NDArray[np.int32]
 
+_NO_LANE = np.iinfo(np.int32).min
 _FAN = 4  # posts behind one item; a stop that waits for nothing carries the next four
 SENDER, RECEIVER = 0, 1
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Lanes:
-    """The post in front of each on its lane between two ranks, and the one behind it; int64[posts], or ``NOTHING``."""
+    """Neighbours on lanes between two ranks, pair by pair.
 
-    ahead: Index
-    following: Index
+    Args:
+        first: the post in front, int64[pairs].
+        second: the post behind it, int64[pairs].
+        in_front: the transfer in front of each side, int32[sides]; ``NOTHING`` of the first on its lane.
+    """
+
+    first: Index
+    second: Index
+    in_front: NDArray[np.int32]
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -108,10 +115,11 @@ def hosts_of(order: Order, posts: Posts, engine: Engine, *, occupied: bool) -> H
     """
     if not engine.meets:  # the receiver always has room: where it receives changes nothing
         posts = _sends_alone(posts)
-    lanes = _lanes(order, posts, engine)
+    act = 2 * posts.op.astype(np.int64) + posts.sends  # a row of tables by op and act, which spare a choice by post
+    side = _sides(order).take(act)
+    lanes = _lanes(order, posts, engine, act, side)
     if engine.queue:
         posts = _queued(posts, lanes)
-    side = _sides(order, posts)
     items = _items(posts, side, launching=engine.queue and occupied)
     clock, hold = np.full((2, 2 * len(order.consumer)), NOTHING)
     clock[side], hold[side] = items.clock, items.hold
@@ -141,18 +149,18 @@ def hosts_of(order: Order, posts: Posts, engine: Engine, *, occupied: bool) -> H
         clock=clock,
         hold=hold,
         waits=waits,
-        needs=_needs(waits, clock, engine),
+        needs=_needs(waits, clock, engine, offsets),
         late=late,
     )
 
 
-def _sides(order: Order, posts: Posts) -> Index:
-    """The side that each post is, int64[posts]."""
+def _sides(order: Order) -> Index:
+    """The side that is received, and the one that is sent, of each op; int64[2 x ops], side by side."""
     moves = len(order.consumer)
-    received, sent = np.zeros((2, len(order.source)), np.int64)
-    received[order.consumer] = np.arange(RECEIVER, 2 * moves, 2)
-    sent[order.producer] = np.arange(SENDER, 2 * moves, 2)
-    return np.where(posts.sends, sent.take(posts.op), received.take(posts.op))
+    sides = np.zeros((len(order.source), 2), np.int64)
+    sides[order.consumer, 0] = np.arange(RECEIVER, 2 * moves, 2)
+    sides[order.producer, 1] = np.arange(SENDER, 2 * moves, 2)
+    return sides.ravel()
 
 
 def _sends_alone(posts: Posts) -> Posts:
@@ -169,39 +177,49 @@ def _sends_alone(posts: Posts) -> Posts:
     )
 
 
-def _lanes(order: Order, posts: Posts, engine: Engine) -> Lanes | None:
+def _lanes(order: Order, posts: Posts, engine: Engine, act: Index, side: Index) -> Lanes | None:
     """Neighbours on lanes between two ranks. Of parts of one batch that go together, none is on such a lane."""
     if engine.lane not in (Lane.WAY, Lane.PAIR) or not len(posts.op):
         return None
-    rank = posts.rank
-    peer = np.where(posts.sends, order.sends_to.take(posts.op), order.receives_from.take(posts.op))
     one_way = engine.lane is Lane.WAY or (engine.two_ways and order.schedule.ranks == 2)
-    key = 2 * (peer - rank + order.schedule.ranks) + (posts.sends & one_way)
+    # Posts that go equally far (and the same way) share a lane if they are of one rank. A pipeline has two distances,
+    # or four where it closes to a ring, so this needs no sort.
+    far = np.stack([order.receives_from, order.sends_to], axis=1)
+    far -= order.rank[:, None]
+    key = far.ravel().take(act)
+    if one_way:
+        key = 2 * key + posts.sends
     if engine.coalesced:  # parts of one batch have no order among themselves, so none can be in front of another
-        key[~posts.opens | ~np.append(posts.opens[1:], True)] = -1
-    ahead, following = np.full((2, len(key)), NOTHING)
-    for lane in _alike(key):
-        first, second = lane[:-1], lane[1:]
-        same = rank[first] == rank[second]
-        ahead[second[same]], following[first[same]] = first[same], second[same]
-    return Lanes(ahead, following)
+        alone = posts.opens.copy()
+        alone[:-1] &= posts.opens[1:]
+        np.putmask(key, ~alone, _NO_LANE)
+    firsts, seconds = [], []
+    for value in _distances(order, one_way=one_way):
+        lane = np.flatnonzero(key == value)
+        rank = posts.rank.take(lane)
+        same = np.flatnonzero(rank[1:] == rank[:-1])
+        firsts.append(lane.take(same))
+        seconds.append(lane.take(same + 1))
+    first, second = np.concatenate(firsts), np.concatenate(seconds)
+    in_front = np.full(2 * len(order.consumer), NOTHING, np.int32)
+    in_front[side.take(second)] = side.take(first) >> 1
+    return Lanes(first, second, in_front)
 
 
-def _alike(key: Index) -> Iterator[Index]:
-    """Posts that go equally far (and the same way), in order: those of one rank among them share a lane.
-
-    A pipeline has two distances, or four where it closes to a ring, so this needs no sort.
-    """
-    for value in np.flatnonzero(np.bincount(key[key >= 0])).tolist():  # posts on no lane have a key of -1
-        yield np.flatnonzero(key == value)
+def _distances(order: Order, *, one_way: bool) -> list[int]:
+    """How far transfers go, in ranks; by way, ``2 x distance`` of what is received and one more of what is sent."""
+    steps = np.diff(order.schedule.placement, axis=1).ravel()
+    far = sorted({*steps.tolist(), *(-steps).tolist()} - {0})
+    if one_way:
+        return [2 * each + sent for each in far for sent in (0, 1)]
+    return far
 
 
 def _queued(posts: Posts, lanes: Lanes | None) -> Posts:
     """With one launch queue, what comes behind a post is launched behind what its lane carries in front of it."""
     until = posts.until.copy()
     if lanes is not None:
-        blocked = np.flatnonzero(lanes.following >= 0)
-        behind = posts.row[lanes.following[blocked]]
+        blocked, behind = lanes.first, posts.row.take(lanes.second)
     else:  # one lane: behind each batch comes the next one
         opens = np.flatnonzero(posts.opens)
         following = np.append(opens[1:], 0)[np.cumsum(posts.opens) - 1]
@@ -221,17 +239,20 @@ def _items(posts: Posts, side: Index, *, launching: bool) -> _Items:
         stands[posts.row[posts.sends]] = True
     stands[posts.slot_row] = True
     _spread(posts, stands)
-    before = np.zeros(len(stands), np.int64)  # items before each row, on all ranks
-    np.cumsum(stands[:-1], out=before[1:])
+    before = np.zeros(len(stands), np.int32)  # items before each row, on all ranks
+    np.cumsum(stands[:-1].astype(np.int32), out=before[1:])
     row = np.flatnonzero(stands)
-    offsets = before[posts.rows]
+    offsets = before[posts.rows].astype(np.int64)
     slot = np.full(len(row), NOTHING)
-    slot[before[posts.slot_row]] = np.arange(len(posts.slot_row))
+    slot[before.take(posts.slot_row)] = np.arange(len(posts.slot_row))
     clock = before.take(posts.row + 1)
     clock -= 1
-    clock[clock < offsets.take(posts.rank)] = NOTHING  # posted before all items of its rank
+    first_row = np.append(row, posts.rows[-1])[offsets[:-1]]  # of the first item of each rank
+    first_post, behind = np.searchsorted(posts.row, np.stack([posts.rows[:-1], np.minimum(first_row, posts.rows[1:])]))
+    for early in np.flatnonzero(first_post < behind).tolist():
+        clock[first_post[early] : behind[early]] = NOTHING  # posted before all items of its rank
+    before[posts.rows[1:]] = NOTHING  # only who waits for nothing waits until the end of a rank
     hold = before.take(posts.until)
-    hold[posts.until == posts.ends()] = NOTHING
     launches = np.full(len(row), NOTHING)
     if launching:
         launches[clock[posts.sends]] = side[posts.sends] // 2
@@ -267,11 +288,12 @@ class _Edges:
 def _held(posts: Posts, lanes: Lanes | None, items: _Items, side: Index) -> list[_Edges]:
     """Items that wait for transfers of their rank; what is waited for no later on the same lane stands for them."""
     held = items.hold >= 0
-    if lanes is not None:  # what follows on the lane ends later, so who waits for that has waited for this
-        later = np.flatnonzero(lanes.following >= 0)
-        held[later[posts.until[lanes.following[later]] <= posts.until[later]]] = False
-    hold = items.hold[held]
-    return [_Edges(hold, side[held], True, items.clock[held] == hold - 1)]
+    if lanes is not None:  # what is behind it on the lane ends later, so who waits for that has waited for this
+        later = posts.until.take(lanes.second) <= posts.until.take(lanes.first)
+        held[lanes.first.compress(later)] = False
+    post = np.flatnonzero(held)
+    hold = items.hold.take(post)
+    return [_Edges(hold, side.take(post), True, items.clock.take(post) == hold - 1)]
 
 
 def _held_alone(items: _Items, side: Index, hold: Index) -> list[_Edges]:
@@ -288,7 +310,7 @@ def _in_turn(offsets: Index, edges: list[_Edges]) -> _Edges:
     """Each item behind the one in front of it on its host, unless it waits for that anyway."""
     alone = np.ones(int(offsets[-1]) + 1, np.bool_)  # one more, for the offset behind the last host
     for held in edges:
-        alone[held.item[held.behind]] = False
+        alone[held.item.compress(held.behind)] = False
     alone[offsets] = False
     item = np.flatnonzero(alone)
     return _Edges(item, item - 1, False, item < 0)
@@ -351,7 +373,7 @@ def _lines(edges: list[_Edges], total: int) -> Lines:
         line[item] = value
         lines.append(line)
         left = line.take(item) != value  # of several values for one item, NumPy keeps the last: the others go on
-        item, value = item[left], value[left]
+        item, value = item.compress(left), value.compress(left)
     return np.stack(lines)
 
 
@@ -360,7 +382,7 @@ def _base(items: int) -> int:
     return items + items % 2
 
 
-def _needs(waits: Lines, clock: Index, engine: Engine) -> Lines:
+def _needs(waits: Lines, clock: Index, engine: Engine, offsets: NDArray[np.int64]) -> Lines:
     """Items on other hosts that must have run: where the other side of what is waited for is posted.
 
     The own side is posted earlier on the same host; not so on a lane that all share, which is a host of its own.
@@ -370,8 +392,23 @@ def _needs(waits: Lines, clock: Index, engine: Engine) -> Lines:
     if not engine.meets:
         clock = np.repeat(clock[SENDER::2], 2)
     of_side = np.concatenate([items, clock.astype(np.int32), none])
-    lines = [of_side[line ^ 1] for line in waits]  # ^ 1: the other side; of an item a neighbour, which has no side
+    lines = [of_side.take(line ^ 1) for line in waits]  # ^ 1: the other side; of an item a neighbour, which has no side
     if engine.lane is Lane.GROUP:
-        lines += [np.where(line >= base, of_side[line], line) for line in waits]
-    kept = [line for line in lines if (line >= 0).any()]  # each line is asked in every round
-    return np.stack(kept or lines[:1])
+        lines += [np.where(line >= base, of_side.take(line), line) for line in waits]
+    kept = lines[:1]
+    for line in lines[1:]:
+        if _same_hosts(kept[-1], line, offsets):
+            kept[-1] = np.maximum(kept[-1], line)
+        else:
+            kept.append(line)
+    return np.stack(kept)
+
+
+def _same_hosts(first: NDArray[np.int32], second: NDArray[np.int32], offsets: NDArray[np.int64]) -> bool:
+    """Whether each item needs at most one host by two lines: then the later item there stands for both.
+
+    Each line is asked in every round, so one less is worth much.
+    """
+    both = np.flatnonzero((first >= 0) & (second >= 0) & (first != second))
+    host = np.searchsorted(offsets, np.stack([first.take(both), second.take(both)]), side="right")
+    return np.array_equal(*host)

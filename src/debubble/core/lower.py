@@ -204,20 +204,22 @@ class _Rows:
     """Where items and transfers have their rows.
 
     Args:
-        of: row of each item and then of each transfer; of ``NOTHING`` the start, int64[items + transfers + 1].
+        item: row of each item, int64[items].
+        move: row of each transfer, int64[transfers].
         rounds: first row of each round, int64[rounds + 1].
         ahead: transfer in front of each on its lane that nothing else makes it wait for, int32[transfers]; None where
             there is none at all.
     """
 
-    of: Index
+    item: Index
+    move: Index
     rounds: NDArray[np.int64]
     ahead: Keys | None
 
 
 def _rows(hosts: Hosts, numbered: Rounds, *, occupied: bool) -> _Rows:
     """Put each transfer behind the round of its later side, and behind what is in front of it on its lane."""
-    items, moves = len(hosts), len(hosts.clock) // 2
+    moves, counts = len(hosts.clock) // 2, np.diff(numbered.first)
     round_of = np.append(numbered.of_items(), np.int32(NOTHING))
     later = np.maximum(round_of.take(hosts.clock[SENDER::2]), round_of.take(hosts.clock[RECEIVER::2]))
     ahead = _lane_ahead(hosts, occupied=occupied)
@@ -229,16 +231,16 @@ def _rows(hosts: Hosts, numbered: Rounds, *, occupied: bool) -> _Rows:
     item_keys = np.arange(1, len(numbered.first)) * stride
     moved = np.bincount(key, minlength=len(numbered.first) * stride)
     size = moved.copy()
-    size[item_keys] = np.diff(numbered.first)
+    size[item_keys] = counts
     first = np.cumsum(size) - size + 1
-    row = np.zeros(items + moves + 1, np.int64)
-    row[numbered.order] = np.arange(items) + np.repeat(first[item_keys] - numbered.first[:-1], np.diff(numbered.first))
+    item_row, move_row = np.empty(len(hosts), np.int64), np.empty(moves, np.int64)
+    item_row[numbered.order] = np.arange(len(hosts)) + np.repeat(first[item_keys] - numbered.first[:-1], counts)
     if len(size) < 2**16:  # NumPy sorts 16 bits by radix, in linear time, and wider keys by merging
         key = key.astype(np.uint16)
     sequence = np.argsort(key, kind="stable")
     shift = first - np.cumsum(moved) + moved
-    row[items + sequence] = np.arange(moves) + np.repeat(shift, moved)
-    return _Rows(row, np.append(first[size > 0], items + moves + 1), ahead)
+    move_row[sequence] = np.arange(moves) + np.repeat(shift, moved)
+    return _Rows(item_row, move_row, np.append(first[size > 0], len(hosts) + moves + 1), ahead)
 
 
 def _lane_ahead(hosts: Hosts, *, occupied: bool) -> Keys | None:
@@ -246,14 +248,11 @@ def _lane_ahead(hosts: Hosts, *, occupied: bool) -> Keys | None:
     posts, lanes = hosts.posts, hosts.lanes
     if lanes is None:
         return None
-    move = hosts.side >> 1
-    waited = (lanes.ahead >= 0) & (posts.until.take(lanes.ahead) <= posts.row)
+    waited = posts.until.take(lanes.first) <= posts.row.take(lanes.second)
     if occupied:  # only the sender's own wait spares its lane the time that the next send takes up
-        waited &= posts.sends
-    found = np.full(len(hosts.clock) // 2, NOTHING, np.int32)
-    sends = posts.sends  # both sides have the same in front, or `check_lanes` has refused
-    found[move[sends]] = np.where(lanes.ahead >= 0, move.take(lanes.ahead), NOTHING)[sends]
-    found[move[waited]] = NOTHING
+        waited &= posts.sends.take(lanes.second)
+    found = lanes.in_front[SENDER::2].copy()  # both sides have the same in front, or `check_lanes` has refused
+    found[hosts.side.take(lanes.second.compress(waited)) >> 1] = NOTHING
     if (found < 0).all():
         return None
     return found
@@ -273,18 +272,19 @@ def _laid_out(order: Order, engine: Engine, hosts: Hosts, numbered: Rounds, *, o
     rows = _rows(hosts, numbered, occupied=occupied)
     lines, line = _lines(order), _line_of(order, order.consumer)
     stop = np.flatnonzero(hosts.slot < 0)
-    launches = hosts.launches[stop]
+    launches = hosts.launches.take(stop)
     ops, moves = len(order.schedule), len(order.consumer)
-    what = np.empty(len(hosts) + moves + 1, np.int32)  # of items, transfers and the start
+    what = np.empty(len(hosts) + moves, np.int32)  # of items and transfers
     what[: len(hosts)] = order.first.take(hosts.slot)
     what[stop] = np.arange(ops + moves, ops + moves + len(stop))
-    what[len(hosts) :] = np.arange(ops, ops + moves + 1)
-    what[-1] = NOTHING
-    number = np.empty_like(what)
-    number[rows.of] = what
-    launching = np.where(launches >= 0, lines.sender + np.append(line, 0)[launches], lines.nothing)
-    keys = (_key_of_ops(order), lines.wire + line, launching, [lines.nothing])
-    key = np.concatenate(keys).astype(np.int32).take(number)  # NOTHING, the start, finds the last
+    what[len(hosts) :] = np.arange(ops, ops + moves)
+    number = np.empty(len(what) + 1, np.int32)
+    number[0] = NOTHING
+    number[rows.item], number[rows.move] = what[: len(hosts)], what[len(hosts) :]
+    launching = np.full(len(stop) + 1, lines.nothing, np.int32)  # one more, which NOTHING, the start, finds
+    launched = np.flatnonzero(launches >= 0)
+    launching[launched] = lines.sender + line[launches[launched]]
+    key = np.concatenate([_key_of_ops(order), lines.wire + line, launching], dtype=np.int32).take(number)
     taken_up = occupied and engine.meets and engine.occupies is Occupies.NOBODY
     waits, lag = _waiting(engine, hosts, rows, lagging=taken_up and not engine.queue)
     if len(lag):
@@ -308,34 +308,35 @@ def _laid_out(order: Order, engine: Engine, hosts: Hosts, numbered: Rounds, *, o
 
 def _waiting(engine: Engine, hosts: Hosts, rows: _Rows, *, lagging: bool) -> tuple[Keys, Keys]:
     """What each row waits for, int32[width, rows], and the transfer whose lag is added, int32[lagged, rows]."""
-    items, row_of = len(hosts), rows.of
-    pad = row_of[-1:].repeat(hosts.base - items)
-    row_of_end = np.concatenate([row_of[:items], pad, row_of[items:-1].repeat(2), row_of[-1:]])  # of an item or a side
-    row_of_end = row_of_end.astype(np.int32)
+    items, start = len(hosts), np.int32(0)
+    row_of_end = np.zeros(hosts.base + len(hosts.clock) + 1, np.int32)  # of an item or a side; the last of ``NOTHING``
+    row_of_end[:items] = rows.item
+    row_of_end[hosts.base + SENDER : -1 : 2] = row_of_end[hosts.base + RECEIVER : -1 : 2] = rows.move
     free = []
     if engine.meets:
-        free.append(row_of.take(hosts.clock[RECEIVER::2]))
-    late = [row_of.take(hosts.clock[SENDER::2])]
+        free.append(row_of_end.take(hosts.clock[RECEIVER::2]))
+    late = [row_of_end.take(hosts.clock[SENDER::2])]
     if rows.ahead is not None:
-        late.append(row_of.take(np.where(rows.ahead >= 0, rows.ahead + items, NOTHING)))
+        in_front = row_of_end[hosts.base : -1 : 2].take(rows.ahead)
+        in_front[rows.ahead < 0] = start
+        late.append(in_front)
     if not lagging:
         free, late = [*free, *late], []
     # Rows of items and of transfers share the lines: first what has no lag, behind it what has one.
     own = len(hosts.waits) - hosts.late
     width, lagged = max(own, len(free)), max(hosts.late, len(late))
-    waits = np.zeros((width + lagged, len(row_of)), np.int32)
-    lag = np.full((lagged, len(row_of)), NOTHING, np.int32)
-    item_rows, move_rows = row_of[:items], row_of[items:-1]
+    waits = np.zeros((width + lagged, items + len(rows.move) + 1), np.int32)
+    lag = np.full((lagged, waits.shape[1]), NOTHING, np.int32)
     places = [*range(own), *range(width, width + hosts.late)]
     for place, line in zip(places, hosts.waits, strict=True):
-        waits[place, item_rows] = row_of_end.take(line)
+        waits[place, rows.item] = row_of_end.take(line)
         if place >= width:
-            lag[place - width, item_rows] = np.where(line >= hosts.base, (line - hosts.base) // 2, NOTHING)
+            lag[place - width, rows.item] = np.where(line >= hosts.base, (line - hosts.base) // 2, NOTHING)
     places = [*range(len(free)), *range(width, width + len(late))]
     for place, ends in zip(places, [*free, *late], strict=True):
-        waits[place, move_rows] = ends
+        waits[place, rows.move] = ends
         if place >= width:
-            lag[place - width, move_rows] = np.where(ends > 0, np.arange(len(ends)), NOTHING)
+            lag[place - width, rows.move] = np.where(ends > 0, np.arange(len(ends)), NOTHING)
     return waits, lag
 
 
@@ -344,7 +345,7 @@ def _holds(order: Order, hosts: Hosts) -> Keys:
     is_slot = hosts.slot >= 0
     ends = hosts.offsets[1 : order.schedule.ranks + 1]
     slots = np.zeros(len(hosts) + 1, np.int32)  # before each item
-    np.cumsum(is_slot, out=slots[1:])
+    np.cumsum(is_slot.astype(np.int32), out=slots[1:])
     op = np.append(order.first, np.int32(NOTHING)).take(slots)  # what waits behind a stop is the next slot ..
     behind_last = np.flatnonzero(is_slot)[order.offsets[1:] - 1] + 1
     for first, last in zip(behind_last.tolist(), ends.tolist(), strict=True):

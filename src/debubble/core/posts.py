@@ -96,6 +96,12 @@ class Order:
             return self.first
         return np.cumsum(~self.schedule.joined, dtype=np.int32) - np.int32(1)
 
+    def slot_of(self, op: Index) -> Index:
+        """The slots of some ops; spares the table where each op is a slot by itself."""
+        if self.schedule.joined is None:
+            return op
+        return self.slot.take(op)
+
     @cached_property
     def offsets(self) -> NDArray[np.int64]:
         """First slot of each rank, int64[ranks + 1]."""
@@ -161,7 +167,7 @@ class Posts:
         """The row of the slot that uses what is received; the end of the rank's rows for what is sent."""
         until = self.ends()
         received = np.flatnonzero(~self.sends)
-        until[received] = self.slot_row.take(order.slot.take(self.op[received]))
+        until[received] = self.slot_row.take(order.slot_of(self.op.take(received)))
         return until
 
 
@@ -178,17 +184,16 @@ def in_gaps(order: Order, count: Index, op: Column, sends: Flags, opens: Flags) 
     ranks = order.schedule.ranks
     posted = np.cumsum(count)
     ends = order.offsets[1:] + np.arange(ranks)  # the last gap of each rank
-    inner = np.ones(len(count), np.bool_)
-    inner[ends] = False
-    ops_before = np.zeros(len(count), np.int64)
-    ops_before[inner] = order.first
+    before = np.arange(len(order.first)) + np.repeat(np.arange(ranks), np.diff(order.offsets))  # the gap before a slot
+    ops_before = np.empty(len(count), np.int64)
+    ops_before[before] = order.first
     ops_before[ends] = order.schedule.offsets[1:]
     row = np.repeat(ops_before, count)
     row += np.arange(len(op))
     rows = order.schedule.offsets.copy()
     rows[1:] += posted[ends]
     rank = np.repeat(np.arange(ranks, dtype=np.int32), np.diff(posted[ends], prepend=0))
-    return Posts(op, sends, row, opens, np.empty(0, np.int64), order.first + posted[inner], rows, rank)
+    return Posts(op, sends, row, opens, np.empty(0, np.int64), order.first + posted.take(before), rows, rank)
 
 
 def as_exchange(order: Order, posts: Posts) -> Exchange:

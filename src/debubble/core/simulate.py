@@ -46,7 +46,7 @@ def simulate(program: Program, costs: Costs) -> Timeline:
     start, end = sweep(program, *_cells(program, costs))
     if program.occupied:  # rows start when the sender is taken up; people see when the transfer does
         _from_both_sides(program, start, end)
-    return Timeline(program, _by_number(program, start), _by_number(program, end), "simulated")
+    return Timeline(program, *_by_number(program, start, end), "simulated")
 
 
 def makespan(program: Program, costs: Costs) -> int:
@@ -99,8 +99,8 @@ def run(program: Program, duration: Times, lag: Times) -> tuple[Times, Times]:
         np.where(line > 0, op + np.int32(side + ops), np.int32(2 * ops)) for side, line in enumerate(program.waits[1:])
     ]
     spent = np.concatenate([duration, lag, np.zeros(1, np.int64)])
-    start, end = sweep(program, op, np.stack(late), spent)
-    return _by_number(program, start), _by_number(program, end)
+    start, end = _by_number(program, *sweep(program, op, np.stack(late), spent))
+    return start, end
 
 
 def durations(program: Program, costs: Costs) -> Times:
@@ -227,15 +227,19 @@ def _from_both_sides(program: Program, start: Times, end: Times) -> None:
     start[rows] = began[program.waits[:, rows]].max(axis=0)
 
 
-def _by_number(program: Program, times: Times) -> Times:
-    """Times of rows as times of ops and transfers, int64[ops + transfers]."""
-    found = np.empty(len(program), np.int64)
+def _by_number(program: Program, *columns: Times) -> list[Times]:
+    """Times of rows as times of ops and transfers, int64[ops + transfers] each."""
+    number, found = program.order[1:], []
+    rows: Keys | slice = slice(1, None)
     if len(program.launches):
         rows = np.flatnonzero(program.order < len(program))[1:]
-        found[program.order[rows]] = times[rows]
-    else:
-        found[program.order[1:]] = times[1:]
-    return _paired(program, found)
+        number = program.order.take(rows)
+    number = number.astype(np.int64)  # once for all columns, and not piece by piece
+    for times in columns:
+        column = np.empty(len(program), np.int64)
+        column[number] = times[rows]
+        found.append(_paired(program, column))
+    return found
 
 
 def _paired(program: Program, times: Times) -> Times:

@@ -24,6 +24,7 @@ from .op import Kind
 from .posts import Index, Order, Posts, in_gaps
 
 _PHASES = "-wfbc."  # start or end, then the four, then W, which sends and receives nothing
+_BY_KIND = np.array([_PHASES.index(letter) for letter in "wb.b"], np.int8)  # of F, I, W, B, where no phase is asked for
 _FITS = {"any": _PHASES, "F": "wf", "B": "bc"} | {phase: phase for phase in "-wfbc"}
 _REGULAR = {"ww", "wf", "fb", "bf", "bc", "cc", "wc"}  # what follows what in an interleaved order
 _SENDS, _AT_ONCE, _TURNS, _AHEAD, _BATCH = 1, 2, 4, 8, 16  # flags of a post; what is above counts batches of its gap
@@ -61,6 +62,7 @@ class _Gaps:
 
     def __init__(self, order: Order) -> None:
         self.order = order
+        self._next_to: dict[tuple[str, int], NDArray[np.int32]] = {}
 
     @cached_property
     def rank(self) -> Index:
@@ -73,11 +75,10 @@ class _Gaps:
         return np.arange(len(self.rank)) - self.rank
 
     @cached_property
-    def opens(self) -> NDArray[np.bool_]:
-        """Whether each gap is the first of its rank, bool[gaps]."""
-        opens = np.zeros(len(self.rank), np.bool_)
-        opens[self.order.offsets[:-1] + np.arange(self.order.schedule.ranks)] = True
-        return opens
+    def before(self) -> Index:
+        """The gap before each slot, int64[slots]; the one behind it has the next number."""
+        ranks = np.repeat(np.arange(self.order.schedule.ranks), np.diff(self.order.offsets))
+        return np.arange(len(ranks)) + ranks
 
     @cached_property
     def runs(self) -> dict[str, _Run]:
@@ -88,17 +89,47 @@ class _Gaps:
         for letter, kinds in (("F", (Kind.F,)), ("B", (Kind.B, Kind.I))):
             mine = np.isin(schedule.kind, kinds)
             until = np.zeros(len(mine) + 1, np.int64)
-            np.cumsum(mine, out=until[1:])
+            np.cumsum(mine.astype(np.int64), out=until[1:])
             runs[letter] = _Run(np.flatnonzero(mine), until[behind], until[schedule.offsets])
         return runs
 
     @cached_property
     def phases(self) -> NDArray[np.int8]:
         """Phases of the ops behind and before each gap, indices into ``_PHASES``, int8[2, gaps]."""
-        order, phase = self.order, _phases(self.order, self.runs)
-        sides = np.zeros((2, len(self.rank)), np.int8)
-        sides[0, ~self.opens] = phase[order.last]
-        sides[1, ~np.append(self.opens[1:], True)] = phase[order.first]
+        return self._on_both_sides(_phases(self.order, self.runs))
+
+    @cached_property
+    def kinds(self) -> NDArray[np.int8]:
+        """The same where it matters only which way they go: all forwards as warm-up, all backwards as steady."""
+        return self._on_both_sides(_BY_KIND.take(self.order.schedule.kind))
+
+    def next_to(self, act: str, side: int) -> NDArray[np.int32]:
+        """The op behind each gap, for sends, or before it, for receives; of a pair the first, or the second by itself.
+
+        ``NOTHING`` where that has no partner on another rank, int32[gaps].
+        """
+        if (act, side) not in self._next_to:
+            self._next_to[act, side] = self._found_next_to(act, side)
+        return self._next_to[act, side]
+
+    def _found_next_to(self, act: str, side: int) -> NDArray[np.int32]:
+        order, partner, gap = self.order, self.order.source, self.before
+        if act == "s":
+            partner, gap = order.sink, gap + 1
+        end = order.first
+        if side:
+            end = order.last
+        has = partner.take(end) >= 0
+        if side:
+            has &= end != order.first
+        found = np.full(len(end) + order.schedule.ranks, NOTHING, np.int32)
+        found[gap] = np.where(has, end, np.int32(NOTHING))
+        return found
+
+    def _on_both_sides(self, phase: NDArray[np.int8]) -> NDArray[np.int8]:
+        sides = np.zeros((2, len(self.before) + self.order.schedule.ranks), np.int8)
+        sides[0, self.before + 1] = phase.take(self.order.last)
+        sides[1, self.before] = phase.take(self.order.first)
         return sides
 
 
@@ -208,14 +239,17 @@ def _lines(order: Order, gaps: _Gaps, table: Table) -> Iterator[tuple[Index | sl
         yield slice(None), table[0].batches
         return
     kinds, last = len(_PHASES), order.schedule.ranks - 1
-    line_of = np.full((kinds, kinds), len(table))
+    line_of = np.full((kinds, kinds), len(table), np.uint8)
     for number, step in reversed(list(enumerate(table))):
         fits = ([_PHASES.index(letter) for letter in _FITS[side]] for side in (step.behind, step.before))
         line_of[np.ix_(*fits)] = number
-    behind, before = gaps.phases
-    line = line_of[behind, before]
-    direction = np.where(behind > 0, behind, before)  # of the op behind; at the start of a rank, of that before
-    leads = np.where(direction <= _PHASES.index("f"), gaps.rank == 0, gaps.rank == last)
+    asked = {side for step in table for side in (step.behind, step.before)}
+    behind, before = gaps.phases if asked & set("wfbc") else gaps.kinds
+    line = line_of.ravel().take(behind * np.int8(kinds) + before)
+    leads = np.zeros(0, np.bool_)
+    if any(step.leading is not None for step in table):
+        direction = np.where(behind > 0, behind, before)  # of the op behind; at the start of a rank, of that before
+        leads = np.where(direction <= _PHASES.index("f"), gaps.rank == 0, gaps.rank == last)
     for number, step in enumerate(table):
         mine = line == number
         if step.leading is not None:
@@ -241,10 +275,10 @@ def _columns(order: Order, batches: Batches) -> list[_Column]:
 
 def _ops(order: Order, gaps: _Gaps, column: _Column, where: Index | slice, *, wrap: bool) -> Index:
     """Whose output is sent, or whose input received, in each of some gaps; ``NOTHING`` where no op fits."""
-    item, rank = column.item, gaps.rank[where]
+    item = column.item
     if not item.kind:
-        return _next_to(order, gaps, column)[where]
-    run = gaps.runs[item.kind]
+        return gaps.next_to(item.act, column.side)[where]
+    rank, run = gaps.rank[where], gaps.runs[item.kind]
     behind = run.behind[where]
     if item.act == "s":
         return _with_partner(order.sink, run.at(behind - 1, rank))
@@ -263,24 +297,6 @@ def _ops(order: Order, gaps: _Gaps, column: _Column, where: Index | slice, *, wr
 def _with_partner(partner: NDArray[np.int32], op: Index) -> Index:
     """The ops that have a partner on another rank; ``NOTHING`` in place of the others."""
     return np.where((op >= 0) & (partner.take(op) >= 0), op, NOTHING)
-
-
-def _next_to(order: Order, gaps: _Gaps, column: _Column) -> NDArray[np.int32]:
-    """The op behind each gap, for sends, or before it, for receives; of a pair the first, or the second by itself."""
-    partner, where = order.source, ~np.append(gaps.opens[1:], True)
-    if column.item.act == "s":
-        partner, where = order.sink, ~gaps.opens
-    end = order.first
-    if order.schedule.joined is None:
-        has = partner >= 0
-    elif column.side:
-        end = order.last
-        has = (end != order.first) & (partner[end] >= 0)
-    else:
-        has = partner[end] >= 0
-    found = np.full(len(gaps.rank), NOTHING, np.int32)
-    found[where] = np.where(has, end, np.int32(NOTHING))
-    return found
 
 
 def _split_neighbours(order: Order, cells: _Cells) -> None:
@@ -318,47 +334,65 @@ def _posts(order: Order, engine: Engine, gaps: _Gaps, cells: _Cells) -> Posts:
     count = np.zeros(filled.shape[1], np.int64)
     for column in filled:
         count += column
-    filled = filled.T  # gap by gap
-    op, flags = cells.op.T[filled], cells.flags.T[filled]
+    first = np.cumsum(count)
+    op, flags = np.empty(first[-1], np.int32), np.zeros(first[-1], np.uint8)
+    first -= count
     opens = np.zeros(len(op) + 1, np.bool_)
-    opens[1:-1] = (flags[1:] ^ flags[:-1]) >= _BATCH
-    opens[np.cumsum(count) - count] = True  # of a gap without posts, that is the first of the next one
+    opens[first] = True  # of a gap without posts, that is the first of the next one
+    for column, ops, marks in zip(filled, cells.op, cells.flags, strict=True):  # gap by gap, in each column by column
+        gap = np.flatnonzero(column)
+        post = first.take(gap)
+        op[post], flags[post] = ops.take(gap), marks.take(gap)
+        first += column
+    opens[1:-1] |= (flags[1:] ^ flags[:-1]) >= _BATCH
     posts = in_gaps(order, count, op, (flags & _SENDS) > 0, opens[:-1])
     until = posts.behind_batch()
     later = np.flatnonzero((flags & _AT_ONCE) == 0)
     if len(later):
-        until[later] = _waits(order, engine, gaps, posts, posts.row[(flags & _AHEAD) > 0])[later]
+        until[later] = _waits(order, engine, gaps, posts, posts.row.compress((flags & _AHEAD) > 0), later)
     return replace(posts, until=until)
 
 
-def _waits(order: Order, engine: Engine, gaps: _Gaps, posts: Posts, ahead: Index) -> Index:
-    """The row before which a rank waits for what it does not wait for at once, int64[posts].
+def _waits(order: Order, engine: Engine, gaps: _Gaps, posts: Posts, ahead: Index, later: Index) -> Index:
+    """The row before which a rank waits for what it does not wait for at once.
 
     What a slot waits for is waited for before the rank posts anything for the slot after it, at the rows ``ahead``.
+
+    Args:
+        later: the posts that are meant, int64[later], as is what comes back.
     """
-    stands = posts.slot_row.copy()
-    stands[np.searchsorted(posts.slot_row, ahead)] = ahead
-    until = posts.ends()
-    received, sends = np.flatnonzero(~posts.sends), np.flatnonzero(posts.sends)
-    until[received] = stands[order.slot[posts.op[received]]]
+    stands = posts.slot_row
+    if len(ahead):
+        stands = stands.copy()
+        stands[np.searchsorted(posts.slot_row, ahead)] = ahead
+    ops, ranks = posts.op.take(later), posts.rank.take(later)
+    is_send = posts.sends.take(later)
+    until = posts.rows[1:].take(ranks)
+    received, sends = np.flatnonzero(~is_send), np.flatnonzero(is_send)
+    until[received] = stands.take(order.slot_of(ops.take(received)))
     if engine.until is WaitUntil.END:
         return until
-    op, rank = posts.op[sends], posts.rank[sends]
+    op, rank = ops.take(sends), ranks.take(sends)
     if engine.until is WaitUntil.BACKWARD:
-        row = _first_backward(order, gaps, posts)[rank]
-        until[sends] = np.where(row > posts.row[sends], row, until[sends])
+        row = _first_backward(order, gaps, posts).take(rank)
+        until[sends] = np.where(row > posts.row.take(later.take(sends)), row, until.take(sends))
         return until
     if engine.until is WaitUntil.NEXT:
-        slot = order.slot[op] + 1
+        slot = order.slot_of(op) + 1
     else:
         again = np.full(len(order.schedule), NOTHING)
         for run in gaps.runs.values():
             again[run.ops] = run.at(np.arange(len(run.ops)) + 1, order.rank[run.ops])
         slot = np.where(again[op] >= 0, order.slot[again[op]] + 1, len(order.first))
-    inside = slot < order.offsets[rank + 1]
-    slot = slot[inside]
-    behind = posts.slot_row[slot] + 1 + order.last[slot] - order.first[slot]
-    until[sends[inside]] = behind if engine.until is WaitUntil.NEXT else stands[slot]
+    inside = slot < order.offsets[1:].take(rank)
+    slot = slot.compress(inside)
+    if engine.until is WaitUntil.NEXT:
+        behind = posts.slot_row.take(slot) + 1
+        if order.schedule.joined is not None:
+            behind += order.last[slot] - order.first[slot]
+    else:
+        behind = stands.take(slot)
+    until[sends.compress(inside)] = behind
     return until
 
 

@@ -15,7 +15,6 @@ from numpy.typing import NDArray
 from .errors import Deadlock, Violation
 from .hosts import RECEIVER, SENDER, Hosts
 from .kernels import Stuck
-from .laws import NOTHING
 from .posts import Index, Order
 
 
@@ -76,8 +75,7 @@ def check_lanes(order: Order, hosts: Hosts) -> None:
         return
     if len(hosts.side) < len(hosts.clock):  # receivers always have room, so their side has no order
         return
-    carried = np.empty(len(hosts.clock), np.int32)  # transfer in front of each side on its lane
-    carried[hosts.side] = np.where(hosts.lanes.ahead >= 0, hosts.side.take(hosts.lanes.ahead) >> 1, NOTHING)
+    carried = hosts.lanes.in_front
     crossed = np.flatnonzero(carried[SENDER::2] != carried[RECEIVER::2])
     if not len(crossed):
         return
