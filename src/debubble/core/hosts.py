@@ -363,17 +363,20 @@ def _waits(edges: list[_Edges], total: int, *, apart: bool) -> tuple[Lines, int]
 def _lines(edges: list[_Edges], total: int) -> Lines:
     """For each item what it waits for, side by side, int32[most that one has, items]; without a sort.
 
-    Each turn writes one of the values that are left into a line of its own.
+    Each turn writes one of the values that are left into a line of its own, or into the last one where that is free.
     """
-    item = np.concatenate([each.item for each in edges])
-    value = np.concatenate([(each.ends + _base(total) * each.sides).astype(np.int32) for each in edges])
-    lines: list[Lines] = []
-    while len(item) or not lines:
-        line = np.full(total, NOTHING, np.int32)
-        line[item] = value
-        lines.append(line)
-        left = line.take(item) != value  # of several values for one item, NumPy keeps the last: the others go on
-        item, value = item.compress(left), value.compress(left)
+    lines = [np.full(total, NOTHING, np.int32)]
+    for each in edges:
+        item, value = each.item, (each.ends + _base(total) * each.sides).astype(np.int32)
+        if (lines[-1].take(item) >= 0).any():
+            lines.append(np.full(total, NOTHING, np.int32))
+        while True:
+            lines[-1][item] = value
+            left = lines[-1].take(item) != value  # of several values for one item, NumPy keeps the last: others go on
+            if not left.any():
+                break
+            item, value = item.compress(left), value.compress(left)
+            lines.append(np.full(total, NOTHING, np.int32))
     return np.stack(lines)
 
 
@@ -392,10 +395,11 @@ def _needs(waits: Lines, clock: Index, engine: Engine, offsets: NDArray[np.int64
     if not engine.meets:
         clock = np.repeat(clock[SENDER::2], 2)
     of_side = np.concatenate([items, clock.astype(np.int32), none])
-    lines = [of_side.take(line ^ 1) for line in waits]  # ^ 1: the other side; of an item a neighbour, which has no side
+    # ^ 1: the other side; of an item a neighbour, which has no side
+    lines = [of_side.take(line ^ 1) for line in waits if (line >= base).any()]
     if engine.lane is Lane.GROUP:
         lines += [np.where(line >= base, of_side.take(line), line) for line in waits]
-    kept = lines[:1]
+    kept = lines[:1] or [np.full(waits.shape[1], NOTHING, np.int32)]
     for line in lines[1:]:
         if _same_hosts(kept[-1], line, offsets):
             kept[-1] = np.maximum(kept[-1], line)

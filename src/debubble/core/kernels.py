@@ -97,7 +97,8 @@ class Rounds:
     def of_items(self) -> NDArray[np.int32]:
         """The round of each item, int32[items]."""
         found = np.empty(len(self.order), np.int32)
-        found[self.order] = np.repeat(np.arange(len(self.first) - 1, dtype=np.int32), np.diff(self.first))
+        item = self.order.astype(np.int64)  # at once, which NumPy else does piece by piece
+        found[item] = np.repeat(np.arange(len(self.first) - 1, dtype=np.int32), np.diff(self.first))
         return found
 
 

@@ -170,6 +170,7 @@ def _plain(order: Order) -> Program:
         schedule=order.schedule,
         engine=IDEAL,
         order=np.append(np.int32(NOTHING), ops),
+        row=order.of_slots(row[:-1]),
         rounds=numbered.first + 1,
         waits=waits,
         key=np.append(np.int32(lines.nothing), _key_of_ops(order).take(ops)),
@@ -234,7 +235,7 @@ def _rows(hosts: Hosts, numbered: Rounds, *, occupied: bool) -> _Rows:
     size[item_keys] = counts
     first = np.cumsum(size) - size + 1
     item_row, move_row = np.empty(len(hosts), np.int64), np.empty(moves, np.int64)
-    item_row[numbered.order] = np.arange(len(hosts)) + np.repeat(first[item_keys] - numbered.first[:-1], counts)
+    item_row[numbered.order.astype(np.int64)] = np.arange(len(hosts)) + np.repeat(first[item_keys] - numbered.first[:-1], counts)
     if len(size) < 2**16:  # NumPy sorts 16 bits by radix, in linear time, and wider keys by merging
         key = key.astype(np.uint16)
     sequence = np.argsort(key, kind="stable")
@@ -251,6 +252,8 @@ def _lane_ahead(hosts: Hosts, *, occupied: bool) -> Keys | None:
     waited = posts.until.take(lanes.first) <= posts.row.take(lanes.second)
     if occupied:  # only the sender's own wait spares its lane the time that the next send takes up
         waited &= posts.sends.take(lanes.second)
+    if waited.all():
+        return None
     found = lanes.in_front[SENDER::2].copy()  # both sides have the same in front, or `check_lanes` has refused
     found[hosts.side.take(lanes.second.compress(waited)) >> 1] = NOTHING
     if (found < 0).all():
@@ -294,6 +297,7 @@ def _laid_out(order: Order, engine: Engine, hosts: Hosts, numbered: Rounds, *, o
         schedule=order.schedule,
         engine=engine,
         order=number,
+        row=_row_of_all(order, hosts, rows),
         rounds=rows.rounds,
         waits=waits,
         key=key,
@@ -338,6 +342,12 @@ def _waiting(engine: Engine, hosts: Hosts, rows: _Rows, *, lagging: bool) -> tup
         if place >= width:
             lag[place - width, rows.move] = np.where(ends > 0, np.arange(len(ends)), NOTHING)
     return waits, lag
+
+
+def _row_of_all(order: Order, hosts: Hosts, rows: _Rows) -> Keys:
+    """The row of each op and transfer, int32[ops + transfers]."""
+    of_slot = rows.item.compress(hosts.slot >= 0)
+    return np.concatenate([order.of_slots(of_slot), rows.move], dtype=np.int32)
 
 
 def _holds(order: Order, hosts: Hosts) -> Keys:

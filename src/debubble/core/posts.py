@@ -102,12 +102,23 @@ class Order:
             return op
         return self.slot.take(op)
 
+    def of_slots(self, column: Index) -> Index:
+        """A column by slot as a column by op."""
+        if self.schedule.joined is None:
+            return column
+        return column.take(self.slot)
+
     @cached_property
     def offsets(self) -> NDArray[np.int64]:
         """First slot of each rank, int64[ranks + 1]."""
         if self.schedule.joined is None:
             return self.schedule.offsets
         return np.searchsorted(self.first, self.schedule.offsets)
+
+    @cached_property
+    def gap(self) -> Index:
+        """The gap before each slot, int64[slots]; the one behind it has the next number."""
+        return np.arange(len(self.first)) + np.repeat(np.arange(self.schedule.ranks), np.diff(self.offsets))
 
     @cached_property
     def rounds(self) -> Rounds:
@@ -184,16 +195,15 @@ def in_gaps(order: Order, count: Index, op: Column, sends: Flags, opens: Flags) 
     ranks = order.schedule.ranks
     posted = np.cumsum(count)
     ends = order.offsets[1:] + np.arange(ranks)  # the last gap of each rank
-    before = np.arange(len(order.first)) + np.repeat(np.arange(ranks), np.diff(order.offsets))  # the gap before a slot
     ops_before = np.empty(len(count), np.int64)
-    ops_before[before] = order.first
+    ops_before[order.gap] = order.first
     ops_before[ends] = order.schedule.offsets[1:]
     row = np.repeat(ops_before, count)
     row += np.arange(len(op))
     rows = order.schedule.offsets.copy()
     rows[1:] += posted[ends]
     rank = np.repeat(np.arange(ranks, dtype=np.int32), np.diff(posted[ends], prepend=0))
-    return Posts(op, sends, row, opens, np.empty(0, np.int64), order.first + posted.take(before), rows, rank)
+    return Posts(op, sends, row, opens, np.empty(0, np.int64), order.first + posted.take(order.gap), rows, rank)
 
 
 def as_exchange(order: Order, posts: Posts) -> Exchange:

@@ -64,6 +64,7 @@ class Program(Pictured):
         order: what stands in each row, int32[rows]: an op by its number in the schedule (of an overlapped pair the
             first op stands for both), a transfer by its number + ops, a stop by its number + ops + transfers, in row 0
             ``NOTHING``.
+        row: where each op (both of a pair in one) and each transfer stands, int32[ops + transfers].
         rounds: first row of each round, int64[rounds + 1]; the first round begins at row 1.
         waits: rows that must have ended before each row starts, int32[width, rows]; 0, the start, where nothing.
         key: line of the table of durations for each row, int32[rows]; see ``Lines``.
@@ -80,6 +81,7 @@ class Program(Pictured):
     schedule: Schedule
     engine: Engine
     order: NDArray[np.int32]
+    row: NDArray[np.int32]
     rounds: NDArray[np.int64]
     waits: NDArray[np.int32]
     key: NDArray[np.int32]
@@ -91,7 +93,7 @@ class Program(Pictured):
     occupied: bool = False
 
     def __post_init__(self) -> None:
-        columns = (self.order, self.rounds, self.waits, self.key, self.lag)
+        columns = (self.order, self.row, self.rounds, self.waits, self.key, self.lag)
         for column in (*columns, self.producer, self.consumer, self.holds, self.launches):
             column.flags.writeable = False
 

@@ -229,17 +229,8 @@ def _from_both_sides(program: Program, start: Times, end: Times) -> None:
 
 def _by_number(program: Program, *columns: Times) -> list[Times]:
     """Times of rows as times of ops and transfers, int64[ops + transfers] each."""
-    number, found = program.order[1:], []
-    rows: Keys | slice = slice(1, None)
-    if len(program.launches):
-        rows = np.flatnonzero(program.order < len(program))[1:]
-        number = program.order.take(rows)
-    number = number.astype(np.int64)  # once for all columns, and not piece by piece
-    for times in columns:
-        column = np.empty(len(program), np.int64)
-        column[number] = times[rows]
-        found.append(_paired(program, column))
-    return found
+    row = program.row.astype(np.int64)  # once for all columns
+    return [times.take(row) for times in columns]
 
 
 def _paired(program: Program, times: Times) -> Times:

@@ -75,12 +75,6 @@ class _Gaps:
         return np.arange(len(self.rank)) - self.rank
 
     @cached_property
-    def before(self) -> Index:
-        """The gap before each slot, int64[slots]; the one behind it has the next number."""
-        ranks = np.repeat(np.arange(self.order.schedule.ranks), np.diff(self.order.offsets))
-        return np.arange(len(ranks)) + ranks
-
-    @cached_property
     def runs(self) -> dict[str, _Run]:
         """Forwards and backwards."""
         schedule = self.order.schedule
@@ -113,7 +107,7 @@ class _Gaps:
         return self._next_to[act, side]
 
     def _found_next_to(self, act: str, side: int) -> NDArray[np.int32]:
-        order, partner, gap = self.order, self.order.source, self.before
+        order, partner, gap = self.order, self.order.source, self.order.gap
         if act == "s":
             partner, gap = order.sink, gap + 1
         end = order.first
@@ -127,9 +121,10 @@ class _Gaps:
         return found
 
     def _on_both_sides(self, phase: NDArray[np.int8]) -> NDArray[np.int8]:
-        sides = np.zeros((2, len(self.before) + self.order.schedule.ranks), np.int8)
-        sides[0, self.before + 1] = phase.take(self.order.last)
-        sides[1, self.before] = phase.take(self.order.first)
+        order = self.order
+        behind, before = sides = np.zeros((2, len(order.gap) + order.schedule.ranks), np.int8)
+        behind[order.gap + 1] = phase.take(order.last)
+        before[order.gap] = phase.take(order.first)
         return sides
 
 
@@ -225,8 +220,8 @@ def _filled(order: Order, gaps: _Gaps, table: Table, *, wrap: bool) -> _Cells:
     cells = _Cells(np.full(shape, NOTHING, np.int32), np.zeros(shape, np.uint8))
     for where, columns in lines:
         for number, column in enumerate(columns):
-            cells.op[number, where] = _ops(order, gaps, column, where, wrap=wrap)
-            cells.flags[number, where] = column.flags
+            op, flags = cells.op[number], cells.flags[number]
+            op[where], flags[where] = _ops(order, gaps, column, where, wrap=wrap), column.flags
     for mark, settle in (("neighbours", _split_neighbours), ("turns", _in_turn)):
         if any(getattr(batch, mark) for step in table for batch in step.batches):
             settle(order, cells)
