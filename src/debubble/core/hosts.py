@@ -24,6 +24,7 @@ from .posts import Flags, Index, Order, Posts
 Lines = NDArray[np.int32]
 
 _NO_LANE = np.iinfo(np.int32).min
+_FEW = 1000
 _FAN = 4  # posts behind one item; a stop that waits for nothing carries the next four
 SENDER, RECEIVER = 0, 1
 
@@ -333,18 +334,21 @@ class _Shared:
 
 def _shared(order: Order, posts: Posts, items: int) -> _Shared:
     last = np.flatnonzero(np.append(posts.opens[1:], True))
-    size = np.bincount(posts.rank[last], minlength=order.schedule.ranks)
-    return _Shared(items + np.concatenate([[0], np.cumsum(size)]), items + np.cumsum(posts.opens) - 1, last)
+    size = np.bincount(posts.rank.take(last), minlength=order.schedule.ranks)
+    batch = np.cumsum(posts.opens.astype(np.int64))
+    return _Shared(items + np.concatenate([[0], np.cumsum(size)]), items - 1 + batch, last)
 
 
 def _along(shared: _Shared, items: _Items, side: Index) -> list[_Edges]:
     """A batch has its turn when it is posted and the batch in front of it has ended."""
-    posted = items.clock[shared.last]
-    inside = ~np.isin(shared.item + 1, shared.offsets)
-    following = (shared.item + 1)[inside]
+    posted = items.clock.take(shared.last)
+    leads = np.zeros(int(shared.offsets[-1]) + 1, np.bool_)  # the first batch of a rank, or what is behind its last
+    leads[shared.offsets] = True
+    inside = np.flatnonzero(~leads.take(shared.item + 1))
+    following = shared.item.take(inside) + 1
     return [
-        _Edges(shared.item[shared.last], posted, False, posted < NOTHING),
-        _Edges(following, side[inside], True, following >= 0),
+        _Edges(shared.item.take(shared.last), posted, False, posted < NOTHING),
+        _Edges(following, side.take(inside), True, following >= 0),
     ]
 
 
@@ -398,7 +402,8 @@ def _needs(waits: Lines, clock: Index, engine: Engine, offsets: NDArray[np.int64
     # ^ 1: the other side; of an item a neighbour, which has no side
     lines = [of_side.take(line ^ 1) for line in waits if (line >= base).any()]
     if engine.lane is Lane.GROUP:
-        lines += [np.where(line >= base, of_side.take(line), line) for line in waits]
+        of_side[:base] = np.arange(base)
+        lines += [of_side.take(line) for line in waits]
     kept = lines[:1] or [np.full(waits.shape[1], NOTHING, np.int32)]
     for line in lines[1:]:
         if _same_hosts(kept[-1], line, offsets):
@@ -414,5 +419,8 @@ def _same_hosts(first: NDArray[np.int32], second: NDArray[np.int32], offsets: ND
     Each line is asked in every round, so one less is worth much.
     """
     both = np.flatnonzero((first >= 0) & (second >= 0) & (first != second))
-    host = np.searchsorted(offsets, np.stack([first.take(both), second.take(both)]), side="right")
-    return np.array_equal(*host)
+    for some in (both[:_FEW], both):  # a few that differ spare the rest
+        host = np.searchsorted(offsets, np.stack([first.take(some), second.take(some)]), side="right")
+        if not np.array_equal(*host):
+            return False
+    return True

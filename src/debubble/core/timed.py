@@ -70,7 +70,7 @@ def placed(order: Order, plain: Program) -> Posts:
     lag = np.where(order.receives_from < rank, -1, 0)  # for what is not received it does not count
     turn, _ = run(plain, np.ones(len(rank), np.int64), lag)
     maker, user = _received(order)
-    seen = turn[maker] + (rank[user] < rank[maker])
+    seen = turn.take(maker) + (rank.take(user) < rank.take(maker))
     posts = _at_turns(order, (maker, user), turn, seen, np.arange(order.schedule.ranks))
     return replace(posts, until=posts.when_used(order))
 
@@ -135,14 +135,14 @@ def _plan(plain: Program) -> Index:
     return simulate(plain, Costs(spent, np.full(shape, PLANNED_HOP_NS))).end
 
 
-def _received(order: Order) -> tuple[Column, Column]:
+def _received(order: Order) -> tuple[Column, Index]:
     """Producer and consumer of each transfer, forwards before backwards, so that times rise rank by rank."""
-    forward = order.schedule.kind[order.consumer] == Kind.F
-    user = np.concatenate([order.consumer[forward], order.consumer[~forward]]).astype(np.int32)
-    return order.source[user], user
+    forward = order.schedule.kind.take(order.consumer) == Kind.F
+    user = np.concatenate([order.consumer.compress(forward), order.consumer.compress(~forward)])
+    return order.source.take(user), user
 
 
-def _at_turns(order: Order, carried: tuple[Column, Column], turn: Index, seen: Index, precedence: Index) -> Posts:
+def _at_turns(order: Order, carried: tuple[Column, Index], turn: Index, seen: Index, precedence: Index) -> Posts:
     """Sends behind their op, receives behind all ops of the rank with an earlier turn than that in which they are seen.
 
     Args:
@@ -153,17 +153,21 @@ def _at_turns(order: Order, carried: tuple[Column, Column], turn: Index, seen: I
         precedence: by sender, of what has the same turn, int64[ranks].
     """
     (maker, user), rank = carried, order.rank.astype(np.int64)
-    producer = np.flatnonzero(order.sink >= 0).astype(np.int32)
-    turns = int(turn.max(initial=0)) + 2
-    before = np.searchsorted(rank[order.first] * turns + turn[order.first], rank[user] * turns + seen)
-    before = np.concatenate([order.slot[producer] + np.int64(1), before])
-    op, made = np.concatenate([producer, user]), np.concatenate([producer, maker])
-    key = (rank[op] * turns + turn[made]) * (2 * order.schedule.ranks) + precedence[rank[made]]
+    producer = np.flatnonzero(order.sink >= 0)
+    turns, ranks = int(turn.max(initial=0)) + 2, order.schedule.ranks
+    of_rank = rank * turns
+    slots_before = np.searchsorted((of_rank + turn).take(order.first), of_rank.take(user) + seen)
+    gap = np.concatenate([order.slot_of(producer) + 1 + rank.take(producer), slots_before + rank.take(user)])
+    # By rank, turn of the maker, and precedence: of sends the maker is the op itself.
+    of_rank *= 2 * ranks
+    of_maker = turn * (2 * ranks) + precedence.take(rank)
+    key = np.concatenate([(of_rank + of_maker).take(producer), of_rank.take(user) + of_maker.take(maker)])
     if order.schedule.joined is not None:
+        made = np.concatenate([producer, maker])
         key = 2 * key + (made != order.first[order.slot[made]])
     sequence = np.argsort(key, kind="stable")  # of rows that rise already, so that it only merges
-    sends = sequence < len(producer)
-    return in_gaps(order, _count(order, before + rank[op]), op[sequence], sends, np.ones(len(op), np.bool_))
+    op = np.concatenate([producer, user], dtype=np.int32).take(sequence)
+    return in_gaps(order, _count(order, gap), op, sequence < len(producer), np.ones(len(op), np.bool_))
 
 
 def _count(order: Order, gap: Index) -> Index:
