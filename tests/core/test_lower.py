@@ -156,6 +156,14 @@ def test_two_ranks_that_wait_for_each_other_are_named_with_what_they_wait_for():
     ]
 
 
+@pytest.mark.parametrize("engine", [*SENDS.values(), *ENGINES.values()], ids=[*SENDS, *ENGINES])
+def test_a_circle_of_ops_is_named_under_every_engine(engine):
+    """Each stage runs both micro-batches of its own chunk first: 2F0 needs 1F0, which rank 1 runs behind 3F0."""
+    rows = ("0F0 2F0 0F1 2F1 2B0 2B1 0B0 0B1", "3F0 1F0 3F1 1F1 3B0 3B1 1B0 1B1")
+    with pytest.raises(Deadlock, match=r"2F0 \(rank 0\) waits for 3F0 \(rank 1\) waits for 2F0 \(rank 0\)"):
+        lower(order(*rows, placement=(0, 1, 0, 1)), engine)
+
+
 def test_a_rank_outside_the_circle_is_not_part_of_it():
     rows = ("0F0 0B0", "2F0 1F0 1B0 2B0", "3F0 3B0")
     with pytest.raises(Deadlock) as error:

@@ -17,7 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from .engine import IDEAL, Engine, Occupies, Posting
-from .errors import Fault, IllegalSchedule, InputError
+from .errors import Deadlock, Fault, IllegalSchedule, InputError
 from .exchange import Exchange, mismatches
 from .hosts import RECEIVER, SENDER, Hosts, hosts_of
 from .kernels import Rounds, Stuck, rounds
@@ -69,11 +69,14 @@ def lower(
         _plain(order)  # it deadlocks: an input from behind on the same rank
     posts = posted(order, engine, timetable) if given is None else _taken(order, given, engine)
     hosts = hosts_of(order, posts, engine, occupied=occupied)
-    check_lanes(order, hosts)  # rounds take it as given that both sides of a lane have the same order
     try:
+        check_lanes(order, hosts)  # rounds take it as given that both sides of a lane have the same order
         numbered = _numbered(order, hosts)
+    except Deadlock:
+        _rounds_of_ops(order)  # a circle of computations alone is no fault of the engine
+        raise
     except Stuck as stuck:
-        _plain(order)  # a circle of computations alone is no fault of the engine
+        _rounds_of_ops(order)
         raise circle(order, hosts, stuck) from None
     return _laid_out(order, engine, hosts, numbered, occupied=occupied)
 
@@ -135,19 +138,24 @@ def posted(order: Order, engine: Engine, timetable: Index | None = None) -> Post
     if engine.posting is Posting.MADE:
         return timed.when_made(order, engine)
     if engine.posting is Posting.ROUNDS:
+        _rounds_of_ops(order)
         return timed.in_rounds(order)
     if engine.posting is Posting.PLACED:
         return timed.placed(order, _plain(order))
     return timed.planned(order, engine, _plain(order), timetable)
 
 
+def _rounds_of_ops(order: Order) -> Rounds:
+    """The rounds of ops that wait for nothing but their inputs, or the circle in which they wait for each other."""
+    try:
+        return order.rounds
+    except Stuck as stuck:
+        raise of_computations(order, order.needs(), stuck) from None
+
+
 def _plain(order: Order) -> Program:
     """The program of ``IDEAL``: a row for each slot, and a hop is a lag."""
-    needs = order.needs()
-    try:
-        numbered = order.rounds
-    except Stuck as stuck:
-        raise of_computations(order, needs, stuck) from None
+    needs, numbered = order.needs(), _rounds_of_ops(order)
     slot, slots, lines = numbered.order, len(order.first), _lines(order)
     row = np.zeros(slots + 1, np.int32)  # -1, nothing, finds the start
     row[slot] = np.arange(1, slots + 1, dtype=np.int32)
@@ -170,7 +178,7 @@ def _plain(order: Order) -> Program:
         schedule=order.schedule,
         engine=IDEAL,
         order=np.append(np.int32(NOTHING), ops),
-        row=order.of_slots(row[:-1]),
+        row=order.of_slots(row[:-1]).astype(np.int32),
         rounds=numbered.first + 1,
         waits=waits,
         key=np.append(np.int32(lines.nothing), _key_of_ops(order).take(ops)),
@@ -235,7 +243,8 @@ def _rows(hosts: Hosts, numbered: Rounds, *, occupied: bool) -> _Rows:
     size[item_keys] = counts
     first = np.cumsum(size) - size + 1
     item_row, move_row = np.empty(len(hosts), np.int64), np.empty(moves, np.int64)
-    item_row[numbered.order.astype(np.int64)] = np.arange(len(hosts)) + np.repeat(first[item_keys] - numbered.first[:-1], counts)
+    moved_by = np.repeat(first[item_keys] - numbered.first[:-1], counts)
+    item_row[numbered.order.astype(np.int64)] = np.arange(len(hosts)) + moved_by
     if len(size) < 2**16:  # NumPy sorts 16 bits by radix, in linear time, and wider keys by merging
         key = key.astype(np.uint16)
     sequence = np.argsort(key, kind="stable")

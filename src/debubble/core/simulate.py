@@ -46,7 +46,8 @@ def simulate(program: Program, costs: Costs) -> Timeline:
     start, end = sweep(program, *_cells(program, costs))
     if program.occupied:  # rows start when the sender is taken up; people see when the transfer does
         _from_both_sides(program, start, end)
-    return Timeline(program, *_by_number(program, start, end), "simulated")
+    start, end = _by_number(program, start, end)
+    return Timeline(program, start, end, "simulated")
 
 
 def makespan(program: Program, costs: Costs) -> int:

@@ -352,9 +352,7 @@ def _waits(order: Order, engine: Engine, gaps: _Gaps, posts: Posts, ahead: Index
     """The row before which a rank waits for what it does not wait for at once.
 
     What a slot waits for is waited for before the rank posts anything for the slot after it, at the rows ``ahead``.
-
-    Args:
-        later: the posts that are meant, int64[later], as is what comes back.
+    ``later`` are the posts that are meant, int64[later], as is what comes back.
     """
     stands = posts.slot_row
     if len(ahead):
