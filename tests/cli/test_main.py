@@ -111,6 +111,16 @@ def test_an_option_that_does_not_exist_is_one_line(cli):
     assert ran.err.count("\n") == 1
 
 
+@pytest.mark.parametrize(
+    "words", ["plan --foo x", "why a --foo b", "diagnose --foo=3", "show --foo", "fit --foo", "why --foo"]
+)
+def test_an_option_that_does_not_exist_is_named_where_arguments_would_take_its_name(cli, words):
+    ran = cli(*words.split())
+    assert ran.status == 2
+    assert ran.err.startswith("debubble: No such option: --foo")
+    assert ran.err.count("\n") == 1
+
+
 def test_a_fault_of_ours_is_exit_70_one_line_and_a_report_with_the_traceback(cli, monkeypatch, tmp_path):
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
     broken(monkeypatch, ZeroDivisionError("a bug"))

@@ -64,10 +64,16 @@ class Verb(click.Command):
         parser = self.make_parser(ctx)
         # So that all unknown names are left over, not only the first.
         parser.ignore_unknown_options = True
-        _, rest, _ = parser.parse_args(list(words))
+        taken, rest, _ = parser.parse_args(list(words))
+        # Arguments take what is left over in front of them, unknown names as well: `diagnose --foo`.
+        for parameter in self.params:
+            if isinstance(parameter, click.Argument) and isinstance(taken.get(parameter.name), str | tuple):
+                value = taken[parameter.name]
+                rest += [value] if isinstance(value, str) else value
         known = [name for parameter in self.params if isinstance(parameter, click.Option) for name in parameter.opts]
         lines = []
-        for name in dict.fromkeys(word.partition("=")[0] for word in rest if word.startswith("-") and len(word) > 1):
+        strange = [word.partition("=")[0] for word in words if word in rest and word.startswith("-") and len(word) > 1]
+        for name in dict.fromkeys(strange):
             near = " or ".join(get_close_matches(name, known, n=3))
             hint = f" (did you mean {near}?)" if near else ""
             lines.append(f"No such option: {name}{hint}")
