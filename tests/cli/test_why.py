@@ -193,3 +193,22 @@ def test_without_memory_there_is_no_frontier(cli, tmp_path):
     path = tmp_path / "series.toml"
     path.write_text("".join(f'[[run]]\nname = "{name}"\nmeasured.samples_per_second = 9\n' for name in "abc"))
     assert cli("why", path, "--json").json["frontier"] is None
+
+
+ALL_HOPS = (
+    "pipeline = 8\nmicrobatches = 24\nschedule = '1f1b'\nforward = '10ms'\nbackward = '20ms'\ntransfer = '10ms'\n"
+)
+
+
+@pytest.mark.parametrize(("engine", "step"), [("ideal", 1470), ("megatron", 1520), ("deepspeed", 1970)])
+def test_an_engine_that_is_asked_for_runs_what_names_none(cli, jobs, engine, step):
+    """Steps of ../shared/facts/engines.md: all links 10 ms, p = 8, m = 24, F = I = W = 10 ms; 1,470 under ideal."""
+    a, b = jobs(ALL_HOPS + "engine = 'ideal'\n", ALL_HOPS)
+    found = cli("why", a, b, "--engine", engine, "--json").json
+    assert found["throughput_ratio"] == pytest.approx(1470 / step)
+
+
+def test_an_engine_that_nobody_has_is_refused(cli, jobs):
+    a, b = jobs(ALL_HOPS, ALL_HOPS)
+    (line,) = faults(cli("why", a, b, "--engine", "megatrn"))
+    assert line.startswith("engine = 'megatrn': no engine has this name; did you mean megatron")

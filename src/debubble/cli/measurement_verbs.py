@@ -56,6 +56,7 @@ def diagnose(run: tuple[str, ...], output: Output, **given: Any) -> int:
 @option("--micro-batch", type=COUNT, help="Samples in one micro-batch, which logs do not tell.")
 @option("--gate", type=SHARE, help="Exit 1 if B is slower by more than this, as in 3%.")
 @option("--framework", shell_complete=FRAMEWORK, help="Who will run what is advised: megatron, torchtitan, torch, ..")
+@option("--engine", metavar="E", shell_complete=ENGINE, help="Who executed the runs.  [default: as they say, or fits]")
 @output_options("html", "svg", "png", "pdf")
 def why(runs: tuple[str, ...], output: Output, **given: Any) -> int:
     """Say why run B is slower (or faster) than run A, and what to change; of A alone, what its bubble costs.

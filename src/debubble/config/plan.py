@@ -209,6 +209,7 @@ class Plan:
         tokens_per_second_per_gpu: tokens of the global batch over step and devices.
         mfu: model FLOPs over step, devices and peak, 0 to 1.
         fits: whether every rank's peak is within the device's memory.
+        engine: whose way of waiting for hops it was simulated with.
         evidence: ``estimated`` (closed form or replay of estimated times).
         reasons: sentences: what was assumed, what to look at.
     """
@@ -223,5 +224,6 @@ class Plan:
     tokens_per_second_per_gpu: float
     mfu: float
     fits: bool
+    engine: str = "ideal"
     evidence: str = "estimated"
     reasons: tuple[str, ...] = field(default=())

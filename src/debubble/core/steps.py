@@ -344,11 +344,12 @@ def _posts(order: Order, engine: Engine, gaps: _Gaps, cells: _Cells) -> Posts:
     until = posts.behind_batch()
     later = np.flatnonzero((flags & _AT_ONCE) == 0)
     if len(later):
-        until[later] = _waits(order, engine, gaps, posts, posts.row.compress((flags & _AHEAD) > 0), later)
+        ahead = posts.row.compress((flags & _AHEAD) > 0)
+        until[later] = _waits(order, engine, gaps, posts, ahead=ahead, later=later)
     return replace(posts, until=until)
 
 
-def _waits(order: Order, engine: Engine, gaps: _Gaps, posts: Posts, ahead: Index, later: Index) -> Index:
+def _waits(order: Order, engine: Engine, gaps: _Gaps, posts: Posts, *, ahead: Index, later: Index) -> Index:
     """The row before which a rank waits for what it does not wait for at once.
 
     What a slot waits for is waited for before the rank posts anything for the slot after it, at the rows ``ahead``.

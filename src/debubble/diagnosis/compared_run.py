@@ -22,7 +22,7 @@ from ..core.op import Kind
 from ..core.schedule import Schedule
 from ..core.simulate import simulate
 from ..core.timeline import Timeline
-from ..frameworks.engines import engine_of, executing, implied_engine
+from ..frameworks.engines import engine_named, engine_of, executing, implied_engine
 from ..schedules.catalog import build
 from .causes import Causes, causes, fitted
 from .edits import MOST_OPS, Replay
@@ -213,20 +213,25 @@ class ComparedRun:
         return (self.outside_ns + self.causes.window) / (self.outside_ns + lower_bound(split, costs))
 
 
-def compared_run(run: Config | Observation | LoggedRun) -> ComparedRun:
+def compared_run(run: Config | Observation | LoggedRun, engine: str | None = None) -> ComparedRun:
     """What is known of a run.
 
+    Args:
+        run: what was stated or measured of it.
+        engine: that executed it, by name, unless a job says it itself; None for what it implies, or what fits.
+
     Raises:
-        InputError: a job whose schedule does not exist or does not take its sizes; a measurement without a step.
+        InputError: a job whose schedule does not exist or does not take its sizes; a measurement without a step; an
+            engine that cannot run its order.
     """
     if isinstance(run, Observation):
-        return _of_observation(run)
+        return _of_observation(run, engine)
     if isinstance(run, Config):
-        return _of_job(settled(run))
-    return replace(_of_job(settled(run.job)), history=run.history)
+        return _of_job(settled(run), engine)
+    return replace(_of_job(settled(run.job), engine), history=run.history)
 
 
-def _of_job(job: Config) -> ComparedRun:
+def _of_job(job: Config, asked: str | None) -> ComparedRun:
     if job.transfer is not None and job.forward is None:
         rule = "a hop is long or short only beside the work of a micro-batch"
         raise InputError(Fault(f"{job.name}: transfer", rule, 'state it too, as in forward = "10ms"'))
@@ -234,7 +239,7 @@ def _of_job(job: Config) -> ComparedRun:
     schedule = _order(job)
     timeline = found = replay = None
     if schedule is not None:
-        engine = _engine(job, schedule)
+        engine = _engine(job, schedule, asked)
         costs = costs_of(_all_rates(job), schedule)
         if len(schedule) <= 2 * MOST_OPS:
             replay = Replay(schedule, costs, job.schedule, micro_batch=job.micro_batch, data=job.data, engine=engine)
@@ -256,10 +261,11 @@ def _of_job(job: Config) -> ComparedRun:
     )
 
 
-def _engine(job: Config, schedule: Schedule) -> Engine:
-    """Who executes a job: as it says, or, where it has hops, as its framework's configuration implies."""
-    if job.engine is not None:
-        return engine_of(job.engine, schedule)
+def _engine(job: Config, schedule: Schedule, asked: str | None) -> Engine:
+    """Who executes a job: as it says, else as was asked, or, where it has hops, as its configuration implies."""
+    name = job.engine or asked
+    if name is not None:
+        return engine_of(name, schedule)
     # Without hops engines do not differ.
     implied = implied_engine(job) if job.transfer else None
     return IDEAL if implied is None else executing(schedule, implied).engine
@@ -283,12 +289,13 @@ def _all_rates(job: Config) -> Rates:
     return replace(rates(job), transfer=job.transfer or 0, stage_scale=job.stage_scale or ())
 
 
-def _of_observation(run: Observation) -> ComparedRun:
+def _of_observation(run: Observation, engine: str | None) -> ComparedRun:
     summary = summarise(run)
     timeline = summary.window.timeline
     schedule = timeline.program.schedule
     # As diagnose has it: under the engine that fits, so that both verbs give one answer for one recording.
-    again = replayed(run, summary, recognise(schedule).name)
+    asked = None if engine is None else engine_named(engine)
+    again = replayed(run, summary, recognise(schedule).name, asked)
     found = None if run.torn else again.causes  # what missing ranks did is not known, nor what the order costs
     job = _sizes(run, again.replay)
     # A trace of ops alone has no step: its window is the best that is known.

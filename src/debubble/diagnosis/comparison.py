@@ -48,9 +48,9 @@ class Frontier:
     implied_idle_share: float
 
 
-def series(runs: Sequence[Comparable], launcher: Launcher | None = None) -> list[Compared]:
+def series(runs: Sequence[Comparable], launcher: Launcher | None = None, engine: str | None = None) -> list[Compared]:
     """Each run after the first against the first; remedies of the last."""
-    return [why(runs[0], run, changes=run is runs[-1], launcher=launcher) for run in runs[1:]]
+    return [why(runs[0], run, changes=run is runs[-1], launcher=launcher, engine=engine) for run in runs[1:]]
 
 
 def frontier(comparisons: Sequence[Compared]) -> Frontier | None:

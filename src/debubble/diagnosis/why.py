@@ -119,6 +119,7 @@ def why(
     *,
     changes: bool = True,
     launcher: Launcher | None = None,
+    engine: str | None = None,
 ) -> Compared:
     """Compare two runs.
 
@@ -127,11 +128,12 @@ def why(
         second: the run in question.
         changes: also try remedies of the second.
         launcher: the framework that will run what is advised; None if nobody knows.
+        engine: as ``compared_run`` takes it, for both.
 
     Raises:
         InputError: a side that cannot be, or too little to say anything: every key that is missing.
     """
-    a, b = compared_run(first), compared_run(second)
+    a, b = compared_run(first, engine), compared_run(second, engine)
     unit, ratio = _ratio(a, b)
     # Without the number of devices both are compared device by device, and it is asked for.
     gpus = b.gpus / a.gpus if a.gpus and b.gpus else None

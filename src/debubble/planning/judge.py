@@ -79,6 +79,7 @@ class _Case:
         stages: what they take.
         free: its schedule, lowered for hops that keep nobody.
         program: the same under the engine that runs it.
+        engine: its name.
         durations: three sets of costs, int64[3, kinds, stages]: of stages that all take the mean with free transfers,
             of each stage's own time, and of that with hops.
         hops: the delays of the third; those of the others are 0, int64[kinds, stages, 1 or units].
@@ -93,6 +94,7 @@ class _Case:
     stages: StageTime
     free: Program
     program: Program
+    engine: str
     durations: NDArray[np.int64]
     hops: NDArray[np.int64]
     pair_scales: Column
@@ -247,19 +249,20 @@ def _case(
     hops = _transfers(settings, kinds, free)[:, :, None]
     if wiring.hops is not None:
         hops = np.rint(link_table(wiring.hops, free.schedule)).astype(np.int64)
-    real, program = own, free
+    real, program, engine = own, free, wiring.engine(layout)
     if layout.blocking_sends and wiring.hops is None:
         # Hops that are estimated are taken for work of their ranks: of the 24 runs of vTrain on several nodes that is
         # 3.3 % off, DeepSpeed's engine over the same estimates 4.6 %.
         real, hops = own + _occupied(hops[:, :, 0]), np.zeros_like(hops)
-    elif (engine := wiring.engine(layout)) != IDEAL:
+    elif engine != IDEAL:
         program = _under(free.schedule, engine.name)
+        engine = program.engine
     scales = np.stack(
         [paired.mean(axis=1, keepdims=True) / np.maximum(mean, 1) + 0.0 * own, paired / np.maximum(own, 1)]
     )
     pair_scales = np.where(np.stack([even, own, real]) > 0, scales[[0, 1, 1]], 1.0)
     durations = np.stack([even, own, real])
-    return _Case(layout, settings, kinds, held, stages, free, program, durations, hops, pair_scales)
+    return _Case(layout, settings, kinds, held, stages, free, program, engine.name, durations, hops, pair_scales)
 
 
 def in_pairs(layout: Layout) -> bool:
@@ -416,6 +419,7 @@ def _plan(case: _Case, even: float, unequal: float, real: float) -> Plan:
         tokens_per_second_per_gpu=tokens / device_seconds,
         mfu=flops_per_token(model, layout.sequence) * tokens / device_seconds / rate,
         fits=bool((peak <= usable).all()),
+        engine=case.engine,
         reasons=_reasons(model, layout, case.stages),
     )
 

@@ -260,7 +260,7 @@ class LayoutPlan(Result):
     @property
     def best(self) -> Candidate:
         """The layout to launch."""
-        return _candidate(self.search, self.search.best.plans[0], 1)
+        return _candidate(self.search.best.plans[0], 1)
 
     @property
     def promised(self) -> tuple[float, str]:
@@ -339,7 +339,7 @@ def layout_plan(asked: Search) -> LayoutPlan:
         verdict=(*_sentences(asked, plan), *map(_sentence, (*about(asked.model, best), *more))),
         evidence="estimated",
         calibration=_calibration(asked.calibration),
-        scaling=tuple(_scaling(asked, row) for row in rows) if several else None,
+        scaling=tuple(_scaling(row) for row in rows) if several else None,
         unequal_samples=asked.unequal_samples,
         growth=_growth(asked.growth),
         emit=_emitted(asked, plan),
@@ -353,10 +353,10 @@ def _candidates(asked: Search) -> Iterator[Candidate]:
     """The first of each number of devices."""
     for one in asked.found.values():
         for number, plan in enumerate(one.plans[: asked.top], start=1):
-            yield _candidate(asked, plan, number)
+            yield _candidate(plan, number)
 
 
-def _candidate(asked: Search, plan: Plan, number: int) -> Candidate:
+def _candidate(plan: Plan, number: int) -> Candidate:
     layout = plan.layout
     costs = asdict(plan.parts)
     return Candidate(
@@ -366,7 +366,7 @@ def _candidate(asked: Search, plan: Plan, number: int) -> Candidate:
         zero=layout.zero,
         recompute=layout.recompute,
         recompute_layers=layout.recompute_layers,
-        engine=asked.wiring.engine(layout).name,
+        engine=plan.engine,
         layers=tuple(layout.layers),
         step_ms=plan.step / MILLISECOND,
         expected_step_ms=plan.expected_step / MILLISECOND,
@@ -427,8 +427,7 @@ def _stated(asked: Search, plan: Plan) -> Iterator[str]:
     """Whose hops were simulated, if they are not the estimate's."""
     if asked.wiring.hops is None or plan.layout.pipeline == 1:
         return
-    engine = asked.wiring.engine(plan.layout)
-    yield f"Hops are as stated, {asked.wiring.hops}, and ranks wait for them as under the engine {engine.name}."
+    yield f"Hops are as stated, {asked.wiring.hops}, and ranks wait for them as under the engine {plan.engine}."
 
 
 def _unable(asked: Search) -> Iterator[str]:
@@ -450,11 +449,11 @@ def _calibration(found: Calibration | None) -> CalibrationValues | None:
     return CalibrationValues(source=found.source, rows=found.rows, factors=factor_values(found))
 
 
-def _scaling(asked: Search, row: Scaled) -> ScalingRow:
+def _scaling(row: Scaled) -> ScalingRow:
     return ScalingRow(
         gpus=row.gpus,
         fits=row.plan is not None,
-        best=None if row.plan is None else _candidate(asked, row.plan, 1),
+        best=None if row.plan is None else _candidate(row.plan, 1),
         tokens_per_second=row.tokens_per_second,
         speedup=row.speedup,
         efficiency=row.efficiency,

@@ -14,6 +14,7 @@ from ..diagnosis.comparison import Alone, Comparison, Series, alone, comparison_
 from ..diagnosis.diagnosis import Gate
 from ..diagnosis.log_run import LoggedRun
 from ..diagnosis.why import Compared
+from ..frameworks.engines import engine_named
 from .arguments import share
 from .launcher import launcher_of
 from .sources import Source, Steps, ask_of, read_runs
@@ -34,6 +35,7 @@ def why(
     micro_batch: int | None = None,
     gate: str | float | None = None,
     framework: str | None = None,
+    engine: str | None = None,
 ) -> Comparison: ...
 @overload
 def why(
@@ -47,6 +49,7 @@ def why(
     micro_batch: int | None = None,
     gate: str | float | None = None,
     framework: str | None = None,
+    engine: str | None = None,
 ) -> Comparison | Series | Alone: ...
 def why(
     *runs: Source,
@@ -59,6 +62,7 @@ def why(
     micro_batch: int | None = None,
     gate: str | float | None = None,
     framework: str | None = None,
+    engine: str | None = None,
 ) -> Comparison | Series | Alone:
     """Say why run b is slower (or faster) than run a, and what to change; of one run alone, what its bubble costs it.
 
@@ -76,6 +80,7 @@ def why(
         micro_batch: samples in one micro-batch, which logs do not tell.
         gate: the gate fails if b is slower by more than this, as in ``3%``.
         framework: who will run what is advised.
+        engine: who executed the runs that do not say it themselves; of a recording, None for the one that fits.
 
     Returns:
         The comparison; a series if there are more than two runs; what can be said of one alone.
@@ -86,6 +91,8 @@ def why(
     limit = None
     if gate is not None:
         limit = share(gate, "gate")  # before anything is read: traces may take minutes
+    if engine is not None:
+        engine_named(engine)  # a name that nobody has, before anything is read
     asked = ask_of(ranks=ranks, data=data, chunks=chunks, steps=steps, columns=columns, ray=ray)
     read = read_runs(runs, asked, micro_batch)
     # The last is the run in question: what is advised is advised for it.
@@ -95,8 +102,8 @@ def why(
         if limit is not None:
             rule = "one run alone is neither slower nor faster"
             raise InputError(Fault("--gate", rule, "give a second run, or debubble diagnose --gate"))
-        return alone(compared_run(last), read[0].fit, launcher)
-    compared = series([run.what for run in read], launcher)
+        return alone(compared_run(last, engine), read[0].fit, launcher)
+    compared = series([run.what for run in read], launcher, engine)
     passes = None
     if limit is not None:
         passes = _gate(compared, limit)
