@@ -66,6 +66,9 @@ _SCHEDULES = (
 )
 _WRITTEN = {"--html", "--svg", "--perfetto", "--torch-csv", "--distil", "--rows"}
 _DEAR = {"--png", "--pdf"}  # a browser or a renderer, each of seconds
+_SMALL_SIZES = (0, -1, 1, 2, 3, 4, 5, 8, 16, 2**31, 2**64)
+# What is allowed and takes seconds of linear work: one in fifty, so that most of the time goes into other inputs.
+_LARGE_SIZES = (10_000, 65_536)
 _SIZES = {"--ranks", "--microbatches", "--chunks", "--pipeline", "--slices", "--group"}
 
 
@@ -100,5 +103,5 @@ def line_of(verb: str, given: list[Path], dice: random.Random, *, most: int = 3)
 
 def _value(name: str, dice: random.Random) -> str:
     if name in _SIZES and dice.random() < 0.7:
-        return str(dice.choice([0, -1, 1, 2, 3, 4, 5, 8, 10_000, 65_536, 2**31, 2**64]))
+        return str(dice.choice(_LARGE_SIZES if dice.random() < 0.02 else _SMALL_SIZES))
     return str(dice.choice([*_VALUES, *NUMBERS, *WORDS])).replace("\0", "")

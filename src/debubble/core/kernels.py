@@ -1,7 +1,8 @@
 """The loops that must run at memory speed: the rounds in which lanes step together, and one sweep over a program.
 
-Each exists three times, and all three find the same integers: over lists for small pipelines, where a call of NumPy
-costs more than the work; whole rounds in NumPy; and compiled, where numba is installed and the program is large.
+Each exists three times, and all three find the same integers: over lists for small and for narrow pipelines, where a
+call of NumPy costs more than the work; whole rounds in NumPy; and compiled, where numba is installed and the program is
+large.
 
 *Rounds*: all lanes step together, and in each round every lane whose next item is ready runs it. An item is ready when
 all that it needs has run in earlier rounds. So the rounds, one after the other, are a topological order, items of one
@@ -32,6 +33,8 @@ from .laws import NOTHING
 from .program import Program
 
 SMALL = 3_000  # rows; below, a loop over lists beats NumPy, whose every call costs a microsecond
+NARROW = 6  # rows a round; below, the same holds for any number of rounds: at p=2 lists are five times faster
+LONG = 2_000_000  # rows; above, lists, which take 160 bytes a row, are not made
 LARGE = 8_000_000  # rows; above, importing numba (.5 s) and loading what it compiled (.3 s) is paid back
 WIDE = 2048  # lanes; below, asking all of them costs less than keeping a list of those to ask
 
@@ -55,6 +58,16 @@ def compiled(loop: Callable[..., Any]) -> Callable[..., Any]:
 def worth_compiling(rows: int) -> bool:
     """Whether a pass over so many rows is faster compiled, all included: always once this process has numba loaded."""
     return rows > SMALL and has_numba() and (rows > LARGE or compiled.cache_info().currsize > 0)
+
+
+def over_lists(rows: int, width: float) -> bool:
+    """Whether a loop over lists beats a pass over arrays.
+
+    Args:
+        rows: of the program.
+        width: rows that one call of NumPy handles.
+    """
+    return rows <= SMALL or (width <= NARROW and rows <= LONG)
 
 
 @cache
@@ -113,11 +126,12 @@ def rounds(offsets: NDArray[np.int64], needs: NDArray[np.int32]) -> Rounds:
         Stuck: in some round no lane is ready.
     """
     items = needs.shape[1]
-    if items <= SMALL:
-        return _looped(offsets, needs, _step_lanes, as_list)
+    lanes = len(offsets) - 1
     if worth_compiling(items):
         return _looped(offsets, needs, compiled(_step_lanes), np.ascontiguousarray)
-    if len(offsets) - 1 > WIDE:
+    if over_lists(items, lanes):
+        return _looped(offsets, needs, _step_lanes, as_list)
+    if lanes > WIDE:
         return _woken(offsets, needs)
     return _together(offsets, needs)
 
@@ -280,14 +294,14 @@ def sweep(program: Program, key: Keys, lag: Keys | None, table: Times) -> tuple[
         table: nanoseconds, int64[lines].
     """
     rows = len(program.order)
-    if rows <= SMALL:
-        return _small(program.waits, key, lag, table)
     if worth_compiling(rows):
         start, end = np.empty(rows, np.int64), np.empty(rows, np.int64)
         if lag is None:  # numba compiles once for each combination of types, so nothing is an array as well
             lag = np.empty((0, rows), np.int32)
         compiled(_sweep_rows)(program.waits, key, lag, table, (start, end))
         return start, end
+    if over_lists(rows, rows / len(program.rounds)):
+        return _small(program.waits, key, lag, table)
     return _large(program, key, lag, table)
 
 
