@@ -15,6 +15,7 @@ import io
 import json
 import os
 import pickle
+import pkgutil
 import random
 import re
 import resource
@@ -24,14 +25,18 @@ import subprocess
 import sys
 import tempfile
 import time
+import traceback
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
 HERE = Path(__file__).resolve().parent
 LONGEST = 20  # seconds of CPU of one input: what else runs on the machine does not matter
 MEMORY = 2 << 30  # bytes of a worker
-CHUNK = 1000  # inputs of a worker before it is recycled: starting one costs as much as a hundred inputs
+CHUNK = 1000  # inputs of a worker before it is recycled
+_SHOWN = 1500  # characters of a command line that fails
+_NEVER_READ = ("debubble.recorder", "debubble.runner")  # they load torch, which no reader needs
 _IN_MEMORY = "/dev/shm"  # a disk takes a third of the time for files that live for milliseconds
 _NO_NUMBER = re.compile(r"(?<![\w./'\"=-])[-+]?(?:nan|inf|infinity)(?![\w'\"])", re.IGNORECASE)
 _SPOKEN = ("diagnose", "fit", "why", "check", "show", "split")
@@ -195,9 +200,6 @@ def _remembered(function: Callable[..., object]) -> Callable[..., object]:
 
 def work(first: int, number: int, *, planner: bool, folder: Path) -> None:
     """Judge some inputs, one after the other; files hold those that fail, and the one in hand."""
-    import pyarrow  # noqa: F401 - what readers load lazily is loaded before memory counts
-    import yaml  # noqa: F401
-
     from .seeds import SEEDS, architecture
 
     sound = folder / "sound"
@@ -215,7 +217,7 @@ def work(first: int, number: int, *, planner: bool, folder: Path) -> None:
         words = made(i, here, sound, planner=planner)
         if why := judged(words):
             with (folder / "failed").open("a") as stream:
-                stream.write(json.dumps([i, why, " ".join(words)]) + "\n")
+                stream.write(json.dumps([i, why, " ".join(words)[:_SHOWN]]) + "\n")
         shutil.rmtree(here, ignore_errors=True)
         for left in folder.glob("debubble-*.txt"):
             left.unlink()
@@ -223,56 +225,84 @@ def work(first: int, number: int, *, planner: bool, folder: Path) -> None:
 
 def fuzzed(first: int, number: int, *, jobs: int = 2, planner: bool = False) -> Iterator[Failed]:
     """Judge numbered inputs in several processes; yields those that fail."""
-    waiting = list(range(first, first + number, CHUNK))[::-1]
-    running: list[tuple[subprocess.Popen[str], int, int, Path]] = []
-    while waiting or running:
-        while waiting and len(running) < jobs:
-            begin = waiting.pop()
-            running.append(_started(begin, min(CHUNK, first + number - begin), planner=planner))
-        time.sleep(0.05)
-        for one in list(running):
-            process, begin, count, folder = one
-            at = _at(folder, begin)
-            stuck = time.time() - (folder / "at").stat().st_mtime > 20 * LONGEST if (folder / "at").exists() else False
-            if process.poll() is None and not stuck:
-                continue
-            running.remove(one)
-            if stuck:
-                process.kill()
-            process.wait()
-            said = folder / "failed"
-            for line in said.read_text().splitlines() if said.exists() else ():
-                yield Failed(*json.loads(line))
-            if process.returncode:
-                yield Failed(at, f"the worker died ({process.returncode}): {_last(folder / 'err')}", "")
-                if at + 1 < begin + count:
-                    running.append(_started(at + 1, begin + count - at - 1, planner=planner))
+    path = os.pathsep.join([str(HERE.parent), str(HERE.parents[1] / "src"), os.environ.get("PYTHONPATH", "")])
+    env = {**os.environ, "PYTHONPATH": path, "OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1"}
+    read, write = os.pipe()
+    parents = []
+    for job in range(jobs):  # the first takes the first of each `jobs` chunks, and so on
+        words = ["--first", str(first), "--number", str(number), "--jobs", str(jobs), "--parent", str(job)]
+        words += ["--plan"] if planner else []
+        parents.append(subprocess.Popen([sys.executable, "-m", "fuzz.harness", *words], stdout=write, env=env))
+    os.close(write)
+    with os.fdopen(read) as lines:  # of all parents: one write of less than a page is never torn
+        for line in lines:
+            yield Failed(*json.loads(line))
+    for parent in parents:
+        if parent.wait():
+            raise RuntimeError(f"a parent of workers ended with {parent.returncode}")
+
+
+def _fork_workers(first: int, number: int, job: int, *, jobs: int, planner: bool) -> None:
+    """Fork workers that find everything imported, one after the other; prints a line for each input that fails."""
+    _import_all()
+    last = first + number
+    for begin in range(first + job * CHUNK, last, jobs * CHUNK):
+        at, end = begin, min(begin + CHUNK, last)
+        while at < end:
+            folder = Path(tempfile.mkdtemp(prefix="fuzz-", dir=_IN_MEMORY if os.path.isdir(_IN_MEMORY) else None))
+            status = _forked(at, end - at, planner=planner, folder=folder)
+            failed = folder / "failed"
+            for line in failed.read_text().splitlines() if failed.exists() else ():
+                _tell(line)
+            at = end
+            if status:
+                in_hand = _at(folder, begin)
+                _tell(json.dumps([in_hand, f"the worker died ({status}): {_last(folder / 'err')[:_SHOWN]}", ""]))
+                at = in_hand + 1
             shutil.rmtree(folder, ignore_errors=True)
 
 
-def _started(first: int, number: int, *, planner: bool) -> tuple[subprocess.Popen[str], int, int, Path]:
-    folder = Path(tempfile.mkdtemp(prefix="fuzz-", dir=_IN_MEMORY if os.path.isdir(_IN_MEMORY) else None))
-    words = [
-        sys.executable,
-        "-m",
-        "fuzz.harness",
-        "--work",
-        str(folder),
-        "--first",
-        str(first),
-        "--number",
-        str(number),
-    ]
-    path = os.pathsep.join([str(HERE.parent), str(HERE.parents[1] / "src"), os.environ.get("PYTHONPATH", "")])
-    with (folder / "out").open("w") as out, (folder / "err").open("w") as err:
-        process = subprocess.Popen(
-            [*words, *(["--plan"] if planner else [])],
-            stdout=out,
-            stderr=err,
-            text=True,
-            env={**os.environ, "PYTHONPATH": path, "OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1"},
-        )
-    return process, first, number, folder
+def _tell(line: str) -> None:
+    os.write(1, f"{line}\n".encode())
+
+
+def _import_all() -> None:
+    """Import what any verb may load lazily, before memory counts; what is not installed stays away."""
+    import pyarrow.csv  # noqa: F401
+    import yaml  # noqa: F401
+
+    import debubble
+
+    from . import seeds  # noqa: F401
+
+    for module in pkgutil.walk_packages(debubble.__path__, "debubble."):
+        if not module.name.startswith(_NEVER_READ) and not module.name.endswith("__main__"):
+            with suppress(ImportError):
+                importlib.import_module(module.name)
+
+
+def _forked(first: int, number: int, *, planner: bool, folder: Path) -> int:
+    """Judge inputs in a fork of this process; its exit status, below zero for a signal."""
+    pid = os.fork()
+    if not pid:
+        status = 1
+        try:
+            for descriptor, name in ((1, "out"), (2, "err")):
+                os.dup2(os.open(folder / name, os.O_WRONLY | os.O_CREAT), descriptor)
+            work(first, number, planner=planner, folder=folder)
+            status = 0
+        except BaseException:
+            traceback.print_exc()
+        finally:
+            os._exit(status)
+    here = folder / "at"
+    while True:
+        ended, status = os.waitpid(pid, os.WNOHANG)
+        if ended:
+            return os.waitstatus_to_exitcode(status)
+        if here.exists() and time.time() - here.stat().st_mtime > 20 * LONGEST:
+            os.kill(pid, signal.SIGKILL)
+        time.sleep(0.05)
 
 
 def _at(folder: Path, begin: int) -> int:
@@ -307,10 +337,10 @@ def _main() -> None:
         parser.add_argument(name, type=int, default=default)
     parser.add_argument("--plan", action="store_true")
     parser.add_argument("--show", type=int)
-    parser.add_argument("--work", type=Path)
+    parser.add_argument("--parent", type=int, help=argparse.SUPPRESS)
     asked = parser.parse_args()
-    if asked.work is not None:
-        return work(asked.first, asked.number, planner=asked.plan, folder=asked.work)
+    if asked.parent is not None:
+        return _fork_workers(asked.first, asked.number, asked.parent, jobs=asked.jobs, planner=asked.plan)
     if asked.show is not None:
         return _show(asked.show, planner=asked.plan)
     begun, count, kinds = time.time(), 0, dict[str, int]()
