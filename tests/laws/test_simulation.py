@@ -177,7 +177,7 @@ def lowered(schedule: Schedule, engine: Engine) -> Program:
 def test_lists_rounds_and_numba_find_the_same_order_and_the_same_times(engine, schedule, data):
     spent = data.draw(costs(schedule))
     found = []
-    for pace in ("lists", "rounds", "woken", "compiled"):
+    for pace in ("lists", "narrow", "rounds", "woken", "compiled"):
         with running(pace):
             timeline = simulate(lowered(schedule, engine), spent)
         found.append((timeline.program.order.tolist(), timeline.start.tolist(), timeline.end.tolist()))
@@ -189,7 +189,7 @@ def test_lists_rounds_and_numba_find_the_same_order_and_the_same_times(engine, s
 
 @contextmanager
 def running(pace: str):
-    """Make every size run as only small ones do, or only large ones, or those of very many ranks."""
+    """Make every size run as only small ones do, or those of few ranks, large ones, or those of very many ranks."""
     if pace == "compiled":
         pytest.importorskip("numba", reason="the extra `fast` is not installed")
     limits = {"lists": (10**9, 10**9), "compiled": (-1, -1)}.get(pace, (-1, 10**9))
@@ -197,6 +197,7 @@ def running(pace: str):
         patch.setattr(kernels, "has_numba", lambda: pace == "compiled")
         patch.setattr(kernels, "SMALL", limits[0])
         patch.setattr(kernels, "LARGE", limits[1])
+        patch.setattr(kernels, "NARROW", 10**9 if pace == "narrow" else 0)
         patch.setattr(kernels, "WIDE", 0 if pace == "woken" else 10**9)
         yield
 
