@@ -61,6 +61,13 @@ def _solve(config: Config, whole: str, parts: tuple[str, ...], faults: list[Faul
         (unknown if getattr(config, name) is None else known).append(name)
     product = prod(getattr(config, name) for name in known)
     total = getattr(config, whole)
+    none = [name for name in known if getattr(config, name) < 1]
+    for name in none:
+        fault = Fault(f"{config.name}: {name} = {getattr(config, name)}", "a job has 1 or more", f"give {name}")
+        if fault not in faults:  # data is a part of both products
+            faults.append(fault)
+    if none:
+        return config
     if len(unknown) > 1 or (unknown and total is None):
         return config
     if total is None:
