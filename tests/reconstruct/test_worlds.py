@@ -101,6 +101,11 @@ def test_worlds_by_chance_are_read_as_they_are(tmp_path, seed):
 NAMELESS = {
     "cut within a step": World(units=4, steps=6, noise=0.01, gap=20.0, labels=True, cut=(3, 0.41)),
     "cut, and steps counted from there": World(ranks=3, units=7, steps=6, schedule="gpipe", noise=0.05, cut=(2, 0.6)),
+    "cut before its mark of a step": World(units=6, steps=5, noise=0.03, gap=20.0, cut=(1, 0.38)),
+    "cut behind the launches of a step": World(units=6, steps=5, noise=0.03, cut=(1, 0.26)),
+    "cut behind launches of chunks, and steps counted": World(
+        "interleaved", 3, 3, chunks=3, steps=5, noise=0.05, gap=0.1, labels=True, cut=(0, 0.33)
+    ),
     "cut, of replicas": World(ranks=3, units=5, data=2, steps=5, noise=0.03, labels=True, cut=(4, 0.5)),
 }
 

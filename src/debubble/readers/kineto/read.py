@@ -15,7 +15,7 @@ import numpy as np
 
 from ...core.errors import Fault, InputError, Refusal
 from ...core.op import Kind
-from ...reconstruct.device_ops import UNKNOWN, UNTOLD, Memory, RankOps, Reading, Transfers
+from ...reconstruct.device_ops import UNKNOWN, UNTOLD, Ints, Memory, RankOps, Reading, Transfers
 from ..chrome import Told, Words, read_events
 from ..op_names import SKIPPED, Way
 from ..run_files import faults_alike, left_out, read_on_ray, source_of, why_unreadable
@@ -218,7 +218,7 @@ def device_of(tables: Tables, source: str) -> tuple[RankOps, list[str]]:
         counted=ops.counted,
         steps_counted=steps.counted,
         step_ns=steps.lengths(),
-        transfers=None if moves is None else _linked(moves, ops),
+        transfers=None if moves is None else _linked(moves, ops, step[keep]),
         talks=len(posts) > 0,
         collectives=collectives,
         memory=_memory(tables),
@@ -241,14 +241,24 @@ def _untold(posts: Posts) -> str:
     )
 
 
-def _linked(moves: Moves, ops: Found) -> Transfers:
-    """Transfers with their ops: a send carries what the one before it made, a receive feeds the next one."""
+def _linked(moves: Moves, ops: Found, step: Ints) -> Transfers:
+    """Transfers with their ops: a send carries what the one before it made, a receive feeds the next one.
+
+    Both are of one step. Where a file is cut, ops of its first step are gone and messages of it are left: these belong
+    to none, and not to the first op of the next step.
+
+    Args:
+        moves: in the order of their launch.
+        ops: of the file.
+        step: of each op, int64[ops].
+    """
     # By the first launch of each op: a kernel may run long after, and messages are launched in this order as well.
     order = np.argsort(ops.worked, kind="stable")
     send = moves.transfers.send
     at = np.searchsorted(ops.worked[order], moves.launched, side="right") - send
-    known = (at >= 0) & (at < len(order))
+    known = (at >= 0) & (at < len(order)) & (moves.launched >= 0)
     op = np.where(known, np.append(order, UNKNOWN)[np.clip(at, 0, len(order))], UNKNOWN)
+    op = np.where(np.append(step, UNKNOWN)[op] == moves.transfers.step, op, UNKNOWN)
     kind = np.append(ops.kind, UNTOLD)[op]
     forward = np.where((op < 0) | (kind == UNTOLD), UNKNOWN, kind == Kind.F).astype(np.int8)
     return replace(moves.transfers, op=op, forward=forward)

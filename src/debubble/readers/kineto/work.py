@@ -300,7 +300,7 @@ class Moves:
 
     Args:
         transfers: their columns.
-        launched: when each was launched, int64[transfers], nanoseconds.
+        launched: when each was launched, int64[transfers], nanoseconds; -1 if that was before the file begins.
     """
 
     transfers: Transfers
@@ -350,8 +350,11 @@ def messages_of(tables: Tables, steps: Steps) -> tuple[Moves | None, Collectives
     if not len(kernels):
         return None, None
     launched, _ = launches_of(tables, linked([tables.comm_args[row].correlation for row in kernels]))
-    launched = np.where(launched >= 0, launched, table["start"][kernels])
-    order = np.argsort(launched, kind="stable")
+    if (launched < 0).all():  # a file without calls of the runtime: the order on the device is all there is
+        launched = table["start"][kernels]
+    # Else what has no launch was launched before the file begins: its moment on the device lies among launches of
+    # later ops, of which it is none, and maybe of a later step.
+    order = np.lexsort((table["start"][kernels], launched))
     kernels, launched = kernels[order], launched[order]
     return _moves(tables, steps, kernels, launched), _collectives(tables, steps, kernels, launched)
 
@@ -368,7 +371,7 @@ def _moves(tables: Tables, steps: Steps, kernels: Ints, launched: Ints) -> Moves
     if either.any():
         stream = np.where(either, table["lane"][row], UNKNOWN).astype(np.int64)
     transfers = Transfers(
-        step=steps.of(moment),
+        step=_step_of(steps, moment),
         send=sense != Sense.RECEIVE,
         forward=np.full(len(row), UNKNOWN, np.int8),
         peer=peer.astype(np.int32),
@@ -378,6 +381,11 @@ def _moves(tables: Tables, steps: Steps, kernels: Ints, launched: Ints) -> Moves
         stream=stream,
     )
     return Moves(transfers, moment)
+
+
+def _step_of(steps: Steps, launched: Ints) -> Ints:
+    """The step of each launch; -1 also where that is not in the file."""
+    return np.where(launched < 0, UNKNOWN, steps.of(launched))
 
 
 def _collectives(tables: Tables, steps: Steps, kernels: Ints, launched: Ints) -> Collectives | None:
@@ -394,7 +402,7 @@ def _collectives(tables: Tables, steps: Steps, kernels: Ints, launched: Ints) ->
         return None
     rows, moments, sizes, members = np.array(found, np.int64).T
     return Collectives(
-        step=steps.of(moments),
+        step=_step_of(steps, moments),
         members=members,
         size=sizes.astype(np.int32),
         start=table["start"][rows],
