@@ -32,7 +32,7 @@ COLUMNS = (
         "bucket_bytes",
     ),
     *("blocking_sends", "scattered_sends", "blocking_launches", "graphs", "flex_dispatch", "expert_overlap"),
-    *("task", "status", "step_seconds", "tokens_per_second_per_gpu", "peak_gib", "time_doubt", "group"),
+    *("task", "status", "step_seconds", "tokens_per_second_per_gpu", "peak_gib", "device_gib", "time_doubt", "group"),
     *("source", "note"),
 )
 

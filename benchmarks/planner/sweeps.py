@@ -12,12 +12,8 @@ from debubble.config.layout import even_split
 
 GIB = 2.0**30
 
-# What nvidia-smi counts beside a model's tensors, as the chronicle of BigScience read its memory: the context of a
-# process (1,573 MiB on an A100, its line 144); each communicator of NCCL (688 MB of more than two devices, 544 MB of a
-# pair: NVIDIA/nccl#964, on A100); and the bucket of 5e8 gradients that DeepSpeed flattens into a copy, which the
-# allocator keeps (elements_per_buffer in runtime/engine.py, numel_per_bucket in runtime/zero/stage_1_and_2.py).
-CONTEXT = 1573 * 2.0**20
-COMMUNICATOR, COMMUNICATOR_OF_TWO = 688e6, 544e6
+# The bucket of gradients that DeepSpeed flattens into a copy, which the allocator keeps (elements_per_buffer in
+# runtime/engine.py, numel_per_bucket in runtime/zero/stage_1_and_2.py).
 FLATTENED = 5e8
 GPT = {"kv_heads": "", "tied": "1", "gated": "0", "biases": "1", "dropout": "1"}  # kv_heads: as many as heads
 
@@ -70,21 +66,17 @@ def bigscience(cells: Cells) -> Cells:
         "blocking_sends": flag("DeepSpeed" in cells["schedule"]),
         "blocking_launches": "1",
         "gradient_copies": "2" if row["precision"] == "bf16" else "0",  # DeepSpeed's BF16_Optimizer keeps both
-        "peak_gib": text(_of_tensors(row, number(cells, "mem_gb") * 1e9) / GIB),
+        "device_gib": text(_without_copy(row, number(cells, "mem_gb") * 1e9) / GIB),
         "group": _group(cells, "n_layers", "hidden", "gpus", "gbs", "dtype"),
     }
 
 
-def _of_tensors(row: Cells, shown: float) -> float:
-    """Bytes of a model's tensors, of those that nvidia-smi shows; 0 if it shows none."""
+def _without_copy(row: Cells, shown: float) -> float:
+    """Bytes that nvidia-smi shows, as the chronicle read them, less the copy of a bucket; 0 if it shows none."""
     if not shown:
         return 0.0
-    groups = [int(row[axis]) for axis in ("tensor", "data")]
-    communicators = sum(COMMUNICATOR if size > 2 else COMMUNICATOR_OF_TWO for size in groups if size > 1)
-    if int(row["pipeline"]) > 1:  # one with each neighbour
-        communicators += 2 * COMMUNICATOR_OF_TWO
     width = 4 if row["precision"] == "bf16" else 2  # its BF16_Optimizer reduces fp32 gradients
-    return shown - CONTEXT - communicators - width * FLATTENED
+    return shown - width * FLATTENED
 
 
 def with_usual_heads(rows: list[Cells]) -> list[Cells]:

@@ -8,7 +8,15 @@ import pytest
 from debubble.config.layout import Layout
 from debubble.config.plan import columns
 from debubble.estimate.hardware import cluster_of, read_hardware
-from debubble.estimate.memory import StageLayers, input_bytes, layer_bytes, logits_bytes, rank_bytes, stage_parameters
+from debubble.estimate.memory import (
+    StageLayers,
+    beside_bytes,
+    input_bytes,
+    layer_bytes,
+    logits_bytes,
+    rank_bytes,
+    stage_parameters,
+)
 from debubble.estimate.model import Experts, transformer
 from debubble.estimate.setting import Setting
 
@@ -47,6 +55,21 @@ def test_activations_of_a_layer_are_table_2_of_korthikanti_2022(name, given, for
     assert layer_bytes(at, at.model.last_kind)[0] == pytest.approx(
         formula(2048, batch, hidden, heads, given.get("tensor", tensor)), rel=1e-12
     )
+
+
+@pytest.mark.parametrize(
+    ("sizes", "communicators"),
+    [
+        ({"tensor": 1}, 0),
+        ({"tensor": 8}, 688e6),
+        ({"tensor": 2, "data": 2}, 2 * 544e6),
+        ({"tensor": 4, "pipeline": 12, "data": 8}, 2 * 688e6 + 2 * 544e6),
+    ],
+    ids=str,
+)
+def test_beside_tensors_nvidia_smi_shows_a_context_and_each_communicator(sizes, communicators):
+    # 1,573 MiB, the chronicle of BigScience; 688 MB, 544 MB for two devices: NVIDIA/nccl#964.
+    assert beside_bytes(setting("22B", **sizes))[0] == 1573 * 2**20 + communicators
 
 
 def test_full_recomputation_keeps_the_input_alone():

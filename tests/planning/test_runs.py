@@ -116,6 +116,14 @@ def test_repeats_count_once_with_the_memory_that_one_of_them_prints(tmp_path):
     assert found.left_out == (("it repeats another row", 1),)
 
 
+def test_what_nvidia_smi_shows_holds_a_context_and_communicators_beside_what_is_allocated(tmp_path):
+    sizes = {"tensor": "4", "pipeline": "2", "data": "1", "gpus": "8", "peak_gib": "", "device_gib": ""}
+    found = read(tmp_path, {**sizes, "peak_gib": "50"}, {**sizes, "step_seconds": "6", "device_gib": "50"})
+    allocated, shown = (run.memory for run in found.runs)
+    # One communicator of four devices, two with a neighbour, and the context.
+    assert allocated - shown == pytest.approx(688e6 + 2 * 544e6 + 1573 * 2**20)
+
+
 def test_what_is_unknown_and_taken_as_usual_is_counted_and_strange_columns_are_named(tmp_path):
     found = read(tmp_path, {"zero": "1", "weather": "fine"}, {"zero": "", "step_seconds": "6"})
     assert dict(found.taken_as_usual)["zero"] == 1

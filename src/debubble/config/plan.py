@@ -204,7 +204,8 @@ class Plan:
         expected_step: the same weighed with what it would be on a cluster that stalls; plans are ranked by it.
         parts: where they go; they sum to ``step``.
         idle_share: idle over ranks x pipeline window.
-        peak_bytes: of each rank of the pipeline.
+        peak_bytes: that a framework allocates on each rank of the pipeline.
+        beside: bytes that the device's own tool shows beside them.
         memory: what the fullest rank holds, by name: weights, gradients, optimizer, activations, logits, other.
         tokens_per_second_per_gpu: tokens of the global batch over step and devices.
         mfu: model FLOPs over step, devices and peak, 0 to 1.
@@ -225,5 +226,6 @@ class Plan:
     mfu: float
     fits: bool
     engine: str = "ideal"
+    beside: int = 0
     evidence: str = "estimated"
     reasons: tuple[str, ...] = field(default=())

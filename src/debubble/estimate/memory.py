@@ -19,6 +19,13 @@ from .setting import Column, Setting
 # softmax is a tensor of its own (nanotron's sharded_cross_entropy beside PyTorch's).
 LOGITS_FUSED, LOGITS, LOGITS_UNFUSED = 4, 10, 12
 
+# What nvidia-smi shows beside what a framework allocates, read on A100: the context of a process with its kernels
+# (1,573 MiB: bigscience-workshop/bigscience@053adaf, train/tr11-176B-ml/chronicles-prequel.md, line 144), and the
+# buffers of each communicator of NCCL (688 MB among more than two devices, 544 MB of a pair: NVIDIA/nccl#964).
+CONTEXT = 1573 * 2.0**20
+COMMUNICATOR, COMMUNICATOR_OF_TWO = 688e6, 544e6
+NEIGHBOURS = 2  # of a rank in a pipeline, each with a communicator
+
 
 @dataclass(frozen=True, slots=True, eq=False)
 class StageLayers:
@@ -232,3 +239,12 @@ def passing_bytes(setting: Setting) -> Column:
     # One layer's activations come to life again for its backward; of gathered weights the next's are under way.
     for_a_moment = (layouts.recompute == 2) | (layouts.offload_layers > 0)
     return np.where(for_a_moment, largest, 0.0) + np.where(layouts.zero == 3, 2 * weights, 0.0)
+
+
+def beside_bytes(setting: Setting) -> Column:
+    """What a device's own tool (nvidia-smi) shows beside what the framework allocates: context and communicators."""
+    layouts = setting.layouts
+    held = np.full(len(layouts), CONTEXT)
+    for members in (layouts.tensor, layouts.data, layouts.context, layouts.expert):
+        held = held + np.where(members > 2, COMMUNICATOR, np.where(members > 1, COMMUNICATOR_OF_TWO, 0.0))
+    return held + np.where(layouts.pipeline > 1, NEIGHBOURS * COMMUNICATOR_OF_TWO, 0.0)

@@ -28,7 +28,15 @@ from ..core.units import Hops
 from ..estimate.count import flops_per_token
 from ..estimate.hardware import Cluster, Hardware
 from ..estimate.layer import StageTime, model_time, stage_time
-from ..estimate.memory import StageLayers, activation_bytes, logits_bytes, passing_bytes, rank_bytes, stage_parameters
+from ..estimate.memory import (
+    StageLayers,
+    activation_bytes,
+    beside_bytes,
+    logits_bytes,
+    passing_bytes,
+    rank_bytes,
+    stage_parameters,
+)
 from ..estimate.model import Model
 from ..estimate.outside import data_time, optimizer_time, tied_time
 from ..estimate.setting import GENERIC, Calibration, Setting
@@ -420,6 +428,7 @@ def _plan(case: _Case, even: float, unequal: float, real: float) -> Plan:
         mfu=flops_per_token(model, layout.sequence) * tokens / device_seconds / rate,
         fits=bool((peak <= usable).all()),
         engine=case.engine,
+        beside=int(beside_bytes(setting)[0]),
         reasons=_reasons(model, layout, case.stages),
     )
 

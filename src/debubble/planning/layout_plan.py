@@ -47,7 +47,8 @@ class Candidate(LayoutRow):
         tokens_per_second_per_gpu: of the global batch.
         mfu_share: model FLOPs over step, devices and peak.
         idle_share: of the pipeline window.
-        peak_bytes: of the fullest rank.
+        peak_bytes: of the fullest rank, as a framework allocates them (torch.cuda.max_memory_allocated).
+        device_peak_bytes: the same as the device's own tool shows them (nvidia-smi): with context and communicators.
         peak_bytes_by_rank: of each rank of the pipeline.
         memory_bytes: what the fullest rank holds, by name.
         parts: milliseconds of the step by name; they sum to it.
@@ -68,6 +69,7 @@ class Candidate(LayoutRow):
     mfu_share: float
     idle_share: float
     peak_bytes: int
+    device_peak_bytes: int
     peak_bytes_by_rank: tuple[int, ...]
     memory_bytes: Mapping[str, int]
     parts: Mapping[str, float]
@@ -374,6 +376,7 @@ def _candidate(plan: Plan, number: int) -> Candidate:
         mfu_share=plan.mfu,
         idle_share=plan.idle_share,
         peak_bytes=max(plan.peak_bytes),
+        device_peak_bytes=max(plan.peak_bytes) + plan.beside,
         peak_bytes_by_rank=tuple(plan.peak_bytes),
         memory_bytes=plan.memory,
         parts={f"{name}_ms": cost / MILLISECOND for name, cost in costs.items()},

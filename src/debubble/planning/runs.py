@@ -16,11 +16,13 @@ from typing import Any
 
 from ..config.config import SWITCHES, Config
 from ..config.layout import GRADIENT_BYTES, MODULES, MOMENT_BYTES, PRECISIONS, RECOMPUTE, Layout, even_split, layout_of
-from ..config.plan import SCHEDULES
+from ..config.plan import SCHEDULES, columns
 from ..core.errors import Fault, InputError
 from ..estimate.hardware import GIGA, Cluster, cluster_of, read_hardware
+from ..estimate.memory import beside_bytes
 from ..estimate.model import Experts, Model, transformer
 from ..estimate.read_model import read_model
+from ..estimate.setting import Setting
 from ..frameworks.catalog import FRAMEWORKS
 from ..frameworks.framework import habits_of
 from ..schedules.catalog import called
@@ -47,7 +49,7 @@ COLUMNS = (
     *("chunks", "schedule", "first_layers", "last_layers", "split", "zero", "recompute", "recompute_modules"),
     *("recompute_layers", "gradient_precision", "optimizer_precision", "gradient_copies", "offload", "offload_layers"),
     *(*_SWITCHES, "pieces", "bucket_bytes", "bucket", "task", "status", "step_seconds"),
-    *("tokens_per_second_per_gpu", "peak_gib", "memory_gb", "time_doubt", "group", "source", "note"),
+    *("tokens_per_second_per_gpu", "peak_gib", "memory_gb", "device_gib", "time_doubt", "group", "source", "note"),
 )
 _OTHER_NAMES = {
     "tp": "tensor",
@@ -67,7 +69,7 @@ _OTHER_NAMES = {
     "seconds": "step_seconds",
     "mem_gb": "memory_gb",
 }
-_SEEN = ("step_seconds", "tokens_per_second_per_gpu", "peak_gib", "memory_gb", "status")
+_SEEN = ("step_seconds", "tokens_per_second_per_gpu", "peak_gib", "memory_gb", "device_gib", "status")
 _COUNTS = (
     *("sequence", "micro_batch", "expert", "expert_tensor", "zero", "recompute_layers", "pieces", "offload_layers"),
 )
@@ -225,11 +227,22 @@ def _run(cells: Cells, folder: Path, planned: Planned | None) -> Run:
         source=cells.text("source") or cells.place,
         status=status,
         seconds=seconds,
-        memory=cells.decimal("peak_gib") * GIB or cells.decimal("memory_gb") * GIGA,
+        memory=_allocated(cells, Setting(model, cluster, columns([layout], model.layers))),
         framework=cells.text("framework"),
         time_doubt=cells.text("time_doubt"),
         unknown=frozenset(name for name in _TAKEN_AS_USUAL if not cells.text(name)),
     )
+
+
+def _allocated(cells: Cells, setting: Setting) -> float:
+    """Bytes of the fullest rank that a framework allocated; 0 if nothing is said.
+
+    Of what the device's own tool showed, that is all but the context of the process and the communicators.
+    """
+    shown = cells.decimal("device_gib") * GIB
+    if shown:
+        return max(shown - float(beside_bytes(setting)[0]), 0.0)
+    return cells.decimal("peak_gib") * GIB or cells.decimal("memory_gb") * GIGA
 
 
 def _model(cells: Cells, folder: Path, planned: Planned | None) -> Model:

@@ -405,17 +405,18 @@ def kinds_of(runs: Sequence[Run], predicted: Column) -> tuple[KindScore, ...]:
     return tuple(found)
 
 
-def calibrated_errors(runs: Sequence[Run], simulated: Column | None = None) -> Errors:
+def calibrated_errors(runs: Sequence[Run], simulated: Column | None = None, *, seed: int = SEED) -> Errors:
     """Mean errors over draws: each calibrates on some runs and is tested on the others.
 
     Args:
         runs: with step times.
         simulated: their steps as the generic model simulates them, seconds: what simulation adds to the closed form, by
             which factors are fitted, is taken to be the same under every calibration. None for the closed form alone.
+        seed: of the draws.
     """
     # Simulating under each of 20 calibrations would take minutes; the schedule's share hardly depends on the factors.
     beyond = np.ones(len(runs)) if simulated is None else simulated / predict(runs)[0]
-    random = np.random.default_rng(SEED)
+    random = np.random.default_rng(seed)
     draws = []
     for _ in range(DRAWS):
         chosen = set(random.choice(len(runs), DRAWN, replace=False).tolist())

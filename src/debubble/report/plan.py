@@ -286,7 +286,7 @@ def _memory_in_brief(plan: LayoutPlan) -> Sentences:
         peaks.append("..")
     lines = [
         f"fullest rank, GB of {plan.device_bytes / 1e9:.0f}: {', '.join(held)}",
-        f"peak of each rank, GB: {' '.join(peaks)}",
+        f"peak of each rank, GB: {' '.join(peaks)}; nvidia-smi shows {best.device_peak_bytes / 1e9:.1f} at most",
     ]
     return Sentences("Memory of the first", lines, plain=True)
 
