@@ -2,6 +2,7 @@
 
 import pytest
 
+from debubble.core.errors import InputError
 from debubble.estimate.count import active_parameters, embedding_parameters, parameters
 from debubble.estimate.hugging_face import model_of_config
 from debubble.estimate.read_model import read_model
@@ -50,6 +51,55 @@ def test_parameters_are_those_that_are_published(name):
     if active is not None:
         table = {"all": 0, "head": 1, "none": 2}[counted] * embedding_parameters(model)
         assert (active_parameters(model) - table) / 1e9 == pytest.approx(active, rel=0.02)
+
+
+# Models that do not come with the package; below, billions of parameters, all and active, as their cards print them.
+DBRX = {
+    **{"model_type": "dbrx", "d_model": 6144, "n_heads": 48, "n_layers": 40, "vocab_size": 100352},
+    "attn_config": {"kv_n_heads": 8, "clip_qkv": 8},
+    "ffn_config": {"ffn_hidden_size": 10752, "moe_num_experts": 16, "moe_top_k": 4},
+    "tie_word_embeddings": False,
+}
+HUNYUAN_A13B = {
+    **{"model_type": "hunyuan_v1_moe", "hidden_size": 4096, "num_hidden_layers": 32, "vocab_size": 128167},
+    **{"num_attention_heads": 32, "num_key_value_heads": 8, "attention_head_dim": 128, "intermediate_size": 3072},
+    **{"num_experts": 64, "moe_topk": 32 * [8], "num_shared_expert": 32 * [1], "moe_intermediate_size": 32 * [3072]},
+    "tie_word_embeddings": True,
+}
+GEMMA_2_27B = {
+    **{"model_type": "gemma2", "hidden_size": 4608, "num_hidden_layers": 46, "vocab_size": 256000},
+    **{"num_attention_heads": 32, "num_key_value_heads": 16, "head_dim": 128, "intermediate_size": 36864},
+    **{"sliding_window": 4096, "hidden_activation": "gelu_pytorch_tanh"},
+}
+OLMO_2_32B = {
+    **{"model_type": "olmo2", "hidden_size": 5120, "num_hidden_layers": 64, "vocab_size": 100352},
+    **{"num_attention_heads": 40, "num_key_value_heads": 8, "intermediate_size": 27648, "tie_word_embeddings": False},
+}
+OTHERS = [(DBRX, 132, 36), (HUNYUAN_A13B, 80, 13), (GEMMA_2_27B, 27.2, 27.2), (OLMO_2_32B, 32.2, 32.2)]
+
+
+@pytest.mark.parametrize(("fields", "total", "active"), OTHERS, ids=["dbrx", "hunyuan", "gemma", "olmo"])
+def test_tables_inside_lists_a_layer_and_ties_that_no_field_says_are_read(fields, total, active):
+    model = model_of_config(fields, "other", "config.json")
+    assert not model.warnings
+    assert parameters(model) / 1e9 == pytest.approx(total, rel=0.02)
+    assert active_parameters(model) / 1e9 == pytest.approx(active, rel=0.02)
+
+
+def test_every_second_layer_of_gemma_2_looks_back_all_the_way_though_no_field_says_so():
+    model = model_of_config(GEMMA_2_27B, "gemma", "config.json")
+    assert sorted((kind.mixer.window, count) for kind, count in zip(model.kinds, model.counts, strict=True)) == [
+        (0, 23),
+        (4096, 23),
+    ]
+
+
+def test_a_table_inside_that_nothing_reads_is_a_line_and_a_list_of_unlike_sizes_a_fault():
+    strange = config(mixer_config={"state_size": 64, "learned": True}, rope_scaling={"head_dim": 64})
+    assert "mixer_config.state_size" in " ".join(model_of_config(strange, "strange", "config.json").warnings)
+    assert "rope" not in " ".join(model_of_config(strange, "strange", "config.json").warnings)
+    with pytest.raises(InputError, match="intermediate_size"):
+        model_of_config(config(intermediate_size=[4096, 8192]), "strange", "config.json")
 
 
 def config(**fields):

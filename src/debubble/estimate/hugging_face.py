@@ -60,16 +60,25 @@ _SIZES = {
 _MOST = {"layers": MOST_LAYERS, "hidden": MOST_OF_A_LAYER, "heads": MOST_OF_A_LAYER, "vocab": MOST_WORDS}
 _OPTIONAL = {
     "ffn": ("intermediate_size", "ffn_hidden_size", "n_inner", "ffn_dim", "d_ff"),
-    "kv_heads": ("num_key_value_heads", "multi_query_group_num", "num_kv_heads"),
+    "kv_heads": ("num_key_value_heads", "multi_query_group_num", "num_kv_heads", "kv_n_heads"),
     "experts": ("n_routed_experts", "num_local_experts", "num_experts", "moe_num_experts"),
-    "active": ("num_experts_per_tok", "num_experts_per_token", "moe_top_k", "moe_k", "top_k"),
+    "active": ("num_experts_per_tok", "num_experts_per_token", "moe_top_k", "moe_topk", "moe_k", "top_k"),
 }
+_SHARED = ("n_shared_experts", "num_shared_experts", "num_shared_expert", "moe_num_shared_experts")
+# Tables inside of a configuration whose fields are those of the model itself (DBRX, MPT).
+_NESTED = ("attn_config", "ffn_config")
 # Fields that a model's numbers come from if they are there, each a whole number.
 _COUNTS = (
     *(name for names in _OPTIONAL.values() for name in names),
     *("head_dim", "moe_intermediate_size", "shared_expert_intermediate_size", "n_shared_experts", "kv_lora_rank"),
     *("q_lora_rank", "qk_nope_head_dim", "qk_rope_head_dim", "v_head_dim", "n_positions", "max_position_embeddings"),
-    *("num_nextn_predict_layers", "first_k_dense_replace", "decoder_sparse_step", "interleave_moe_layer_step"),
+    *(
+        *_SHARED,
+        "num_nextn_predict_layers",
+        "first_k_dense_replace",
+        "decoder_sparse_step",
+        "interleave_moe_layer_step",
+    ),
     *("mamba_num_heads", "mamba_n_heads", "mamba_head_dim", "mamba_d_head", "ssm_state_size", "mamba_d_state"),
     *("n_groups", "mamba_n_groups", "conv_kernel", "mamba_d_conv", "mamba_expand", "linear_num_key_heads"),
     *("linear_num_value_heads", "linear_key_head_dim", "linear_value_head_dim", "linear_conv_kernel_dim"),
@@ -96,11 +105,29 @@ _PLAIN = {
 _ACTIVATIONS = ("hidden_act", "hidden_activation", "mlp_hidden_act", "activation_function", "feed_forward_proj")
 _GATES = {"gemma3", "gemma3n_text", "recurrent_gemma", "modernbert-decoder", "bitnet"}
 _LEARNED = {"gpt2", "gpt_bigcode", "opt"}
+# Types whose every n-th layer looks back all the way though no field says so.
+_WINDOWS = {"gemma2": 2, "gemma3_text": 6}
+# Types that share the table of embeddings with the head unless a field says otherwise, as transformers' own base class
+# of configurations does; most that set the field in their class do not.
+_TIED = {"gemma", "gemma2", "gemma3_text", "cohere", "smollm3"}
 _KNOWN = _PLAIN | {
     *("llama", "mistral", "mixtral", "qwen2", "qwen2_moe", "qwen3", "qwen3_moe", "gemma", "gemma2", "gemma3_text"),
     *("jamba", "qwen3_next", "qwen3_5_text", "qwen3_5_moe_text", "granitemoehybrid", "kimi_linear"),
     *("minimax_text_01", "minimax_m2", "glm4_moe", "ernie4_5_moe", "ernie4_5", "smollm3", "seed_oss", "olmo3"),
-    *("deepseek_v2", "deepseek_v3", "kimi_k2", "gpt_oss", "llama4_text", "phi3", "olmo", "olmo2", "granite", "cohere"),
+    *(
+        "dbrx",
+        "hunyuan_v1_moe",
+        "deepseek_v2",
+        "deepseek_v3",
+        "kimi_k2",
+        "gpt_oss",
+        "llama4_text",
+        "phi3",
+        "olmo",
+        "olmo2",
+        "granite",
+        "cohere",
+    ),
 }
 
 
@@ -119,6 +146,10 @@ def model_of_config(config: dict[str, Any], name: str, where: str) -> Model:
             told = "its encoder of pictures counts as parameters of the first stage, its time does not"
         warnings.append(f"a model of several towers: {told}")
         config = {**config, **config["text_config"]}
+    for name in _NESTED:
+        if isinstance(config.get(name), dict):
+            config = {**config[name], **config}
+    config = {name: _of_all_layers(value) if name in _COUNTS else value for name, value in config.items()}
     kind = str(config.get("model_type", ""))
     gated, why = _gated(config, kind)
     if kind not in _KNOWN:
@@ -162,13 +193,20 @@ def model_of_config(config: dict[str, Any], name: str, where: str) -> Model:
         positions = int(config.get("n_positions") or config.get("max_position_embeddings") or 0)
     return replace(
         model,
-        tied=bool(config.get("tie_word_embeddings", kind not in _KNOWN - _PLAIN)),
+        tied=bool(config.get("tie_word_embeddings", kind not in _KNOWN - _PLAIN - _TIED)),
         positions=positions,
         biases=kind in _PLAIN - {"falcon", "nemotron", "nemotron_h", "mpt"},
         next_heads=int(config.get("num_nextn_predict_layers") or 0),
         vision=vision,
         warnings=tuple(warnings),
     )
+
+
+def _of_all_layers(value: Any) -> Any:
+    """The number that a list gives every layer; a list of unlike numbers stays as it is, and is no size."""
+    if isinstance(value, list) and value and all(each == value[0] for each in value):
+        return value[0]
+    return value
 
 
 def _gated(config: dict[str, Any], kind: str) -> tuple[bool, str]:
@@ -234,7 +272,7 @@ _READ = FIELDS | {
     *("head_dim", "attention_head_dim", "kv_lora_rank", "q_lora_rank", "qk_nope_head_dim", "qk_rope_head_dim"),
     *("v_head_dim", "qk_head_dim", "rotary_dim", "moe_intermediate_size", "shared_expert_intermediate_size"),
     *("moe_shared_expert_intermediate_size", "shared_intermediate_size", "n_shared_experts", "num_shared_experts"),
-    *("moe_num_shared_experts", "moe_layer_freq", "decoder_sparse_step", "interleave_moe_layer_step", "moe_layers"),
+    *(*_SHARED, "moe_layer_freq", "decoder_sparse_step", "interleave_moe_layer_step", "moe_layers"),
     *("first_k_dense_replace", "moe_layer_start_index", "mlp_only_layers", "expert_layer_period", "n_group"),
     *("expert_layer_offset", "moe_layer_interval", "num_nextn_predict_layers", "intermediate_size_mlp", "topk_group"),
     *("mamba_chunk_size", "chunk_size", "no_rope_layers", "no_rope_layer_interval", "image_size", "patch_size"),
@@ -244,13 +282,24 @@ _READ = FIELDS | {
 def _unread(config: dict[str, Any]) -> list[str]:
     """A line for fields that may change the count and that nothing here reads."""
     names = []
-    for name, value in config.items():
+    # Of tables inside, those that may be the model's own: others are of rotary positions, encoders, number formats.
+    inside = {f"{name}.{key}": one for name in config for key, one in _table(config, name).items()}
+    for name, value in {**config, **inside}.items():
         says_a_size = isinstance(value, int | list) and value not in (0, 1, False, [])
-        if says_a_size and _SIZING.search(name) and name not in _READ:
+        if says_a_size and _SIZING.search(name) and name.split(".")[-1] not in _READ:
             names.append(name)
     if not names:
         return []
     return [f"fields of its configuration that may change the count are not read: {', '.join(sorted(names))}"]
+
+
+def _table(config: dict[str, Any], name: str) -> dict[str, Any]:
+    """A table of sizes inside of a configuration that nothing here has read; empty for any other field."""
+    value = config[name]
+    of_others = name in (*_NESTED, *FIELDS) or any(
+        word in name for word in ("text", "vision", "audio", "rope", "quant")
+    )
+    return {} if of_others or not isinstance(value, dict) else value
 
 
 def _experts(config: dict[str, Any], kind: str, layers: int, where: str) -> tuple[Experts | None, frozenset[int]]:
@@ -267,7 +316,7 @@ def _experts(config: dict[str, Any], kind: str, layers: int, where: str) -> tupl
     if faults:
         raise InputError(*faults)
     # Some families count shared experts, others give their width together; Llama 4 has one as wide as a routed one.
-    several = _first(config, ("n_shared_experts", "num_shared_experts", "moe_num_shared_experts")) or 0
+    several = _first(config, _SHARED) or 0
     shared = several * width
     for name in ("shared_expert_intermediate_size", "shared_intermediate_size", "moe_shared_expert_intermediate_size"):
         shared = config.get(name) or shared
@@ -365,7 +414,7 @@ def _counted(config: Mapping[str, Any], layers: int) -> list[str] | None:
     # Many configurations print a window that is switched off.
     if not config.get("sliding_window") or config.get("use_sliding_window") is False:
         return None
-    pattern = config.get("sliding_window_pattern") or 0
+    pattern = config.get("sliding_window_pattern") or _WINDOWS.get(str(config.get("model_type")), 0)
     if pattern:
         return _full_among(layers, range(pattern - 1, layers, pattern), "window")
     return ["window"] * layers
