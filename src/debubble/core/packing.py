@@ -14,6 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from .costs import Costs
+from .op import KINDS
 from .program import Program
 from .simulate import durations, simulate_many
 from .units import MILLISECOND
@@ -25,6 +26,8 @@ SEED = 0
 MOST_DRAWS, FEWEST_DRAWS = 200, 20  # steps; of fewer than 20 none is the 95th percentile
 MOST_SAMPLES = 400_000  # that are drawn in all: a second of dealing out
 MOST_OPS = 20_000_000  # that are simulated in all, likewise
+MOST_CELLS = 20_000_000  # durations and hops that are held at once: 160 MB
+COPIES = 4  # of them that a simulation takes: durations, and three parts of a hop
 LATE = 95  # percentile
 
 
@@ -277,11 +280,16 @@ def _draws(program: Program, rows: Rows, lengths: Lengths, sequence: float) -> i
 
 
 def _simulated(program: Program, costs: Costs, times: TimeByLength, rows: Rows, steps: Sequence[Packed]) -> PackedSteps:
-    replicas: list[Costs] = []
-    for step in steps:
-        replicas += _of_replicas(program, costs, times, rows, step)
-    windows = simulate_many(program, replicas).reshape(len(steps), rows.replicas)
-    longest, idle = windows.max(axis=1), _idle(program, replicas, windows)
+    schedule = program.schedule
+    cells = COPIES * KINDS * schedule.stages * schedule.units * rows.replicas
+    at_once = max(1, MOST_CELLS // cells)
+    found = []
+    for first in range(0, len(steps), at_once):
+        some = steps[first : first + at_once]
+        replicas = [each for step in some for each in _of_replicas(program, costs, times, rows, step)]
+        windows = simulate_many(program, replicas).reshape(len(some), rows.replicas)
+        found.append((windows.max(axis=1), _idle(program, replicas, windows)))
+    longest, idle = (np.concatenate(each) for each in zip(*found, strict=True))
     return PackedSteps(
         expected_makespan_ms=float(longest.mean()) / MILLISECOND,
         p95_makespan_ms=float(np.percentile(longest, LATE)) / MILLISECOND,
