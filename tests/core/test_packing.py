@@ -20,7 +20,7 @@ from debubble.core.packing import (
 )
 from debubble.core.schedule import Shape
 from debubble.schedules.catalog import build
-from debubble.verbs.samples import lengths_of
+from debubble.verbs.samples import EXAMPLE, lengths_of
 
 MIXED = Lengths("mixed", np.array([200.0, 700.0, 1500.0, 4096.0, 9000.0]))
 LINEAR = TimeByLength(np.array([0.0, 8.0]), np.ones((2, 1, 1, 1)))  # work in proportion to tokens
@@ -134,3 +134,9 @@ def test_two_figures_make_a_log_normal_that_has_them():
     tokens = lengths_of("mean=1694,p95=6000").tokens
     assert tokens.mean() == pytest.approx(1694, rel=0.02)
     assert np.percentile(tokens, 95) == pytest.approx(6000, rel=0.01)
+
+
+def test_every_example_that_a_refusal_gives_is_taken():
+    for text in ("2048", "p50=800,p95=6000", "mean=1200,p95=4000"):
+        assert text in EXAMPLE
+        assert lengths_of(text).tokens.min() >= 1

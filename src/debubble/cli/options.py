@@ -223,7 +223,7 @@ lengths_options = options(
     option(
         "--lengths",
         metavar="L",
-        help="Lengths of samples, if they are unequal: p50=800,p95=6000, mean=1200,p95=6000, or a file of them.",
+        help="Lengths of samples, if they are unequal: p50=800,p95=6000, mean=1200,p95=4000, or a file of them.",
     ),
     option(
         "--packing",

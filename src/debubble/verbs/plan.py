@@ -136,7 +136,7 @@ def plan(
         framework: that is to launch it: nothing is planned that it cannot run.
         emit: the same, and what to paste is printed.
         rampup: a batch that grows: start, increment, samples.
-        lengths: of samples, if they are unequal: ``p50=800,p95=6000``, ``mean=1200,p95=6000``, or a file of lengths.
+        lengths: of samples, if they are unequal: ``p50=800,p95=6000``, ``mean=1200,p95=4000``, or a file of lengths.
         packing: ``whole`` samples fill a sequence; ``cut`` from a stream of them; ``none``, each is one sample.
 
     Returns:

@@ -21,7 +21,7 @@ LARGEST = 200_000_000  # bytes of a file: twenty million lengths
 POINTS = 10_000  # equally likely lengths that stand for a distribution
 LONGEST = 1e9  # tokens
 COLUMNS = ("length", "lengths", "tokens", "num_tokens", "seqlen", "input_length")
-EXAMPLE = "give 2048, p50=800,p95=6000, mean=1200,p95=6000, or a file with a length a line"
+EXAMPLE = "give 2048, p50=800,p95=6000, mean=1200,p95=4000, or a file with a length a line"
 
 
 def samples_of(
@@ -50,7 +50,7 @@ def samples_of(
 
 
 def lengths_of(given: Given) -> Lengths:
-    """``2048``, ``p50=800,p95=6000``, ``mean=1200,p95=6000``, or the path of a file with one length a line.
+    """``2048``, ``p50=800,p95=6000``, ``mean=1200,p95=4000``, or the path of a file with one length a line.
 
     Two figures are those of a log-normal distribution, as lengths of documents and conversations nearly are.
 

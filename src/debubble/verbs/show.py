@@ -99,7 +99,7 @@ def show(  # type: ignore[misc]  # the two above name one keyword of all that th
         forward_only: leave the backwards out.
         release: when a split backward frees activations: at ``w``, ``half`` at I and half at W, or at ``i``.
         cap: most activations on a rank, for schedules that are searched: 6, ``1.5p``, or one for each rank.
-        lengths: of samples, if they are unequal: ``p50=800,p95=6000``, ``mean=1200,p95=6000``, or a file of lengths.
+        lengths: of samples, if they are unequal: ``p50=800,p95=6000``, ``mean=1200,p95=4000``, or a file of lengths.
             Durations are then of a micro-batch that is one sample of ``sequence`` tokens.
         sequence: tokens that a micro-batch has room for.
         attention_share: of its time, how much grows with the square of a sample's length.
