@@ -145,11 +145,7 @@ def model_of_config(config: dict[str, Any], name: str, where: str) -> Model:
         if vision:
             told = "its encoder of pictures counts as parameters of the first stage, its time does not"
         warnings.append(f"a model of several towers: {told}")
-        config = {**config, **config["text_config"]}
-    for name in _NESTED:
-        if isinstance(config.get(name), dict):
-            config = {**config[name], **config}
-    config = {name: _of_all_layers(value) if name in _COUNTS else value for name, value in config.items()}
+    config = _of_one_level(config)
     kind = str(config.get("model_type", ""))
     gated, why = _gated(config, kind)
     if kind not in _KNOWN:
@@ -200,6 +196,16 @@ def model_of_config(config: dict[str, Any], name: str, where: str) -> Model:
         vision=vision,
         warnings=tuple(warnings),
     )
+
+
+def _of_one_level(config: dict[str, Any]) -> dict[str, Any]:
+    """With the fields of tables inside as fields of its own, and one number where a list gives it to every layer."""
+    if isinstance(config.get("text_config"), dict):
+        config = {**config, **config["text_config"]}
+    for name in _NESTED:
+        if isinstance(config.get(name), dict):
+            config = {**config[name], **config}
+    return {name: _of_all_layers(value) if name in _COUNTS else value for name, value in config.items()}
 
 
 def _of_all_layers(value: Any) -> Any:
