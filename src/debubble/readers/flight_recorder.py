@@ -194,13 +194,13 @@ def _rank(path: Path) -> RankPosts:
 
 
 def _decoded(path: Path) -> _Dump:
-    text = b""
+    text = bytearray()
     for block in blocks(path, []):
         text += block
         if len(text) > _MOST_BYTES:
             raise InputError(Fault(str(path), f"it is longer than {_MOST_BYTES >> 20} MiB", "dump fewer entries"))
     try:
-        return msgspec.json.decode(mended(text), type=_Dump)
+        return msgspec.json.decode(mended(bytes(text)), type=_Dump)
     except msgspec.MsgspecError as error:
         raise InputError(Fault(str(path), f"it is no whole dump ({error})", "dump it again")) from error
 
