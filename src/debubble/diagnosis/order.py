@@ -21,6 +21,7 @@ from ..schedules.catalog import CATALOG, GENERATED, build, entry_of
 from ..schedules.closed_form import bubble_ratio, even, least_ratio, takes
 
 MOST_BOUNDED = 4_000  # ops of an order whose bound is sought op by op: some hundredths of a second
+_MOST_TRIED = 4_096  # numbers of micro-batches, one after the other, before only multiples of the ranks are tried
 
 
 @dataclass(frozen=True, slots=True)
@@ -235,7 +236,11 @@ def _named(job: Config, microbatches: int) -> Own:
 def _fewest(job: Config) -> int:
     """The fewest micro-batches that a schedule takes."""
     first = None
-    for microbatches in range(1, 4 * job.number("pipeline") + 1):
+    ranks: int = job.number("pipeline")
+    # Schedules ask for a multiple of the ranks, or for so many that a few thousand hold them.
+    tried: set[int] = {*range(1, min(4 * ranks, _MOST_TRIED) + 1), *range(ranks, 5 * ranks, ranks)}
+    for microbatches in sorted(tried):
+        shape(job, microbatches)  # what is too large for any schedule stays so with more micro-batches
         try:
             _of_shape(job, microbatches)
         except InputError as error:

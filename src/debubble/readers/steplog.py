@@ -444,9 +444,14 @@ def read_table(header: Header, text: Iterable[str], path: Path, remarks: list[st
             continue
         cells = line.split(_separator(line))
         try:
-            rows.append([_cell(cells, *header[name]) if name in header else math.nan for name in _READ])
+            row = [_cell(cells, *header[name]) if name in header else math.nan for name in _READ]
         except (ValueError, IndexError):
             remarks.append(f"{path}: line {number} was left out: {line[:60]!r} is no row of numbers")
+        else:
+            if any(row[_READ.index(name)] < 1 for name in ("batch", "microbatches")):
+                remarks.append(f"{path}: line {number} was left out: {line[:60]!r}; a step has one sample at least")
+            else:
+                rows.append(row)
         if len(remarks) > _MOST_REMARKS or len(rows) > MOST_ROWS:
             raise InputError(Fault(str(path), "it is no table of step times", "give one row a setting"))
     seconds, batch, microbatches, memory, step = np.array(rows, np.float64).reshape(-1, len(_READ)).T
