@@ -87,8 +87,10 @@ class File:
             elif isinstance(node, ast.Import):
                 found |= {alias.name for alias in node.names}
             elif isinstance(node, ast.Constant) and isinstance(node.value, str):
+                # ".room.file:name", as a door or a launcher names what it loads late; "debubble" alone is a word.
                 name = node.value.split(":")[0]
-                found.add(package + name if name.startswith(".") else name)
+                if "." in name:
+                    found.add(package + name if name.startswith(".") else name)
         return {name for name in found if name in modules} - {self.module}
 
 
