@@ -286,9 +286,14 @@ def _memory_in_brief(plan: LayoutPlan) -> Sentences:
         peaks.append("..")
     lines = [
         f"fullest rank, GB of {plan.device_bytes / 1e9:.0f}: {', '.join(held)}",
-        f"peak of each rank, GB: {' '.join(peaks)}; nvidia-smi shows {best.device_peak_bytes / 1e9:.1f} at most",
+        f"peak of each rank, GB: {' '.join(peaks)}; {_as_shown(best)}",
     ]
     return Sentences("Memory of the first", lines, plain=True)
+
+
+def _as_shown(best: Candidate) -> str:
+    """The peak with what a device's own tool counts beside tensors."""
+    return f"nvidia-smi shows {best.device_peak_bytes / 1e9:.1f} GB at most"
 
 
 def _memory(plan: LayoutPlan) -> list[Section]:
@@ -302,7 +307,7 @@ def _memory(plan: LayoutPlan) -> list[Section]:
         title="Memory, rank by rank",
         columns=[Column("rank", left=True), Column("peak, GB", Unit.GIGABYTES), Column("of the device", Unit.SHARE)],
         rows=rows,
-        hint=f"Estimated, of {plan.device_bytes / 1e9:.0f} GB that a {plan.gpu} has.",
+        hint=f"Estimated, of {plan.device_bytes / 1e9:.0f} GB that a {plan.gpu} has; {_as_shown(best)}.",
         bars=[size / plan.device_bytes for size in peaks],
     )
     whole = best.peak_bytes or 1  # bytes; a share of nothing is nothing
