@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 
 import numpy as np
 
@@ -42,6 +42,9 @@ class LayerTime:
     data: Pass
     weight: Column
     total: Pass
+
+    def __getitem__(self, rows: slice) -> LayerTime:
+        return LayerTime(**{each.name: getattr(self, each.name)[rows] for each in fields(LayerTime)})
 
 
 def layer_time(setting: Setting, kind: Kind) -> LayerTime:
@@ -154,6 +157,12 @@ class ModelTime:
     head: Pass
     head_tensor: Pass
     head_ideal: Column
+
+    def of(self, layout: int) -> ModelTime:
+        """One layout of them, by its number."""
+        row = slice(layout, layout + 1)
+        layers = tuple(layer[row] for layer in self.layers)
+        return ModelTime(layers, self.embedding[row], self.head[row], self.head_tensor[row], self.head_ideal[row])
 
 
 @dataclass(frozen=True, slots=True, eq=False)

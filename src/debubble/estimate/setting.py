@@ -181,6 +181,9 @@ class Pass:
     backward: Column
     again: Column
 
+    def __getitem__(self, rows: slice) -> Pass:
+        return Pass(self.forward[rows], self.backward[rows], self.again[rows])
+
     def __add__(self, other: Pass) -> Pass:
         return Pass(self.forward + other.forward, self.backward + other.backward, self.again + other.again)
 

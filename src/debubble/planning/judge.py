@@ -27,7 +27,7 @@ from ..core.timeline import Timeline
 from ..core.units import Hops
 from ..estimate.count import flops_per_token
 from ..estimate.hardware import Cluster, Hardware
-from ..estimate.layer import StageTime, model_time, stage_time
+from ..estimate.layer import ModelTime, StageTime, model_time, stage_time
 from ..estimate.memory import (
     StageLayers,
     activation_bytes,
@@ -157,8 +157,9 @@ def judge_all(
         shape = (layout.schedule, *sizes, in_pairs(layout), apart)
         same_program.setdefault(shape, []).append(number)
     plans: dict[int, Plan] = {}
+    times = _times(model, cluster, layouts, calibration)
     for numbers in same_program.values():
-        cases = [_case(model, cluster, layouts[number], calibration, wiring) for number in numbers]
+        cases = [_case(model, cluster, layouts[number], calibration, wiring, times=times[number]) for number in numbers]
         spans = _windows(cases)
         for number, case, (even, unequal, real) in zip(numbers, cases, spans.tolist(), strict=True):
             plans[number] = _plan(case, even, unequal, real)
@@ -191,7 +192,7 @@ def simulated(
     Raises:
         InputError: the schedule does not suit the shape.
     """
-    case = _case(model, cluster, layout, calibration, wiring)
+    case = _alone(model, cluster, layout, calibration, wiring)
     costs = case.costs()[2]
     return simulate(case.program, costs), costs
 
@@ -210,7 +211,7 @@ def unequal(
     Raises:
         InputError: the schedule does not suit the shape.
     """
-    full = _case(model, cluster, layout, calibration, wiring)
+    full = _alone(model, cluster, layout, calibration, wiring)
     tokens: list[float] = []
     durations: list[NDArray[np.int64]] = []
     # As many tokens in ever shorter samples: products stay as they are, and attention shrinks as the model has it.
@@ -218,7 +219,7 @@ def unequal(
     while length >= SHORTEST_SAMPLE or not tokens:
         shorter = replace(layout, sequence=length, micro_batch=layout.micro_batch * (layout.sequence // length))
         tokens.append(float(length))
-        durations.append(_case(model, cluster, shorter, calibration, wiring).durations[2])
+        durations.append(_alone(model, cluster, shorter, calibration, wiring).durations[2])
         if length % 2:
             break
         length //= 2
@@ -227,17 +228,47 @@ def unequal(
     return unequal_samples(full.program, full.costs()[2], times, rows, samples)
 
 
+def _alone(model: Model, cluster: Cluster, layout: Layout, calibration: Calibration | None, wiring: Wiring) -> _Case:
+    """The case of one layout by itself."""
+    times = _times(model, cluster, [layout], calibration)[0]
+    return _case(model, cluster, layout, calibration, wiring, times=times)
+
+
+def _times(
+    model: Model, cluster: Cluster, layouts: Sequence[Layout], calibration: Calibration | None
+) -> list[tuple[ModelTime, ...]]:
+    """What a layer and the ends of each layout take on each kind of device, all layouts at once."""
+    column, factors = columns([_outside_pairs(layout) for layout in layouts], model.layers), calibration or GENERIC
+    of_part = []
+    for part in cluster.parts or (cluster,):
+        times = model_time(Setting(model, part, column, factors=factors))
+        of_part.append([times.of(number) for number in range(len(layouts))])
+    return list(zip(*of_part, strict=True))
+
+
+def _overlaps(layout: Layout) -> bool:
+    """Whether tokens travel beside the other half of a pair of ops; beside an op by itself nothing runs."""
+    return layout.expert_overlap and layout.pipeline > 1 and bool(CATALOG[layout.schedule].pairs)
+
+
+def _outside_pairs(layout: Layout) -> Layout:
+    """How ops by themselves run; where a schedule has no pairs, whoever says overlap is taken at his word."""
+    return replace(layout, expert_overlap=layout.expert_overlap and not _overlaps(layout))
+
+
 def _case(
-    model: Model, cluster: Cluster, layout: Layout, calibration: Calibration | None, wiring: Wiring = UNSAID
+    model: Model,
+    cluster: Cluster,
+    layout: Layout,
+    calibration: Calibration | None,
+    wiring: Wiring,
+    *,
+    times: Sequence[ModelTime],
 ) -> _Case:
-    # Tokens travel beside the other half of a pair of ops; beside an op by itself nothing runs. Where a schedule has no
-    # pairs, whoever says that they do is taken at his word.
-    overlaps = layout.expert_overlap and layout.pipeline > 1 and CATALOG[layout.schedule].pairs
-    alone = replace(layout, expert_overlap=layout.expert_overlap and not overlaps)
-    settings = _settings(model, cluster, alone, calibration)
+    settings = _settings(model, cluster, _outside_pairs(layout), calibration)
     kinds = np.array(cluster.kinds_of_ranks(layout.pipeline) or layout.pipeline * [0])
     held = stage_layers(model, layout)
-    of_kind = [stage_time(setting, model_time(setting), held) for setting in settings]
+    of_kind = [stage_time(setting, time, held) for setting, time in zip(settings, times, strict=True)]
     free = _program(layout, _durations(of_kind[0]))
     stages = of_kind[0]
     if len(settings) > 1:
@@ -245,7 +276,7 @@ def _case(
         free = _program(layout, _durations(stages))
     own = _durations(stages)
     paired = own
-    if overlaps:
+    if _overlaps(layout):
         beside = [stage_time(each, model_time(each), held) for each in _settings(model, cluster, layout, calibration)]
         together = beside[0]
         if len(settings) > 1:

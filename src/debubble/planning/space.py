@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, field, fields, replace
 from itertools import product
 from math import gcd
 
@@ -86,7 +86,7 @@ def space(model: Model, cluster: Cluster, question: Question) -> Space:
     Raises:
         InputError: a schedule that does not exist, or more layouts than a search can look at.
     """
-    builder = _Builder(model, cluster, question, Counter(), {})
+    builder = _Builder(model, cluster, question)
     rows = list(_bounded(builder.rows()))
     table = np.array(rows, np.float64).reshape(len(rows), len(_VARIED) + 2)
     one = columns([question.base], model.layers)
@@ -132,8 +132,11 @@ class _Builder:
     model: Model
     cluster: Cluster
     question: Question
-    refused: Counter[tuple[str, str]]
-    splits: dict[tuple[tuple[int, ...], int], int]
+    refused: Counter[tuple[str, str]] = field(default_factory=Counter)
+    splits: dict[tuple[tuple[int, ...], int], int] = field(default_factory=dict)
+    # Of each number of ranks and chunks, and of each split: met again for every spread over devices.
+    candidates: dict[tuple[int, int], tuple[tuple[int, ...], ...]] = field(default_factory=dict)
+    modes: dict[tuple[int, ...], tuple[tuple[int, float], ...]] = field(default_factory=dict)
 
     @property
     def gpus(self) -> int:
@@ -158,8 +161,11 @@ class _Builder:
             *spread, b, m = degrees
             for schedule, chunks, split in self._pipelines(spread[1], m):
                 number = self.splits.setdefault((split, spread[1]), len(self.splits))
-                for mode, limit in self._recompute(split):
-                    yield (*spread, chunks, b, m, SCHEDULES.index(schedule), mode, limit, family, number)
+                if split not in self.modes:
+                    self.modes[split] = tuple(self._recompute(split))
+                where = (*spread, chunks, b, m, SCHEDULES.index(schedule))
+                for mode in self.modes[split]:
+                    yield (*where, *mode, family, number)
                 family += 1
 
     def _degrees(self) -> Iterator[tuple[int, ...]]:
@@ -359,8 +365,11 @@ class _Builder:
         if self.cluster.parts:
             yield self._by_speed(ranks, chunks)
         bare = not self._lacks("bare ends")
-        found = candidate_splits(self.model, ranks, chunks, self.question.base.sequence)
-        yield from (split for split in found if bare or min(split))
+        sizes = (ranks, chunks)
+        if sizes not in self.candidates:
+            found = candidate_splits(self.model, ranks, chunks, self.question.base.sequence)
+            self.candidates[sizes] = tuple(split for split in found if bare or min(split))
+        yield from self.candidates[sizes]
 
     def _by_speed(self, ranks: int, chunks: int) -> tuple[int, ...]:
         """More layers where devices are faster."""
