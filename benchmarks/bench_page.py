@@ -19,9 +19,9 @@ from chromium import Browser, chromium
 from debubble.core.account import account
 from debubble.core.costs import Costs, Rates, costs_of
 from debubble.core.lower import lower
+from debubble.core.program import Timeline
 from debubble.core.schedule import Shape
 from debubble.core.simulate import simulate
-from debubble.core.timeline import Timeline
 from debubble.drawing.html import Page, Run, html
 from debubble.export import perfetto
 from debubble.schedules.catalog import build

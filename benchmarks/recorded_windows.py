@@ -32,9 +32,10 @@ import numpy as np
 from real_engines import LOOPS, MICROBATCHES, RANKS, Loop
 
 from debubble import Costs, Rates, Shape, build, costs_of, lower, read, simulate
-from debubble.core.laws import NOTHING, needs_of
+from debubble.core.laws import needs_of
 from debubble.core.observation import Observation
-from debubble.core.timeline import Timeline
+from debubble.core.program import Timeline
+from debubble.core.schedule import NOTHING
 from debubble.diagnosis.causes import fitted, free_transfers, least_hops, stage_means
 from debubble.frameworks.engines import ENGINES, engine_of
 

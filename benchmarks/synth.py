@@ -25,7 +25,7 @@ import numpy as np
 sys.path.insert(0, str(Path(__file__).parents[1] / "tests"))
 from debubble import Shape, build
 from debubble.core.bounds import lower_bound
-from debubble.core.op import KINDS, Kind
+from debubble.core.schedule import KINDS, Kind
 from debubble.frameworks.engines import ENGINES
 from debubble.synthesis.problem import Problem
 from debubble.synthesis.resimulate import evaluate

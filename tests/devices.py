@@ -9,10 +9,9 @@ import numpy as np
 from debubble.core.costs import Rates, costs_of
 from debubble.core.laws import needs_of
 from debubble.core.lower import lower
-from debubble.core.op import Kind
-from debubble.core.schedule import Schedule, Shape
+from debubble.core.program import Timeline
+from debubble.core.schedule import Kind, Schedule, Shape
 from debubble.core.simulate import simulate
-from debubble.core.timeline import Timeline
 from debubble.core.units import MILLISECOND
 from debubble.reconstruct.device_ops import RankOps, Reading, Transfers
 from debubble.schedules.catalog import build

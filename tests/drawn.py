@@ -6,7 +6,7 @@ import sys
 import numpy as np
 
 from debubble import Costs, lower, simulate
-from debubble.core.op import KINDS, Kind
+from debubble.core.schedule import KINDS, Kind
 
 
 def draw(schedule, backward):

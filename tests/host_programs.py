@@ -15,8 +15,7 @@ from collections import defaultdict
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 
-from debubble.core.op import Kind, Op
-from debubble.core.schedule import Schedule
+from debubble.core.schedule import Kind, Op, Schedule
 
 Step = tuple  # ("compute", op), ("post", [(side, producer), ..], lane), ("wait", [producer, ..])
 Program = Callable[["Pipeline", int], Iterator[Step]]

@@ -4,8 +4,7 @@ import numpy as np
 
 from debubble import Costs
 from debubble.core.instance import Instance, no_limit
-from debubble.core.op import KINDS, Kind
-from debubble.core.schedule import loop_placement, v_placement
+from debubble.core.schedule import KINDS, Kind, loop_placement, v_placement
 from debubble.synthesis.problem import Problem
 
 

@@ -12,9 +12,8 @@ from collections import defaultdict
 import numpy as np
 
 from debubble.core.costs import Costs
-from debubble.core.exchange import Act, Exchange
-from debubble.core.op import Kind, Op
-from debubble.core.schedule import Schedule
+from debubble.core.posts import Act, Exchange
+from debubble.core.schedule import Kind, Op, Schedule
 
 Times = dict[Op, tuple[int, int]]
 

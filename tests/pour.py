@@ -19,10 +19,9 @@ import numpy as np
 from debubble.core.costs import Costs
 from debubble.core.laws import needs_of
 from debubble.core.lower import lower
-from debubble.core.op import Kind
-from debubble.core.schedule import Schedule
+from debubble.core.program import Timeline
+from debubble.core.schedule import Kind, Schedule
 from debubble.core.simulate import simulate
-from debubble.core.timeline import Timeline
 
 BASE = 1_790_857_026_000_000_000  # nanoseconds, baseTimeNanoseconds of the files
 EPOCH = 4_458_676_522_000_000  # nanoseconds of the first step behind the base

@@ -15,8 +15,7 @@ import numpy as np
 from hypothesis import strategies as st
 
 from debubble.core.costs import Costs
-from debubble.core.op import KINDS, Kind, Op
-from debubble.core.schedule import Schedule, from_rows
+from debubble.core.schedule import KINDS, Kind, Op, Schedule, from_rows
 
 
 @dataclass(frozen=True, slots=True)

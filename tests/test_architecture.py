@@ -52,16 +52,13 @@ BLOCKS = (ast.For, ast.AsyncFor, ast.While, ast.If, ast.With, ast.AsyncWith, ast
 SCOPES = (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef, ast.Lambda)
 # Files of core that hold nouns; each imports only those above it.
 NOUNS = [
-    "version",
     "results",
     "errors",
     "units",
-    "op",
     "schedule",
     "engine",
     "program",
     "costs",
-    "timeline",
     "observation",
 ]
 

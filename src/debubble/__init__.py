@@ -28,7 +28,7 @@ from typing import Any
 
 from .core.results import MAKERS as _MAKERS
 from .core.results import RENDERERS as _RENDERERS
-from .core.version import __version__ as __version__
+from .core.results import __version__ as __version__
 
 # Every public name and the file it lives in, from the stub beside this file: one list for all who ask.
 _PUBLIC = re.compile(r"^from \.([\w.]+) import (\w+) as \2$", re.MULTILINE)

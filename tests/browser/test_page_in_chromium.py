@@ -10,8 +10,7 @@ from debubble.cli.main import main
 from debubble.core.account import account
 from debubble.core.costs import Rates, costs_of
 from debubble.core.lower import lower
-from debubble.core.memory import peak_activations
-from debubble.core.schedule import Shape
+from debubble.core.schedule import Shape, peak_activations
 from debubble.core.simulate import simulate
 from debubble.schedules.catalog import build
 

@@ -9,10 +9,9 @@ import pytest
 from debubble.cli.main import main
 from debubble.core.engine import BLOCKING, IDEAL, LINK, RENDEZVOUS, Engine
 from debubble.core.errors import Deadlock
-from debubble.core.exchange import Act, Exchange
 from debubble.core.lower import lower
-from debubble.core.op import Op
-from debubble.core.schedule import Schedule, from_rows
+from debubble.core.posts import Act, Exchange
+from debubble.core.schedule import Op, Schedule, from_rows
 
 
 def checked(capsys, *args: str) -> tuple[int, dict]:

@@ -9,10 +9,9 @@ from debubble.core.account import account
 from debubble.core.costs import Rates, costs_of
 from debubble.core.engine import BLOCKING, IDEAL, LINK, RENDEZVOUS
 from debubble.core.lower import lower
-from debubble.core.op import Op
-from debubble.core.schedule import Shape, from_rows
+from debubble.core.program import Timeline
+from debubble.core.schedule import Op, Shape, from_rows
 from debubble.core.simulate import simulate
-from debubble.core.timeline import Timeline
 from debubble.schedules.catalog import build
 from strategies import schedules
 

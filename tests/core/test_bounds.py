@@ -4,8 +4,7 @@ import numpy as np
 import pytest
 
 from debubble import Costs, Op, Rates, Shape, build, costs_of, from_rows, lower, lower_bound, simulate
-from debubble.core.op import KINDS, Kind
-from debubble.core.schedule import loop_placement
+from debubble.core.schedule import KINDS, Kind, loop_placement
 from debubble.frameworks.engines import ENGINES
 
 MS = 1_000_000

@@ -7,8 +7,7 @@ from hypothesis import strategies as st
 
 from debubble.core.costs import Rates, costs_of
 from debubble.core.errors import InputError
-from debubble.core.op import Kind
-from debubble.core.schedule import Shape
+from debubble.core.schedule import Kind, Shape
 from debubble.core.units import MILLISECOND
 from debubble.schedules.catalog import build
 

@@ -6,15 +6,13 @@ from hypothesis import given, settings
 
 from debubble.core.engine import BLOCKING, IDEAL, LINK, RENDEZVOUS, SENDS
 from debubble.core.errors import Deadlock, IllegalSchedule
-from debubble.core.exchange import Act, Exchange, mismatches
 from debubble.core.hosts import hosts_of
 from debubble.core.kernels import users
 from debubble.core.laws import needs_of, violations
 from debubble.core.lower import lower, posted
-from debubble.core.op import Op
 from debubble.core.order_check import verify
-from debubble.core.posts import Order
-from debubble.core.schedule import Shape, from_rows
+from debubble.core.posts import Act, Exchange, Order, mismatches
+from debubble.core.schedule import Op, Shape, from_rows
 from debubble.core.timed import exchange
 from debubble.frameworks.engines import ENGINES
 from debubble.schedules.catalog import CATALOG, build

@@ -3,9 +3,7 @@
 import pytest
 from hypothesis import given
 
-from debubble.core.memory import Release, peak_activations
-from debubble.core.op import Kind, Op
-from debubble.core.schedule import Schedule, Shape, from_rows
+from debubble.core.schedule import Kind, Op, Release, Schedule, Shape, from_rows, peak_activations
 from debubble.schedules.catalog import build
 from strategies import schedules
 

@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from debubble.core.errors import InputError
-from debubble.core.op import Kind, Op
+from debubble.core.schedule import Kind, Op
 
 small = st.integers(0, 10_000)
 

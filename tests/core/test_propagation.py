@@ -7,9 +7,8 @@ import pytest
 
 from debubble import Costs, Rates, Shape, build, costs_of, lower, simulate
 from debubble.core.instance import Instance, instance_of, no_limit
-from debubble.core.memory import Release
-from debubble.core.op import KINDS, Kind
 from debubble.core.propagation import forced, jackson, windows
+from debubble.core.schedule import KINDS, Kind, Release
 from instances import instance_of_row
 
 MS = 1_000_000

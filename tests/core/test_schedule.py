@@ -4,8 +4,7 @@ import numpy as np
 import pytest
 
 from debubble.core.errors import InputError
-from debubble.core.op import Kind, Op
-from debubble.core.schedule import Shape, from_rows, loop_placement, v_placement
+from debubble.core.schedule import Kind, Op, Shape, from_rows, loop_placement, v_placement
 
 
 def test_every_size_below_one_is_named_at_once():

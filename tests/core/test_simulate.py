@@ -10,8 +10,7 @@ from debubble.core.bounds import lower_bound
 from debubble.core.costs import Costs, Rates, costs_of
 from debubble.core.engine import BLOCKING, IDEAL, LINK, RENDEZVOUS, SENDS
 from debubble.core.lower import apart, lower
-from debubble.core.op import KINDS, Kind, Op
-from debubble.core.schedule import Shape, from_rows
+from debubble.core.schedule import KINDS, Kind, Op, Shape, from_rows
 from debubble.core.simulate import simulate, simulate_many
 from debubble.core.units import MILLISECOND
 from debubble.schedules.catalog import build

@@ -8,10 +8,9 @@ from debubble.core.costs import Costs
 from debubble.core.errors import Refusal
 from debubble.core.lower import lower
 from debubble.core.observation import Observation, Window
-from debubble.core.op import KINDS, Kind
-from debubble.core.schedule import Shape
+from debubble.core.program import Timeline
+from debubble.core.schedule import KINDS, Kind, Shape
 from debubble.core.simulate import simulate
-from debubble.core.timeline import Timeline
 from debubble.diagnosis.engine_fit import fit_engines, least_hops
 from debubble.frameworks.engines import ENGINES, executing
 from debubble.schedules.catalog import build

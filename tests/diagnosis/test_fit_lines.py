@@ -6,9 +6,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from debubble.core.errors import InputError
-from debubble.core.memory import peak_activations
 from debubble.core.observation import StepLog
-from debubble.core.schedule import Shape
+from debubble.core.schedule import Shape, peak_activations
 from debubble.diagnosis.fit import Sizes, fit_of
 from debubble.diagnosis.fit_lines import (
     CONSTANT,

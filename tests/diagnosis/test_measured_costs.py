@@ -9,8 +9,7 @@ import pytest
 from debubble.core.costs import Costs
 from debubble.core.lower import lower
 from debubble.core.observation import Observation, Window
-from debubble.core.op import Kind
-from debubble.core.schedule import Shape
+from debubble.core.schedule import Kind, Shape
 from debubble.core.simulate import simulate
 from debubble.diagnosis.causes import stage_costs
 from debubble.diagnosis.windows import summarise

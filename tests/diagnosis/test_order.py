@@ -21,7 +21,7 @@ from debubble import (
 )
 from debubble.config.config import Config
 from debubble.core.errors import InputError
-from debubble.core.memory import Release
+from debubble.core.schedule import Release
 from debubble.diagnosis.order import halved, own, recognise
 from debubble.schedules.catalog import CATALOG, GENERATED
 from debubble.schedules.catalog import build as searched

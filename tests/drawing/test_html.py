@@ -11,12 +11,11 @@ import pytest
 from debubble.core.account import account, rank_times
 from debubble.core.costs import Rates, costs_of
 from debubble.core.lower import lower
-from debubble.core.memory import peak_activations
+from debubble.core.program import Timeline
+from debubble.core.results import __version__
 from debubble.core.safe_output import inert
-from debubble.core.schedule import Shape
+from debubble.core.schedule import Shape, peak_activations
 from debubble.core.simulate import simulate
-from debubble.core.timeline import Timeline
-from debubble.core.version import __version__
 from debubble.drawing import html as page_file
 from debubble.drawing.html import SCRIPTS, Page, Run, html
 from debubble.schedules.catalog import build

@@ -11,8 +11,7 @@ from hypothesis import strategies as st
 from debubble.core.account import account, rank_times
 from debubble.core.costs import Rates, costs_of
 from debubble.core.lower import lower
-from debubble.core.memory import Release, peak_activations
-from debubble.core.schedule import Shape
+from debubble.core.schedule import Release, Shape, peak_activations
 from debubble.core.simulate import simulate
 from debubble.diagnosis.simulated import simulated
 from debubble.drawing import html as page

@@ -14,9 +14,7 @@ from debubble.core.account import account
 from debubble.core.costs import Costs, Rates, costs_of
 from debubble.core.errors import InputError
 from debubble.core.lower import lower
-from debubble.core.memory import peak_activations
-from debubble.core.op import KINDS
-from debubble.core.schedule import Shape
+from debubble.core.schedule import KINDS, Shape, peak_activations
 from debubble.core.simulate import simulate
 from debubble.core.units import percent
 from debubble.diagnosis.edits import Replay, answers, slide

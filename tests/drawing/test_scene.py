@@ -7,8 +7,7 @@ from hypothesis import strategies as st
 from debubble.core.account import account
 from debubble.core.costs import Rates, costs_of
 from debubble.core.lower import lower
-from debubble.core.op import KINDS, Kind
-from debubble.core.schedule import Shape
+from debubble.core.schedule import KINDS, Kind, Shape
 from debubble.core.simulate import simulate
 from debubble.drawing.scene import chunk_of_stage, scene, shares
 from debubble.schedules.catalog import build

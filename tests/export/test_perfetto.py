@@ -16,9 +16,9 @@ from debubble.core.costs import Rates, costs_of
 from debubble.core.engine import BLOCKING, LINK, RENDEZVOUS
 from debubble.core.laws import transfers
 from debubble.core.lower import lower
+from debubble.core.program import Timeline
 from debubble.core.schedule import Shape
 from debubble.core.simulate import simulate
-from debubble.core.timeline import Timeline
 from debubble.export import perfetto
 from debubble.schedules.catalog import build
 from strategies import costs, schedules

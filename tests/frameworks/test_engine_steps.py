@@ -11,8 +11,8 @@ import pytest
 import debubble
 from debubble.core.engine import Engine, steps_of
 from debubble.core.errors import InputError
-from debubble.core.exchange import Act, Exchange
 from debubble.core.lower import communication, lower
+from debubble.core.posts import Act, Exchange
 from debubble.core.schedule import Schedule, Shape
 from debubble.frameworks.engines import ENGINES
 from debubble.schedules.catalog import build

@@ -8,8 +8,7 @@ from hypothesis import strategies as st
 from debubble.core.costs import Costs
 from debubble.core.errors import Deadlock, InputError
 from debubble.core.lower import lower
-from debubble.core.op import KINDS
-from debubble.core.schedule import Schedule, Shape
+from debubble.core.schedule import KINDS, Schedule, Shape
 from debubble.core.simulate import simulate
 from debubble.frameworks.engines import ENGINES
 from debubble.schedules.catalog import build

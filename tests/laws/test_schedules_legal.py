@@ -8,7 +8,7 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 from debubble import InputError, Shape, build, lower, violations
-from debubble.core.op import Kind
+from debubble.core.schedule import Kind
 from debubble.schedules.catalog import CATALOG
 from evenly import run
 

@@ -10,8 +10,7 @@ import pytest
 from debubble.core.costs import Costs, Rates, costs_of
 from debubble.core.errors import Deadlock
 from debubble.core.lower import lower
-from debubble.core.op import Kind
-from debubble.core.schedule import Schedule, Shape
+from debubble.core.schedule import Kind, Schedule, Shape
 from debubble.core.simulate import simulate
 from debubble.frameworks.engines import ENGINES, engine_of
 from debubble.schedules.catalog import build

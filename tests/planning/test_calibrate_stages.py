@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from debubble.config.layout import Layout
 from debubble.core.costs import Costs
 from debubble.core.errors import InputError
-from debubble.core.op import Kind
+from debubble.core.schedule import Kind
 from debubble.estimate.hardware import cluster_of, read_hardware
 from debubble.estimate.model import transformer
 from debubble.estimate.read_model import read_model

@@ -10,8 +10,7 @@ from debubble.config.layout import Layout
 from debubble.config.plan import columns
 from debubble.core.costs import Costs
 from debubble.core.lower import lower
-from debubble.core.op import KINDS, Kind
-from debubble.core.schedule import Shape
+from debubble.core.schedule import KINDS, Kind, Shape
 from debubble.core.simulate import simulate
 from debubble.estimate.hardware import cluster_of, read_hardware
 from debubble.estimate.read_model import read_model

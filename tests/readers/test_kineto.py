@@ -11,8 +11,7 @@ from hypothesis import strategies as st
 
 from debubble.core.costs import Rates, costs_of
 from debubble.core.errors import InputError, Refusal
-from debubble.core.op import Kind
-from debubble.core.schedule import Shape
+from debubble.core.schedule import Kind, Shape
 from debubble.core.units import MILLISECOND
 from debubble.readers.kineto.read import read_traces
 from debubble.readers.op_names import Role, Way, ops_of, role_of, step_of, way_of

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from debubble.core.errors import InputError, Refusal
-from debubble.core.op import Kind
+from debubble.core.schedule import Kind
 from debubble.readers.nsight import is_nsight, read_nsight
 from debubble.reconstruct.observe import observe
 from devices import devices, simulated

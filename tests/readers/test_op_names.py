@@ -6,7 +6,7 @@ from itertools import permutations
 import pytest
 
 from debubble.core.account import account
-from debubble.core.op import Kind
+from debubble.core.schedule import Kind
 from debubble.readers.op_names import read_name
 from debubble.readers.source import read
 

@@ -8,8 +8,7 @@ import pytest
 from debubble.core.costs import Rates, costs_of
 from debubble.core.errors import InputError
 from debubble.core.lower import lower
-from debubble.core.op import Kind
-from debubble.core.schedule import Shape
+from debubble.core.schedule import Kind, Shape
 from debubble.core.simulate import simulate
 from debubble.core.units import MILLISECOND
 from debubble.readers.otlp import read_otlp

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from debubble.core.errors import InputError
-from debubble.core.op import Kind
+from debubble.core.schedule import Kind
 from debubble.readers.primus import is_primus, read_primus
 from debubble.readers.source import Ask, read
 from debubble.reconstruct.device_ops import Clock

@@ -14,8 +14,7 @@ from debubble import diagnose
 from debubble.core.costs import Costs, Rates, costs_of
 from debubble.core.errors import InputError
 from debubble.core.lower import lower
-from debubble.core.op import Kind
-from debubble.core.schedule import Shape
+from debubble.core.schedule import Kind, Shape
 from debubble.core.simulate import simulate
 from debubble.readers.recording import is_recording, read_recording, read_tracks, track_path
 from debubble.readers.recording_file import MAGIC, Process, frame, frames, pack

@@ -12,8 +12,7 @@ from hypothesis import strategies as st
 from pyarrow import parquet
 
 from debubble.core.errors import InputError
-from debubble.core.op import Kind
-from debubble.core.schedule import Shape
+from debubble.core.schedule import Kind, Shape
 from debubble.readers.columns import KNOWN, classify, parse_mapping
 from debubble.readers.table import read_table, read_tables
 from debubble.reconstruct.observe import observe

@@ -18,8 +18,7 @@ import numpy as np
 sys.path.insert(0, str(Path(__file__).parents[1]))
 from debubble.core.costs import Rates, costs_of, link_table
 from debubble.core.errors import InputError
-from debubble.core.op import Op
-from debubble.core.schedule import Schedule, Shape, from_rows
+from debubble.core.schedule import Op, Schedule, Shape, from_rows
 from debubble.core.units import hops, read_hops
 from debubble.schedules.catalog import CATALOG, build
 from debubble.verbs.arguments import duration

@@ -12,7 +12,7 @@ import pytest
 
 from debubble.core.account import account
 from debubble.core.errors import InputError, Refusal
-from debubble.core.op import Kind
+from debubble.core.schedule import Kind
 from debubble.readers.kineto.read import read_traces
 from debubble.readers.source import read
 

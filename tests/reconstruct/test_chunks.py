@@ -5,7 +5,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from debubble.core.op import Kind
+from debubble.core.schedule import Kind
 from debubble.reconstruct.device_ops import RankOps, Reading
 from debubble.reconstruct.observe import observe
 from devices import devices, simulated

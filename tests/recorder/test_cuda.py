@@ -6,7 +6,7 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
-from debubble.core.op import Kind
+from debubble.core.schedule import Kind
 from debubble.readers.recording import read_tracks
 from debubble.readers.recording_file import unpacked
 from debubble.recorder.cuda import EventClock, event_clock, is_capturing

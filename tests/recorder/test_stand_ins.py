@@ -4,7 +4,7 @@ from types import ModuleType, SimpleNamespace
 
 import pytest
 
-from debubble.core.op import Kind
+from debubble.core.schedule import Kind
 from debubble.recorder import deepspeed, megatron
 from debubble.recorder.hooks import Mismatch, Patches, around, demand
 from debubble.recorder.session import Session

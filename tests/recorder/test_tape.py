@@ -5,8 +5,7 @@ from itertools import count
 import numpy as np
 import pytest
 
-from debubble.core.op import Kind
-from debubble.core.schedule import Shape
+from debubble.core.schedule import Kind, Shape
 from debubble.readers.recording_file import NOT_SENT
 from debubble.recorder.tape import BOTH, RECEIVE, SEND, Tape
 from debubble.schedules.catalog import build

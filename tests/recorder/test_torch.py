@@ -5,8 +5,7 @@ import json
 import numpy as np
 import pytest
 
-from debubble.core.op import Kind
-from debubble.core.schedule import Shape
+from debubble.core.schedule import Kind, Shape
 from debubble.readers.recording import read_recording, read_tracks
 from debubble.schedules.catalog import build
 

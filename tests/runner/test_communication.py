@@ -9,7 +9,7 @@ import pytest
 from debubble import Shape
 from debubble.core.costs import Costs
 from debubble.core.lower import lower
-from debubble.core.op import KINDS, Kind
+from debubble.core.schedule import KINDS, Kind
 from debubble.core.simulate import simulate
 from debubble.frameworks.engines import engine_of
 from debubble.runner.task import why_not_executed

@@ -4,8 +4,7 @@ from hypothesis import given, settings
 from torch.distributed.pipelining import schedules as theirs
 
 from debubble.core.lower import lower
-from debubble.core.op import Op
-from debubble.core.schedule import Shape, from_rows
+from debubble.core.schedule import Op, Shape, from_rows
 from debubble.runner.engine import actions
 from debubble.schedules.catalog import build
 

@@ -60,7 +60,8 @@ def test_a_text_that_is_missing_or_short_is_refused(tmp_path, content, rule):
 
 
 @pytest.mark.parametrize(
-    "path", ["nowhere:f", "debubble.core.op:nothing", "debubble.core.op", ":f", "debubble.core.op:KINDS"]
+    "path",
+    ["nowhere:f", "debubble.core.schedule:nothing", "debubble.core.schedule", ":f", "debubble.core.schedule:KINDS"],
 )
 def test_a_model_that_is_not_there_is_refused_in_one_line(path):
     with pytest.raises(InputError) as caught:

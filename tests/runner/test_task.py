@@ -4,8 +4,7 @@ import numpy as np
 import pytest
 
 from debubble.core.errors import InputError, Refusal
-from debubble.core.op import Op
-from debubble.core.schedule import Shape, from_rows
+from debubble.core.schedule import Op, Shape, from_rows
 from debubble.runner.task import Task
 from debubble.schedules.catalog import build
 

@@ -2,7 +2,7 @@
 
 import pytest
 
-from debubble.core.memory import Release
+from debubble.core.schedule import Release
 from debubble.synthesis.problem import Problem
 from instances import instance_of_row
 

@@ -6,7 +6,7 @@ import csv
 import pytest
 
 import debubble
-from debubble.core.memory import Release
+from debubble.core.schedule import Release
 from debubble.synthesis.problem import Problem
 from debubble.synthesis.search import BOUND, PROVED, Budget, Search
 from instances import random_problem

@@ -5,7 +5,7 @@ import pytest
 
 from debubble import Costs, Shape, build
 from debubble.core.instance import instance_of
-from debubble.core.op import KINDS, Kind
+from debubble.core.schedule import KINDS, Kind
 from debubble.frameworks.engines import ENGINES
 from debubble.synthesis.problem import WRONG, Problem, turns
 

@@ -7,7 +7,7 @@ import pytest
 
 from debubble import Shape, build
 from debubble.core.laws import violations
-from debubble.core.memory import peak_activations
+from debubble.core.schedule import peak_activations
 from debubble.synthesis.problem import Problem
 from debubble.synthesis.search import BOUND, BUDGET, INTERRUPTED, Budget, Search
 from instances import instance_of_row

@@ -19,8 +19,7 @@ from pathlib import Path
 import click
 
 from ..core.errors import Fault, InputError, Refusal, nearest
-from ..core.results import encoded
-from ..core.version import __version__
+from ..core.results import __version__, encoded
 from ..report.errors import INTERNAL, Failure, failure_of, interrupted, unreadable
 from .console import printable, put
 

@@ -12,8 +12,8 @@ from numpy.typing import NDArray
 
 from .engine import Occupies
 from .laws import needs_of
+from .program import Timeline
 from .results import Pictured
-from .timeline import Timeline
 from .units import MILLISECOND
 
 PARTS = ("compute", "warm_up", "waiting", "transfer", "cool_down")

@@ -24,9 +24,8 @@ from numpy.typing import NDArray
 from .costs import Costs
 from .engine import IDEAL, Engine, Lane
 from .laws import transfers
-from .op import Kind
 from .propagation import propagated
-from .schedule import Schedule
+from .schedule import Kind, Schedule
 
 _FAR = np.iinfo(np.int64).max // 4
 

@@ -10,8 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from .errors import Fault, InputError
-from .op import KINDS, Kind
-from .schedule import Schedule
+from .schedule import KINDS, Kind, Schedule
 from .units import MILLISECOND, Hops, hops
 
 

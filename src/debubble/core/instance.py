@@ -14,9 +14,7 @@ from numpy.typing import NDArray
 
 from .costs import Costs
 from .engine import IDEAL, Engine
-from .memory import FREED, Release
-from .op import Kind
-from .schedule import Schedule
+from .schedule import FREED, Kind, Release, Schedule
 
 SPLIT = (Kind.F, Kind.I, Kind.W)
 FUSED = (Kind.F, Kind.B)

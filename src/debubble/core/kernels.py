@@ -29,8 +29,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from .laws import NOTHING
-from .program import Program
+from .schedule import NOTHING
 
 SMALL = 3_000  # rows; below, a loop over lists beats NumPy, whose every call costs a microsecond
 NARROW = 6  # rows a round; below, the same holds for any number of rounds: at p=2 lists are five times faster
@@ -284,25 +283,26 @@ def _gathered(order: list[NDArray[np.int64]], sizes: list[int]) -> Rounds:
     return Rounds(items.astype(np.int32), np.cumsum(sizes, dtype=np.int64))
 
 
-def sweep(program: Program, key: Keys, lag: Keys | None, table: Times) -> tuple[Times, Times]:
+def sweep(waits: Keys, firsts: Times, key: Keys, lag: Keys | None, table: Times) -> tuple[Times, Times]:
     """Start and end of each row, int64[rows] both, in the order of the program's rows.
 
     Args:
-        program: the rows and what they wait for.
+        waits: rows that must have ended before each row starts, int32[width, rows].
+        firsts: first row of each round, int64[rounds + 1].
         key: line of the table with the duration of each row, int32[rows].
         lag: lines with what is added to the last lines of ``waits``, int32[lagged, rows]; None for nothing.
         table: nanoseconds, int64[lines].
     """
-    rows = len(program.order)
+    rows = len(key)
     if worth_compiling(rows):
         start, end = np.empty(rows, np.int64), np.empty(rows, np.int64)
         if lag is None:  # numba compiles once for each combination of types, so nothing is an array as well
             lag = np.empty((0, rows), np.int32)
-        compiled(_sweep_rows)(program.waits, key, lag, table, (start, end))
+        compiled(_sweep_rows)(waits, key, lag, table, (start, end))
         return start, end
-    if over_lists(rows, rows / len(program.rounds)):
-        return _small(program.waits, key, lag, table)
-    return _large(program, key, lag, table)
+    if over_lists(rows, rows / len(firsts)):
+        return _small(waits, key, lag, table)
+    return _large(waits, firsts, key, lag, table)
 
 
 def _sweep_rows(waits, key, lag, table, times):  # type: ignore[no-untyped-def]
@@ -345,15 +345,15 @@ def _small(waits: Keys, key: Keys, lag: Keys | None, table: Times) -> tuple[Time
     return np.array(start, np.int64), np.array(end, np.int64)
 
 
-def _large(program: Program, key: Keys, lag: Keys | None, table: Times) -> tuple[Times, Times]:
+def _large(waits: Keys, firsts: Times, key: Keys, lag: Keys | None, table: Times) -> tuple[Times, Times]:
     """The same round by round."""
-    waits, duration = program.waits, table.take(key)
+    duration = table.take(key)
     free, lagged = len(waits), []
     if lag is not None:
         free -= len(lag)
         lagged = [(line, table.take(late)) for line, late in zip(waits[free:], lag, strict=True)]
     start, end = np.zeros(len(key), np.int64), np.zeros(len(key), np.int64)
-    for first, last in pairwise(program.rounds.tolist()):
+    for first, last in pairwise(firsts.tolist()):
         begin = start[first:last]
         if free:
             end.take(waits[0, first:last], out=begin, mode="clip")  # clip: the indices are right, and out needs no copy

@@ -13,8 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from .errors import Violation
-from .op import Kind, Op
-from .schedule import Schedule
+from .schedule import NOTHING, Kind, Op, Schedule
 
 _MOST = 1000  # violations of one law that are spelled out; a file with more is wrong from the ground up
 
@@ -201,8 +200,6 @@ def _out_of_order(schedule: Schedule) -> Iterator[Violation]:
         sentence = f"{_name(schedule, row)} comes after {_name(schedule, earlier)}: not first in, first out"
         yield _at(schedule, row, sentence, "take the micro-batches of a stage in order")
 
-
-NOTHING = -1
 
 # For each kind: how far away the stage is whose output it takes in, and the line of `locate` where that stands.
 _STEP = np.array([-1, 1, 0, 1], np.int32)

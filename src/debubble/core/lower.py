@@ -18,15 +18,13 @@ from numpy.typing import NDArray
 
 from .engine import IDEAL, Engine, Occupies, Posting
 from .errors import Deadlock, Fault, IllegalSchedule, InputError
-from .exchange import Exchange, mismatches
-from .hosts import RECEIVER, SENDER, Hosts, hosts_of
+from .hosts import RECEIVER, SENDER, Hosts, check_lanes, circle, hosts_of, of_computations
 from .kernels import Rounds, Stuck, rounds
-from .laws import NOTHING, needs_of, violations
-from .posts import Index, Order, Posts, as_exchange, from_exchange
+from .laws import needs_of, violations
+from .posts import Exchange, Index, Order, Posts, as_exchange, from_exchange, mismatches
 from .program import Lines, Program
-from .schedule import Schedule
+from .schedule import NOTHING, Schedule
 from .steps import by_steps
-from .stuck import check_lanes, circle, of_computations
 
 Keys = NDArray[np.int32]
 

@@ -8,8 +8,8 @@ from dataclasses import dataclass, field
 import numpy as np
 from numpy.typing import NDArray
 
+from .program import Timeline
 from .results import Pictured
-from .timeline import Timeline
 
 
 @dataclass(frozen=True, slots=True, eq=False)

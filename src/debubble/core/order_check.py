@@ -10,12 +10,11 @@ from .bounds import lower_bound
 from .costs import Rates, costs_of
 from .engine import IDEAL, RENDEZVOUS, Engine, way_of
 from .errors import Deadlock, Violation
-from .exchange import Exchange, mismatches
 from .laws import violations
 from .lower import lower
-from .op import Kind
+from .posts import Exchange, mismatches
 from .results import HIDDEN, Result
-from .schedule import Schedule, loop_placement, v_placement
+from .schedule import Kind, Schedule, loop_placement, v_placement
 from .simulate import simulate
 from .units import MILLISECOND
 

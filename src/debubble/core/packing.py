@@ -14,8 +14,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from .costs import Costs
-from .op import KINDS
 from .program import Program
+from .schedule import KINDS
 from .simulate import durations, simulate_many
 from .units import MILLISECOND
 

@@ -1,16 +1,16 @@
-"""A program: a schedule and its engine, proved free of deadlock and laid out for one sweep; what is simulated runs."""
+"""A program: a schedule under its engine, laid out for one sweep; and a timeline: when each of its ops ran."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from itertools import pairwise
 
 import numpy as np
 from numpy.typing import NDArray
 
 from .engine import Engine
-from .op import KINDS
 from .results import Pictured
-from .schedule import Schedule
+from .schedule import KINDS, Schedule
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,3 +100,54 @@ class Program(Pictured):
     def __len__(self) -> int:
         """Ops and transfers: what a timeline of this program has times for."""
         return len(self.schedule) + len(self.producer)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Timeline(Pictured):
+    """Start and end of every op (and explicit transfer) of a program, in the schedule's numbering.
+
+    Args:
+        program: what ran.
+        start: int64[rows], nanoseconds on one clock for all ranks.
+        end: int64[rows], nanoseconds.
+        evidence: ``simulated`` or ``measured``.
+    """
+
+    program: Program
+    start: NDArray[np.int64]
+    end: NDArray[np.int64]
+    evidence: str
+
+    def __post_init__(self) -> None:
+        self.start.flags.writeable = False
+        self.end.flags.writeable = False
+
+    @property
+    def window(self) -> tuple[int, int]:
+        """From the first op's start to the last op's end, in nanoseconds."""
+        ops = len(self.program.schedule)
+        return int(self.start[:ops].min()), int(self.end[:ops].max())
+
+    @property
+    def makespan(self) -> int:
+        """Length of the window in nanoseconds."""
+        first, last = self.window
+        return last - first
+
+
+def one_by_one(timeline: Timeline) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """Start and end of each op of the schedule from the start of the window, so that pictures have no overlap.
+
+    An op that was measured to start before the op before it on its rank had ended begins at that end; so does the
+    second op of an overlapped pair, which the caller places.
+
+    Returns:
+        int64[ops] both, nanoseconds; arrays of the caller's own.
+    """
+    schedule, begin = timeline.program.schedule, timeline.window[0]
+    start, end = (times[: len(schedule)] - begin for times in (timeline.start, timeline.end))
+    for first, last in pairwise(schedule.offsets.tolist()):
+        if first < last:  # a file may leave a rank without ops
+            np.maximum.accumulate(end[first:last], out=end[first:last])
+            np.maximum(start[first + 1 : last], end[first : last - 1], out=start[first + 1 : last])
+    return start, end

@@ -34,8 +34,7 @@ from numpy.typing import NDArray
 
 from .costs import Costs
 from .instance import Instance, instance_of
-from .op import Kind
-from .schedule import Schedule
+from .schedule import Kind, Schedule
 
 Times = NDArray[np.int64]
 

@@ -29,7 +29,8 @@ from os import PathLike
 from types import MappingProxyType
 from typing import Any, ClassVar
 
-from .version import __version__
+__version__ = "0.1.0"
+
 
 HIDDEN: Mapping[str, bool] = MappingProxyType({"hidden": True})
 SPARSE: Mapping[str, bool] = MappingProxyType({"sparse": True})

@@ -1,16 +1,81 @@
-"""A schedule: for each rank the order of its ops, and where each stage lives. It has no clock."""
+"""A schedule: for each rank the order of its ops, where each stage lives, what ranks hold. It has no clock.
+
+An op is one kind of work on one stage for one micro-batch, written ``2F0``. Letters are PyTorch's. Papers and
+frameworks use others for the same things:
+
+    here                           zero bubble, V    DualPipe README   Megatron, GPipe, DeepSpeed, Chimera
+    F  forward                     F                 F                 F
+    I  gradient of the input       B                 -                 -
+    W  gradient of the weights     W                 W                 -
+    B  both at once                BW                B                 B
+"""
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from enum import Enum, IntEnum
 
 import numpy as np
 from numpy.typing import NDArray
 
 from .errors import Fault, InputError
-from .op import Kind, Op
 from .results import Pictured
+
+
+class Kind(IntEnum):
+    """What an op computes; the number is its row in every table of durations."""
+
+    F = 0
+    I = 1  # noqa: E741 - PyTorch's letter
+    W = 2
+    B = 3
+
+
+KINDS = len(Kind)
+NOTHING = -1  # no op, in any column that numbers ops or what is made of them
+
+_TEXT = re.compile(r"(\d+)([FIWB])(\d+)(?:\.(\d+))?")
+
+
+@dataclass(frozen=True, slots=True)
+class Op:
+    """One op, as people and error messages see it; arrays hold the same three numbers as columns.
+
+    ``microbatch`` is a *unit*: with sliced sequences unit ``u`` is slice ``u % slices`` of micro-batch
+    ``u // slices``, written ``2F0.1``; without slices a unit is a micro-batch.
+    """
+
+    kind: Kind
+    stage: int
+    microbatch: int
+
+    def __str__(self) -> str:
+        return f"{self.stage}{self.kind.name}{self.microbatch}"
+
+    def text(self, slices: int = 1) -> str:
+        """The text form, with the slice behind a point where sequences are sliced."""
+        if slices == 1:
+            return str(self)
+        return f"{self.stage}{self.kind.name}{self.microbatch // slices}.{self.microbatch % slices}"
+
+    @classmethod
+    def parse(cls, text: str, slices: int = 1) -> Op:
+        """Read ``2F0`` or, with slices, ``2F0.1``; the whole text must match.
+
+        Raises:
+            InputError: the text is not an op.
+        """
+        match = _TEXT.fullmatch(text)
+        if match is None or (match[4] is not None) != (slices > 1) or (slices > 1 and int(match[4]) >= slices):
+            form = "2F0: stage, one of F I W B, micro-batch"
+            if slices > 1:
+                form = f"2F0.1 with a slice below {slices}"
+            raise InputError(Fault(f"op = {text!r}", "this is not an op", f"write it as {form}"))
+        unit = int(match[3]) * slices + int(match[4] or 0)  # no slice is written where a sequence is whole
+        return cls(Kind[match[2]], int(match[1]), unit)
+
 
 MOST_OPS = 400_000_000  # about 20 GB with program and timeline: refuse before allocating
 BYTES_AN_OP = 52  # schedule 9, program 20, timeline 16, and the working copies of one pass
@@ -227,3 +292,44 @@ def two_way_placement(ranks: int) -> NDArray[np.int32]:
     # copy 1   3   2   1   0      and down
     up = np.arange(ranks, dtype=np.int32)
     return np.stack([up, up[::-1]])
+
+
+class Release(Enum):
+    """When the activations of a split backward are freed; a full backward always frees them at its end.
+
+    The V papers free them at W; the zero-bubble scheduler frees half at I and half at W; I alone is the optimist.
+    """
+
+    W = "w"
+    HALF = "half"
+    I = "i"  # noqa: E741 - PyTorch's letter
+
+
+# Change in half activations at the end of I and of W.
+FREED = {Release.W: (0, -2), Release.HALF: (-1, -1), Release.I: (-2, 0)}
+
+
+def peak_activations(schedule: Schedule, release: Release = Release.W) -> NDArray[np.float64]:
+    """The most activations that each rank holds at once, in micro-batches of that rank, float64[ranks].
+
+    A chunk counts as 1/chunks of a micro-batch, a slice of a sequence as 1/slices.
+    """
+    # Over all ranks: only differences are of one rank.
+    held = np.concatenate([[0], np.cumsum(changes_of_activations(schedule, release))])
+    first = schedule.offsets[:-1]
+    top = np.zeros(schedule.ranks, np.int64)
+    full = np.diff(schedule.offsets) > 0
+    if full.any():
+        top[full] = np.maximum.reduceat(held[1:], first[full]) - held[first[full]]
+    share = 2 * schedule.slices * schedule.chunks_of().max(axis=0)
+    peak: NDArray[np.float64] = top / np.maximum(share, 1)
+    return peak
+
+
+def changes_of_activations(schedule: Schedule, release: Release) -> NDArray[np.int64]:
+    """Change in half activations of a chunk (or slice of one) at each op, int64[ops]."""
+    if schedule.forward_only:  # inference keeps nothing for a backward
+        return np.zeros(len(schedule), np.int64)
+    at_i, at_w = FREED[release]
+    by_kind = {Kind.F: 2, Kind.I: at_i, Kind.W: at_w, Kind.B: -2}
+    return np.array([by_kind[kind] for kind in Kind], np.int64)[schedule.kind]

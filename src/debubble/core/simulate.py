@@ -17,8 +17,7 @@ from numpy.typing import NDArray
 from .costs import Costs
 from .engine import IDEAL, LINK, Occupies
 from .kernels import compiled, has_numba, sweep
-from .program import Lines, Program
-from .timeline import Timeline
+from .program import Lines, Program, Timeline
 
 Times = NDArray[np.int64]
 Keys = NDArray[np.int32]
@@ -43,7 +42,7 @@ def simulate(program: Program, costs: Costs) -> Timeline:
     Raises:
         ValueError: sends take up time of their ranks by these costs, and the program was lowered without that.
     """
-    start, end = sweep(program, *_cells(program, costs))
+    start, end = sweep(program.waits, program.rounds, *_cells(program, costs))
     if program.occupied:  # rows start when the sender is taken up; people see when the transfer does
         _from_both_sides(program, start, end)
     start, end = _by_number(program, start, end)
@@ -52,7 +51,7 @@ def simulate(program: Program, costs: Costs) -> Timeline:
 
 def makespan(program: Program, costs: Costs) -> int:
     """The end of the last op, as ``simulate`` would find it, in nanoseconds; spares the timeline."""
-    start, end = sweep(program, *_cells(program, costs))
+    start, end = sweep(program.waits, program.rounds, *_cells(program, costs))
     ops = program.order < len(program.schedule)
     ops[0] = False
     return int(end[ops].max(initial=0) - start[ops].min(initial=0))
@@ -100,7 +99,8 @@ def run(program: Program, duration: Times, lag: Times) -> tuple[Times, Times]:
         np.where(line > 0, op + np.int32(side + ops), np.int32(2 * ops)) for side, line in enumerate(program.waits[1:])
     ]
     spent = np.concatenate([duration, lag, np.zeros(1, np.int64)])
-    start, end = _by_number(program, *sweep(program, op, np.stack(late), spent))
+    start, end = sweep(program.waits, program.rounds, op, np.stack(late), spent)
+    start, end = _by_number(program, start, end)
     return start, end
 
 

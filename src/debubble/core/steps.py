@@ -19,9 +19,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from .engine import Engine, EngineBatch, EngineItem, EngineStep, WaitUntil, steps_of
-from .laws import NOTHING
-from .op import Kind
 from .posts import Index, Order, Posts, in_gaps
+from .schedule import NOTHING, Kind
 
 _PHASES = "-wfbc."  # start or end, then the four, then W, which sends and receives nothing
 _BY_KIND = np.array([_PHASES.index(letter) for letter in "wb.b"], np.int8)  # of F, I, W, B, where no phase is asked for

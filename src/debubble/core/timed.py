@@ -15,11 +15,10 @@ import numpy as np
 
 from .costs import Costs
 from .engine import Engine, Occupies
-from .exchange import Exchange
 from .laws import needs_of
-from .op import KINDS, Kind
-from .posts import Column, Flags, Index, Order, Posts, as_exchange, in_gaps
+from .posts import Column, Exchange, Flags, Index, Order, Posts, as_exchange, in_gaps
 from .program import Program
+from .schedule import KINDS, Kind
 from .simulate import run, simulate
 
 PLANNED_NS = {Kind.F: 1000, Kind.I: 1000, Kind.W: 1000, Kind.B: 2000}

@@ -30,13 +30,11 @@ from numpy.typing import NDArray
 
 from ..core.costs import Costs
 from ..core.engine import Engine, Occupies
-from ..core.laws import NOTHING, needs_of
+from ..core.laws import needs_of
 from ..core.lower import lower
-from ..core.op import KINDS, Kind
-from ..core.program import Program
-from ..core.schedule import Schedule
+from ..core.program import Program, Timeline
+from ..core.schedule import KINDS, NOTHING, Kind, Schedule
 from ..core.simulate import simulate
-from ..core.timeline import Timeline
 from ..core.units import MILLISECOND
 from .windows import Summary
 

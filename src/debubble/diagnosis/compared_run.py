@@ -16,12 +16,10 @@ from ..core.costs import Rates, costs_of
 from ..core.engine import IDEAL, Engine
 from ..core.errors import Fault, InputError
 from ..core.lower import lower
-from ..core.memory import peak_activations
 from ..core.observation import Observation
-from ..core.op import Kind
-from ..core.schedule import Schedule
+from ..core.program import Timeline
+from ..core.schedule import Kind, Schedule, peak_activations
 from ..core.simulate import simulate
-from ..core.timeline import Timeline
 from ..frameworks.engines import engine_named, engine_of, executing, implied_engine
 from ..schedules.catalog import build
 from .causes import Causes, causes, fitted

@@ -9,10 +9,10 @@ from typing import ClassVar
 
 from ..core.account import Account, RankTime, account, rank_times
 from ..core.lower import lower
-from ..core.memory import peak_activations
+from ..core.program import Timeline
 from ..core.results import HIDDEN, SPARSE, Result
+from ..core.schedule import peak_activations
 from ..core.simulate import simulate
-from ..core.timeline import Timeline
 from ..core.units import MILLISECOND, counted, duration, percent
 from .causes import ORDER, CauseCost, cause_costs
 from .compared_run import MFU, STEPS, ComparedRun, Figure

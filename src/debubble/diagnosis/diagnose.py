@@ -9,7 +9,7 @@ import numpy as np
 
 from ..core.engine import IDEAL, Engine
 from ..core.observation import Finding, Observation, OutsideParts, Span
-from ..core.timeline import Timeline
+from ..core.program import Timeline
 from ..core.units import percent
 from ..schedules.catalog import called
 from .causes import REMEDIES, Causes

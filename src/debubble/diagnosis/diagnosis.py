@@ -12,10 +12,10 @@ import numpy as np
 
 from ..core.account import Account, RankTime, rank_times
 from ..core.engine import IDEAL
-from ..core.memory import peak_activations
 from ..core.observation import DeviceClock, Finding, Link, Observation
+from ..core.program import Timeline
 from ..core.results import HIDDEN, SPARSE, Result
-from ..core.timeline import Timeline
+from ..core.schedule import peak_activations
 from ..core.units import MILLISECOND, percent
 from ..schedules.catalog import CATALOG
 from ..schedules.closed_form import ratio_of_any_costs, sizes_of

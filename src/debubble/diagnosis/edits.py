@@ -43,10 +43,8 @@ from ..core.account import Account, account
 from ..core.costs import Costs
 from ..core.engine import IDEAL, Engine
 from ..core.errors import InputError
-from ..core.memory import peak_activations
 from ..core.observation import Observation
-from ..core.op import KINDS, Kind
-from ..core.schedule import Schedule, Shape, loop_placement
+from ..core.schedule import KINDS, Kind, Schedule, Shape, loop_placement, peak_activations
 from ..core.simulate import simulate
 from ..frameworks.engines import executing
 from ..schedules.catalog import build

@@ -22,8 +22,8 @@ from ..core.engine import IDEAL, Engine
 from ..core.errors import InputError, Refusal
 from ..core.lower import lower
 from ..core.observation import Observation
+from ..core.program import Timeline
 from ..core.simulate import simulate
-from ..core.timeline import Timeline
 from ..frameworks.engines import ENGINES, engine_of
 from .causes import TRUSTED, Causes, causes, least_hops
 from .edits import Replay, replay_of

@@ -24,10 +24,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..core.account import Account
-from ..core.laws import NOTHING, needs_of
+from ..core.laws import needs_of
 from ..core.observation import Window
-from ..core.op import Kind
-from ..core.timeline import Timeline
+from ..core.program import Timeline
+from ..core.schedule import NOTHING, Kind
 from .causes import hops, lane_free, spent
 from .windows import Summary
 

@@ -14,8 +14,7 @@ from ..core.bounds import lower_bound
 from ..core.costs import Rates, costs_of
 from ..core.errors import Fault, InputError
 from ..core.lower import lower
-from ..core.op import Kind
-from ..core.schedule import Schedule, Shape
+from ..core.schedule import Kind, Schedule, Shape
 from ..core.simulate import simulate
 from ..schedules.catalog import CATALOG, GENERATED, build, entry_of
 from ..schedules.closed_form import bubble_ratio, even, least_ratio, takes

@@ -20,12 +20,10 @@ from numpy.typing import NDArray
 from ..core.bounds import lower_bound
 from ..core.costs import Costs, Rates
 from ..core.instance import searchable
-from ..core.memory import peak_activations
 from ..core.observation import Observation
-from ..core.op import Kind
+from ..core.program import Timeline
 from ..core.results import HIDDEN
-from ..core.schedule import Schedule
-from ..core.timeline import Timeline
+from ..core.schedule import Kind, Schedule, peak_activations
 from ..schedules.catalog import CATALOG, GENERATED
 from ..schedules.closed_form import enough
 from .causes import causes, present, stage_means

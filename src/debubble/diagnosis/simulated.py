@@ -14,16 +14,13 @@ from ..core.bounds import lower_bound
 from ..core.costs import Costs, Rates, costs_of
 from ..core.engine import IDEAL, SENDS, Engine, way_of
 from ..core.errors import InputError, Refusal
-from ..core.exchange import Exchange
 from ..core.lower import lower
-from ..core.memory import Release, peak_activations
-from ..core.op import Kind
 from ..core.packing import Rows, Samples, UnequalSamples, unequal_samples
-from ..core.program import Program
+from ..core.posts import Exchange
+from ..core.program import Program, Timeline
 from ..core.results import HIDDEN, SPARSE, Result
-from ..core.schedule import Schedule, Shape, loop_placement
+from ..core.schedule import Kind, Release, Schedule, Shape, loop_placement, peak_activations
 from ..core.simulate import makespan, simulate
-from ..core.timeline import Timeline
 from ..core.units import MILLISECOND, Hops, counted, duration, hops
 from ..frameworks.engines import ENGINES, engine_of
 from ..schedules.catalog import CATALOG

@@ -19,7 +19,7 @@ from ..config.config import Config
 from ..core.costs import Costs
 from ..core.errors import Fault, InputError
 from ..core.observation import Observation
-from ..core.op import KINDS
+from ..core.schedule import KINDS
 from ..core.simulate import simulate
 from .compared_run import PER_GPU, UNITS, ComparedRun, Figure, compared_run
 from .edits import WhatIf

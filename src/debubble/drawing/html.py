@@ -23,12 +23,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..core.account import Account
-from ..core.memory import Release
+from ..core.program import Timeline
+from ..core.results import __version__
 from ..core.safe_output import inert, without_folders
-from ..core.schedule import Schedule
-from ..core.timeline import Timeline
+from ..core.schedule import Release, Schedule
 from ..core.units import percent
-from ..core.version import __version__
 from .scene import Scene, chunk_of_stage, scene, shares
 
 MOST_OPS = 1 << 21  # that a page holds one by one: some megabytes of a measured run; above, exact shares of equal bins

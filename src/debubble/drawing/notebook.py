@@ -11,10 +11,8 @@ from html import escape
 
 from ..core.account import Account, account
 from ..core.observation import Observation, Window
-from ..core.op import Kind
-from ..core.program import Program
-from ..core.schedule import Schedule
-from ..core.timeline import Timeline
+from ..core.program import Program, Timeline
+from ..core.schedule import Kind, Schedule
 from ..core.units import duration, percent
 from .html import Page, Run, html
 from .svg import svg

@@ -13,9 +13,9 @@ from typing import Any
 import numpy as np
 
 from ..core.errors import Fault, InputError
-from ..core.op import Kind
+from ..core.program import Timeline
 from ..core.safe_output import inert
-from ..core.timeline import Timeline
+from ..core.schedule import Kind
 from ..core.units import duration
 from .scene import Scene, scene, shares
 

@@ -12,9 +12,8 @@ from itertools import pairwise
 import numpy as np
 from numpy.typing import NDArray
 
-from ..core.op import KINDS
-from ..core.schedule import Schedule
-from ..core.timeline import Timeline, one_by_one
+from ..core.program import Timeline, one_by_one
+from ..core.schedule import KINDS, Schedule
 
 Times = NDArray[np.int64]
 

@@ -18,9 +18,9 @@ from itertools import accumulate, chain, groupby
 import numpy as np
 from numpy.typing import NDArray
 
-from ..core.op import Kind
+from ..core.program import Timeline
 from ..core.safe_output import inert
-from ..core.timeline import Timeline
+from ..core.schedule import Kind
 from ..core.units import duration, percent
 from .scene import Scene, chunk_of_stage, scene, shares
 

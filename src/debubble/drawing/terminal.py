@@ -11,8 +11,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..core.errors import Fault, InputError
-from ..core.op import Kind
-from ..core.timeline import Timeline
+from ..core.program import Timeline
+from ..core.schedule import Kind
 from ..core.units import duration
 from .scene import Scene, chunk_of_stage, scene, shares
 

@@ -28,10 +28,9 @@ from numpy.typing import NDArray
 
 from ..core.engine import Lane
 from ..core.laws import needs_of, transfers
-from ..core.op import Kind
+from ..core.program import Timeline, one_by_one
 from ..core.safe_output import replacing
-from ..core.schedule import Schedule
-from ..core.timeline import Timeline, one_by_one
+from ..core.schedule import Kind, Schedule
 from .text_rows import Digits, Part, Words, lines, microseconds
 
 Times = NDArray[np.int64]

@@ -12,9 +12,8 @@ from ..config.config import Config
 from ..core.engine import IDEAL, Engine, Lane, Posting, WaitUntil, steps_of
 from ..core.errors import Deadlock, InputError, nearest
 from ..core.lower import lower
-from ..core.op import Kind
 from ..core.program import Program
-from ..core.schedule import Schedule
+from ..core.schedule import Kind, Schedule
 from ..schedules.catalog import called
 
 # forward_backward_pipelining_without_interleaving: recv_forward, forward, send_forward; in the steady phase

@@ -22,7 +22,7 @@ from numpy.typing import NDArray
 from ..config.layout import Layout
 from ..core.costs import Costs
 from ..core.errors import Fault, InputError
-from ..core.op import Kind
+from ..core.schedule import Kind
 from ..estimate.hardware import Cluster
 from ..estimate.model import Model
 from ..estimate.setting import GENERIC, PRIOR, Calibration

@@ -17,13 +17,10 @@ from ..core.costs import Costs, Rates, link_table
 from ..core.engine import IDEAL, Engine
 from ..core.errors import Fault, InputError
 from ..core.lower import lower
-from ..core.memory import peak_activations
-from ..core.op import KINDS, Kind
 from ..core.packing import Rows, Samples, TimeByLength, UnequalSamples, unequal_samples
-from ..core.program import Program
-from ..core.schedule import Schedule, Shape
+from ..core.program import Program, Timeline
+from ..core.schedule import KINDS, Kind, Schedule, Shape, peak_activations
 from ..core.simulate import simulate, simulate_many
-from ..core.timeline import Timeline
 from ..core.units import Hops
 from ..estimate.count import flops_per_token
 from ..estimate.hardware import Cluster, Hardware

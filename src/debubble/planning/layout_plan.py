@@ -11,10 +11,10 @@ from ..config.plan import Plan
 from ..core.account import Account, RankTime, account, rank_times
 from ..core.costs import Costs
 from ..core.errors import DebubbleError
-from ..core.memory import peak_activations
 from ..core.packing import UnequalSamples
+from ..core.program import Timeline
 from ..core.results import HIDDEN, SPARSE, Result
-from ..core.timeline import Timeline
+from ..core.schedule import peak_activations
 from ..core.units import MILLISECOND, duration, percent
 from ..estimate.count import active_parameters, parameters
 from ..estimate.hardware import Cluster

@@ -19,9 +19,8 @@ from ..core.account import account
 from ..core.costs import Costs
 from ..core.errors import Fault, InputError
 from ..core.lower import lower
-from ..core.op import KINDS, Kind
 from ..core.results import Result
-from ..core.schedule import Schedule, Shape
+from ..core.schedule import KINDS, Kind, Schedule, Shape
 from ..core.simulate import simulate
 from ..estimate.count import layer_flops
 from ..estimate.model import Model

@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..core.errors import Fault, InputError, nearest
-from ..core.op import Kind
+from ..core.schedule import Kind
 from .op_names import read_name
 
 UNITS = {"_ns": 1.0, "_us": 1e3, "_ms": 1e6, "_s": 1e9, "": 1e6}  # nanoseconds; bare is ms, as on the command line

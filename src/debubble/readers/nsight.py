@@ -12,7 +12,7 @@ from pathlib import Path
 import numpy as np
 
 from ..core.errors import Fault, InputError, Refusal
-from ..core.op import Kind
+from ..core.schedule import Kind
 from ..reconstruct.device_ops import UNTOLD, Clock, RankOps, Reading
 from ..reconstruct.neighbours import in_line, with_senses
 from .kineto.read import device_of

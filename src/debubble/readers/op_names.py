@@ -17,7 +17,7 @@ import re
 from dataclasses import dataclass
 from enum import IntEnum
 
-from ..core.op import Kind
+from ..core.schedule import Kind
 from ..reconstruct.device_ops import UNKNOWN
 
 _WORD = re.compile(r"[A-Z]?[a-z]+|[A-Z]+(?![a-z])|\d+")

@@ -21,7 +21,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..core.errors import Fault, InputError
-from ..core.op import Kind
+from ..core.schedule import Kind
 from ..reconstruct.device_ops import UNKNOWN, Clock, RankOps, Reading, Transfers
 from .run_files import left_out, why_unreadable
 from .stream import blocks, mended

@@ -18,7 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..core.errors import Fault, InputError
-from ..core.op import Kind
+from ..core.schedule import Kind
 from ..reconstruct.device_ops import Clock, RankOps, Reading
 from .run_files import left_out
 from .stream import blocks, mended

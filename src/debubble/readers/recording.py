@@ -22,7 +22,7 @@ from numpy.typing import NDArray
 
 from ..core.errors import Fault, InputError
 from ..core.observation import HostLoad, Observation, OtherSteps, OutsideParts, Window
-from ..core.op import Kind
+from ..core.schedule import Kind
 from ..reconstruct.cause_and_effect import aligned
 from ..reconstruct.device_ops import Clock
 from ..reconstruct.positions import Said

@@ -26,7 +26,7 @@ import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
-from ..core.op import KINDS
+from ..core.schedule import KINDS
 
 FORMAT = "debubble recording"
 VERSION = 2

@@ -12,13 +12,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..core.errors import Fault, InputError, Refusal
-from ..core.laws import NOTHING, needs_of
+from ..core.laws import needs_of
 from ..core.lower import lower
 from ..core.observation import Link, Window
-from ..core.op import KINDS
-from ..core.program import Program
-from ..core.schedule import Schedule
-from ..core.timeline import Timeline
+from ..core.program import Program, Timeline
+from ..core.schedule import KINDS, NOTHING, Schedule
 from ..reconstruct.pairing import split
 from ..reconstruct.positions import Said
 from .recording_file import NOT_SENT, Ints, Part, Step, Times, Track, unpacked

@@ -25,12 +25,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..core.errors import Fault, InputError, Refusal
-from ..core.exchange import Act, Exchange
 from ..core.laws import FORWARD, GRADIENT, locate
-from ..core.op import Kind, Op
+from ..core.posts import Act, Exchange
 from ..core.program import Program
 from ..core.safe_output import replacing
-from ..core.schedule import Schedule
+from ..core.schedule import Kind, Op, Schedule
 from ..core.timed import exchange
 
 _OP = "([0-9]{1,9})([FIWB])([0-9]{1,9})"

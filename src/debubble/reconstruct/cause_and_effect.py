@@ -15,8 +15,7 @@ import numpy as np
 
 from ..core.laws import needs_of
 from ..core.observation import Window
-from ..core.program import Program
-from ..core.timeline import Timeline
+from ..core.program import Program, Timeline
 from .clocks import TOLERANCE
 from .device_ops import Clock, Floats, Ints
 

@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 
 from ..core.errors import Fault, InputError
 from ..core.laws import FORWARD, GRADIENT, LINE
-from ..core.op import Kind
+from ..core.schedule import Kind
 from .device_ops import UNKNOWN, Ints, Mask, RankOps, of_each_op
 from .groups import group_of, place_within
 from .pairing import Pairs, Sides

@@ -18,7 +18,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 from numpy.typing import NDArray
 
-from ..core.op import Kind
+from ..core.schedule import Kind
 from .device_ops import UNKNOWN, UNTOLD, Ints, Mask, RankOps, Transfers, index_of
 from .positions import NOWHERE, Places, named, ranks_where
 

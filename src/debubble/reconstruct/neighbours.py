@@ -28,7 +28,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 from numpy.typing import NDArray
 
-from ..core.op import Kind
+from ..core.schedule import Kind
 from .device_ops import UNKNOWN, UNTOLD, Floats, Ints, Mask, RankOps, Transfers, of_each_op
 from .groups import parted
 from .pairing import TOGETHER, nearest

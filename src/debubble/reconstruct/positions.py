@@ -18,7 +18,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from ..core.errors import Fault, InputError
-from ..core.op import Kind
+from ..core.schedule import Kind
 from .device_ops import UNTOLD, Ints, Mask, RankOps, Transfers, index_of, of_each_op
 from .groups import group_of, place_within
 

@@ -10,7 +10,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from ..core.op import Kind
+from ..core.schedule import Kind
 from .device_ops import Clock, Ints, Mask, RankOps, index_of, of_each_op
 from .groups import group_of, parted, place_within
 

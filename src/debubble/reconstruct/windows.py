@@ -21,10 +21,8 @@ from ..core.errors import Fault, InputError, Refusal
 from ..core.laws import FORWARD, LINE
 from ..core.lower import lower
 from ..core.observation import Window
-from ..core.op import Kind
-from ..core.program import Program
-from ..core.schedule import Schedule
-from ..core.timeline import Timeline
+from ..core.program import Program, Timeline
+from ..core.schedule import Kind, Schedule
 from .device_ops import UNKNOWN, Ints, RankOps
 from .groups import group_of, parted, place_within
 from .positions import MOST_NAMED, NOWHERE, Places, Said

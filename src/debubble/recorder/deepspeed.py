@@ -13,7 +13,7 @@ from functools import partial
 from types import ModuleType
 from typing import Any
 
-from ..core.op import Kind
+from ..core.schedule import Kind
 from .hooks import Function, Mismatch, Patches, around, demand, version_of
 from .place import Axes
 from .session import Seat, Session

@@ -13,7 +13,7 @@ import sys
 from types import ModuleType
 from typing import Any
 
-from ..core.op import Kind
+from ..core.schedule import Kind
 from ..readers.recording_file import Whole
 from .hooks import Function, Mismatch, Patches, Wrapped, around, demand, version_of
 from .place import Axes

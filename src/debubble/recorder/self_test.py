@@ -19,10 +19,10 @@ from ..core.account import account
 from ..core.costs import Rates, costs_of
 from ..core.laws import transfers
 from ..core.lower import lower
+from ..core.program import Timeline
 from ..core.results import Result
 from ..core.schedule import Schedule
 from ..core.simulate import simulate
-from ..core.timeline import Timeline
 from ..core.units import MILLISECOND
 from ..readers.recording import read_recording
 

@@ -19,7 +19,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from ..core.op import Kind
+from ..core.schedule import Kind
 from ..readers.recording_file import NOT_SENT, Ints, Times
 
 LOAD, REDUCTION, OPTIMIZER = OUTSIDE = "load", "reduction", "optimizer"  # what a process does beside its pipeline

@@ -21,8 +21,7 @@ from dataclasses import dataclass
 from signal import Signals
 
 from ..core.errors import Deadlock, Fault, IllegalSchedule, InputError, Interrupted, Refusal
-from ..core.results import Json
-from ..core.version import __version__
+from ..core.results import Json, __version__
 
 NO, BAD_INPUT, INTERNAL, INTERRUPTED = 1, 2, 70, 130
 _BY_SIGNAL = 128  # and its number: the status that a shell gives

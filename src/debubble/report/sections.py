@@ -22,8 +22,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from ..core.account import PARTS, Account, RankTime
-from ..core.memory import Release
-from ..core.timeline import Timeline
+from ..core.program import Timeline
+from ..core.schedule import Release
 from ..core.units import percent
 from ..diagnosis.remedies import Sliders
 from .figures import Cell, Unit, decimals, milliseconds, shown

@@ -12,7 +12,7 @@ from math import isfinite
 from typing import TYPE_CHECKING
 
 from ..core.engine import SENDS
-from ..core.memory import Release
+from ..core.schedule import Release
 from ..core.units import counted, percent
 from .advice import WHAT, causes_section, unequal_section
 from .diagnose import median_window

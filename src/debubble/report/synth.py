@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
-from ..core.memory import Release
+from ..core.schedule import Release
 from ..core.units import MILLISECOND, duration, percent
 from .figures import Unit
 from .launch import files, numbers

@@ -22,7 +22,7 @@ from inspect import signature
 from typing import TYPE_CHECKING, Any, ParamSpec, Self, TypeVar
 
 from ..core.errors import Fault, InputError
-from ..core.op import Kind, Op
+from ..core.schedule import Kind, Op
 
 if TYPE_CHECKING:
     from torch.profiler import record_function

@@ -25,11 +25,10 @@ from torch.distributed.pipelining.schedules import _batch_p2p
 
 from ..core.engine import Engine, Lane
 from ..core.errors import IllegalSchedule
-from ..core.exchange import Act, mismatches
 from ..core.laws import transfers
 from ..core.lower import communication
-from ..core.op import Kind
-from ..core.schedule import Schedule
+from ..core.posts import Act, mismatches
+from ..core.schedule import Kind, Schedule
 from ..recorder.tape import BOTH, RECEIVE, SEND
 from .watch import Watch
 

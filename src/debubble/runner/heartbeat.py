@@ -29,9 +29,8 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from ..core.laws import NOTHING, needs_of
-from ..core.op import Kind, Op
-from ..core.schedule import Schedule
+from ..core.laws import needs_of
+from ..core.schedule import NOTHING, Kind, Op, Schedule
 
 _COLUMNS = 5  # pid, state, step, row, since
 _SECOND = 1_000_000_000

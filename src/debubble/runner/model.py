@@ -40,7 +40,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from ..core.errors import Fault, InputError, in_one_line
-from ..core.op import Kind
+from ..core.schedule import Kind
 from .task import Task
 
 WIDTH, HEADS, SEQUENCE, BYTES = 32, 2, 32, 256

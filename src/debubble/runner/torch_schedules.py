@@ -24,8 +24,7 @@ from torch.distributed.pipelining.schedules import (
 )
 
 from ..core.errors import Fault, InputError, cut_to_a_line, in_one_line, nearest
-from ..core.op import Kind, Op
-from ..core.schedule import Schedule, Shape, from_rows
+from ..core.schedule import Kind, Op, Schedule, Shape, from_rows
 
 _KINDS = {
     _ComputationType.FORWARD: Kind.F,

@@ -9,8 +9,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from ..core.op import Kind
-from ..core.schedule import Schedule, Shape
+from ..core.schedule import Kind, Schedule, Shape
 from .entry import Entry, check
 from .rows import F, alternate, linear, looped
 

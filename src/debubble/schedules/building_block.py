@@ -27,8 +27,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..core.errors import Fault
-from ..core.op import Kind
-from ..core.schedule import Shape
+from ..core.schedule import Kind, Shape
 from .rows import LANE
 
 _MOST_RANKS = 256  # steps (2) and (4) take time with the cube of the ranks

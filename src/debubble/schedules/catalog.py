@@ -15,9 +15,8 @@ from typing import ClassVar
 
 from ..core.costs import Costs, Rates
 from ..core.errors import Fault, InputError
-from ..core.memory import Release
 from ..core.results import Result
-from ..core.schedule import Schedule, Shape
+from ..core.schedule import Release, Schedule, Shape
 from .entry import USUAL, Cap, Entry
 
 

@@ -16,8 +16,7 @@ from typing import Protocol
 
 from ..core.costs import Costs, Rates
 from ..core.errors import Fault, InputError
-from ..core.memory import Release
-from ..core.schedule import Schedule, Shape
+from ..core.schedule import Release, Schedule, Shape
 
 Cap = str | float | Sequence[float]
 USUAL: Cap = "1p"  # what 1F1B holds on its first rank: the memory that people have planned for

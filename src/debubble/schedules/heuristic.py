@@ -13,9 +13,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..core.costs import Costs, Rates, costs_of
-from ..core.memory import Release, changes
-from ..core.op import Kind, Op
-from ..core.schedule import Shape, from_rows
+from ..core.schedule import Kind, Op, Release, Shape, from_rows
+from ..core.schedule import changes_of_activations as changes
 from .rows import LANE
 
 _Setting = TypeVar("_Setting")

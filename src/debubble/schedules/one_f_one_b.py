@@ -8,8 +8,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from ..core.op import Kind
-from ..core.schedule import Schedule, Shape, loop_placement
+from ..core.schedule import Kind, Schedule, Shape, loop_placement
 from .entry import Entry, check
 from .rows import alternate, linear, numbered
 

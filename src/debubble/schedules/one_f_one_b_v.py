@@ -27,8 +27,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..core.errors import Fault
-from ..core.op import Kind
-from ..core.schedule import Schedule, Shape, v_placement
+from ..core.schedule import Kind, Schedule, Shape, v_placement
 from .entry import Entry, check
 from .rows import Clocked, by_slot
 

@@ -16,8 +16,7 @@ from itertools import pairwise
 import numpy as np
 from numpy.typing import NDArray
 
-from ..core.op import Kind
-from ..core.schedule import Schedule, Shape, loop_placement, v_placement
+from ..core.schedule import Kind, Schedule, Shape, loop_placement, v_placement
 
 LANE = 4
 _JOINED = 128

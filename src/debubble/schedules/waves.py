@@ -5,8 +5,7 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from ..core.op import Kind
-from ..core.schedule import Schedule, Shape, two_way_placement
+from ..core.schedule import Kind, Schedule, Shape, two_way_placement
 from .entry import TWO_COPIES, Entry, check, multiple
 from .rows import Clocked, by_slot
 

@@ -41,9 +41,7 @@ from itertools import product
 
 from ..core.costs import Costs, Rates
 from ..core.errors import Fault, InputError
-from ..core.memory import Release
-from ..core.op import Kind
-from ..core.schedule import Schedule, Shape, v_placement
+from ..core.schedule import Kind, Release, Schedule, Shape, v_placement
 from .entry import USUAL, Cap, Entry, caps_of, check, op_by_op
 from .heuristic import Ranks, Stuck, Task, best_run, task_of
 from .rows import v_shaped

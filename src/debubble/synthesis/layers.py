@@ -18,9 +18,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..core.errors import Fault, InputError
-from ..core.op import KINDS, Kind
 from ..core.results import Result
-from ..core.schedule import Schedule
+from ..core.schedule import KINDS, Kind, Schedule
 from .problem import Problem
 from .search import Budget
 from .synthesis import Engines, Progress, Synthesis, synthesised

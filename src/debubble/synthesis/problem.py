@@ -11,10 +11,8 @@ from ..core.engine import IDEAL
 from ..core.errors import Refusal
 from ..core.instance import Instance
 from ..core.lower import lower
-from ..core.memory import peak_activations
-from ..core.op import Kind
 from ..core.propagation import Windows, span_bound, windows
-from ..core.schedule import Schedule
+from ..core.schedule import Kind, Schedule, peak_activations
 from ..core.simulate import simulate
 from .resimulate import LATENCY, MAKESPAN, SPAN, WRONG, Rows, Tables, evaluate, mode_of, tables_of
 

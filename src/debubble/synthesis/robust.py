@@ -17,9 +17,8 @@ from numpy.typing import NDArray
 from ..core.costs import Costs
 from ..core.errors import Fault, InputError
 from ..core.lower import lower
-from ..core.op import Kind
 from ..core.results import HIDDEN
-from ..core.schedule import Schedule
+from ..core.schedule import Kind, Schedule
 from ..core.simulate import simulate_many
 from ..core.units import nanoseconds
 from .problem import Problem

@@ -18,8 +18,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from ..core.op import Kind
 from ..core.propagation import forced
+from ..core.schedule import Kind
 from .problem import Problem
 from .resimulate import Rows, evaluate
 

@@ -13,11 +13,10 @@ from ..core.bounds import lower_bound
 from ..core.engine import Engine
 from ..core.errors import InputError, Refusal
 from ..core.lower import lower
-from ..core.memory import peak_activations
+from ..core.program import Timeline
 from ..core.results import HIDDEN, SPARSE, Result
-from ..core.schedule import Schedule
+from ..core.schedule import Schedule, peak_activations
 from ..core.simulate import makespan, simulate
-from ..core.timeline import Timeline
 from ..core.units import MILLISECOND
 from .problem import WRONG, Problem
 from .robust import Jitter, Robustness, most_robust

@@ -7,9 +7,9 @@ from os import PathLike
 from pathlib import Path
 
 from ..core.errors import Fault, InputError
+from ..core.program import Timeline
 from ..core.results import Result
 from ..core.safe_output import replacing
-from ..core.timeline import Timeline
 from ..diagnosis.comparison import Comparison
 from ..drawing.plot import plot
 from ..drawing.svg import figure

@@ -14,10 +14,8 @@ from ..core.engine import Engine
 from ..core.errors import Fault, InputError
 from ..core.instance import searchable
 from ..core.lower import lower
-from ..core.memory import Release, peak_activations
 from ..core.observation import Observation, Window
-from ..core.op import KINDS, Kind
-from ..core.schedule import Schedule
+from ..core.schedule import KINDS, Kind, Release, Schedule, peak_activations
 from ..core.simulate import makespan
 from ..core.units import MILLISECOND, duration
 from ..diagnosis.causes import fitted, spent

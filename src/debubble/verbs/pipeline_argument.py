@@ -11,10 +11,9 @@ from typing import Any
 from ..core.costs import Rates
 from ..core.engine import IDEAL, LINK, SENDS, Engine
 from ..core.errors import MOST_CHUNKS, MOST_SHOWN_OPS, Fault, InputError, beyond
-from ..core.exchange import Exchange
 from ..core.laws import violations
-from ..core.memory import Release
-from ..core.schedule import Schedule, Shape
+from ..core.posts import Exchange
+from ..core.schedule import Release, Schedule, Shape
 from ..core.units import Hops
 from ..frameworks.engines import engine_of
 from ..readers import torch_csv

@@ -14,9 +14,7 @@ from ..core.costs import Costs, link_table
 from ..core.engine import IDEAL, Engine
 from ..core.errors import Fault, InputError
 from ..core.instance import Instance, no_limit
-from ..core.memory import Release
-from ..core.op import KINDS, Kind
-from ..core.schedule import Schedule, Shape, from_rows, loop_placement, v_placement
+from ..core.schedule import KINDS, Kind, Release, Schedule, Shape, from_rows, loop_placement, v_placement
 from ..core.units import count_bytes, duration, hops, nanoseconds
 from ..frameworks.engines import ENGINES, engine_of
 from ..frameworks.megatron import KEYS as MEGATRON_KEYS

@@ -36,7 +36,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 from numpy.typing import NDArray
 
-from ...core.op import Kind
+from ...core.schedule import Kind
 from ...reconstruct.device_ops import UNKNOWN, UNTOLD, Ints, Mask
 from ..op_names import Role, Way, ops_of, read_name
 from .tables import Tables

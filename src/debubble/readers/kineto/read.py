@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from ...core.errors import Fault, InputError, Refusal
-from ...core.op import Kind
+from ...core.schedule import Kind
 from ...reconstruct.device_ops import UNKNOWN, UNTOLD, Ints, Memory, RankOps, Reading, Transfers
 from ..chrome import Told, Words, read_events
 from ..op_names import SKIPPED, Way

@@ -17,7 +17,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from ...core.op import Kind
+from ...core.schedule import Kind
 from ...reconstruct.device_ops import UNKNOWN, Ints, Mask, RankOps, Transfers
 from ..op_names import OpName, read_name
 from ..run_files import natural
