@@ -56,8 +56,6 @@ from .core.schedule import peak_activations as peak_activations
 from .core.simulate import simulate as simulate
 from .core.timed import exchange as exchange
 from .core.units import Hops as Hops
-from .diagnosis.against import Against as Against
-from .diagnosis.against import SweepPoint as SweepPoint
 from .diagnosis.causes import CauseCost as CauseCost
 from .diagnosis.comparison import Alone as Alone
 from .diagnosis.comparison import CauseDifference as CauseDifference
@@ -68,8 +66,6 @@ from .diagnosis.comparison import Missing as Missing
 from .diagnosis.comparison import Series as Series
 from .diagnosis.comparison import Side as Side
 from .diagnosis.comparison import Stated as Stated
-from .diagnosis.comparison import WayOut as WayOut
-from .diagnosis.diagnosis import Change as Change
 from .diagnosis.diagnosis import ClockRow as ClockRow
 from .diagnosis.diagnosis import Diagnosis as Diagnosis
 from .diagnosis.diagnosis import FindingCost as FindingCost
@@ -80,7 +76,6 @@ from .diagnosis.diagnosis import Receives as Receives
 from .diagnosis.diagnosis import ReplicaWindow as ReplicaWindow
 from .diagnosis.diagnosis import ReplicaWork as ReplicaWork
 from .diagnosis.diagnosis import SpanTime as SpanTime
-from .diagnosis.engine_fit import EngineFit as EngineFit
 from .diagnosis.fit import Fit as Fit
 from .diagnosis.fit import FittedSetting as FittedSetting
 from .diagnosis.fit import Forecast as Forecast
@@ -93,9 +88,14 @@ from .diagnosis.fit_lines import MemoryForecast as MemoryForecast
 from .diagnosis.log_run import LoneStep as LoneStep
 from .diagnosis.log_run import Phase as Phase
 from .diagnosis.log_run import Restart as Restart
+from .diagnosis.remedies import Change as Change
 from .diagnosis.remedies import Sliders as Sliders
+from .diagnosis.remedies import WayOut as WayOut
+from .diagnosis.replay import EngineFit as EngineFit
+from .diagnosis.simulated import Against as Against
 from .diagnosis.simulated import Executed as Executed
 from .diagnosis.simulated import Show as Show
+from .diagnosis.simulated import SweepPoint as SweepPoint
 from .diagnosis.verdict import Changed as Changed
 from .planning.batch import BatchCandidate as BatchCandidate
 from .planning.batch import BatchPlan as BatchPlan

@@ -5,7 +5,7 @@ import sys
 
 import pytest
 
-from debubble.cli import progress as bar
+from debubble.cli import console as bar
 from debubble.readers.stream import blocks, first_bytes, progress
 
 

@@ -9,7 +9,9 @@ from hypothesis import strategies as st
 
 from debubble import Kind, Rates, Shape, build, costs_of
 from debubble.diagnosis.causes import causes, fitted
-from debubble.diagnosis.edits import (
+from debubble.diagnosis.remedies import OWN_ORDER, enough_microbatches, heaviest, remedies
+from debubble.diagnosis.replay import (
+    Launcher,
     Replay,
     answers,
     balanced_stages,
@@ -20,7 +22,6 @@ from debubble.diagnosis.edits import (
     other_schedule,
     without_transfer,
 )
-from debubble.diagnosis.remedies import OWN_ORDER, Launcher, enough_microbatches, heaviest, remedies
 from debubble.schedules.catalog import CATALOG
 
 SIZES = st.tuples(st.integers(2, 8), st.integers(1, 16))

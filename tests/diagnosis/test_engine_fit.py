@@ -11,7 +11,7 @@ from debubble.core.observation import Observation, Window
 from debubble.core.program import Timeline
 from debubble.core.schedule import KINDS, Kind, Shape
 from debubble.core.simulate import simulate
-from debubble.diagnosis.engine_fit import fit_engines, least_hops
+from debubble.diagnosis.replay import fit_engines, least_hops
 from debubble.frameworks.engines import ENGINES, executing
 from debubble.schedules.catalog import build
 

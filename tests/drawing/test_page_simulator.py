@@ -17,7 +17,7 @@ from debubble.core.lower import lower
 from debubble.core.schedule import KINDS, Shape, peak_activations
 from debubble.core.simulate import simulate
 from debubble.core.units import percent
-from debubble.diagnosis.edits import Replay, answers, slide
+from debubble.diagnosis.replay import Replay, answers, slide
 from debubble.diagnosis.simulated import simulated
 from debubble.schedules.catalog import CATALOG, build
 from debubble.verbs.diagnose import diagnose

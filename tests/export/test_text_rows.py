@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from debubble.export.text_rows import BATCH, Digits, Words, lines, microseconds
+from debubble.export.perfetto import BATCH, Digits, Words, lines, microseconds
 
 whole = st.integers(0, 2**63 - 1)
 

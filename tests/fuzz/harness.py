@@ -172,8 +172,8 @@ _PURE = (
     ("debubble.verbs.why", "series"),
     ("debubble.verbs.why", "alone"),
     ("debubble.diagnosis.remedies", "remedies"),
-    ("debubble.diagnosis.compared_run", "remedies"),
-    ("debubble.diagnosis.engine_fit", "fit_engines"),
+    ("debubble.diagnosis.why", "remedies"),
+    ("debubble.diagnosis.replay", "fit_engines"),
 )
 
 

@@ -9,9 +9,9 @@ import click
 
 import debubble
 
+from .console import working
 from .options import COUNT, ENGINE, FACTORS, FRAMEWORK, SCHEDULE, SHARE, SIZE, Verb, measurement_options, option
 from .output import Output, output_options, warned
-from .progress import working
 
 
 @click.command(cls=Verb, short_help="Account for a measured run.")

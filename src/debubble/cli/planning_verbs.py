@@ -13,7 +13,7 @@ import debubble
 from ..config.config import SWITCHES
 from ..config.fields import KINDS
 from ..core.errors import Fault, InputError
-from .console import wrote
+from .console import working, wrote
 from .options import (
     BLOCKS,
     COUNT,
@@ -31,7 +31,6 @@ from .options import (
     options,
 )
 from .output import Output, output_options
-from .progress import working
 
 # How a layer runs and what is kept of it: each as the job key of the same name.
 RECIPE = {

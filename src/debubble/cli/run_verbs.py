@@ -15,7 +15,7 @@ from ..recorder.start import Program
 from ..recorder.wishes import wish_of
 from ..verbs.arguments import together
 from ..verbs.self_test import self_test as tested
-from .console import put, say, warn
+from .console import put, say, warn, working
 from .options import (
     COUNT,
     DURATION,
@@ -32,7 +32,6 @@ from .options import (
     size_options,
 )
 from .output import Output, output_options
-from .progress import working
 
 run_options = options(
     option("--schedule", metavar="S", required=True, shell_complete=SCHEDULE, help="A name, or a torch CSV file."),

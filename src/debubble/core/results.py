@@ -65,6 +65,11 @@ class Result:
         """Why the answer is no, a line for stderr; empty if it is none, or if the report says so itself."""
         return ""
 
+    @property
+    def undrawn(self) -> str:
+        """Why there is no picture of it, for who asks for a figure in vain."""
+        return "there is no timeline to draw"
+
     def document(self) -> dict[str, Json]:
         """What ``--json`` prints: every key with plain values; what is infinite or not a number is None."""
         return {"version": __version__, "schema": self.schema, **_keys(self)}

@@ -15,15 +15,15 @@ from ..core.schedule import peak_activations
 from ..core.simulate import simulate
 from ..core.units import MILLISECOND, counted, duration, percent
 from .causes import ORDER, CauseCost, cause_costs
-from .compared_run import MFU, STEPS, ComparedRun, Figure
-from .diagnosis import Change, Gate, change_of, status_of
-from .edits import WhatIf
+from .compared import MFU, STEPS, Bounds, Comparable, Compared, ComparedRun, Figure
+from .diagnosis import Gate, status_of
 from .fit import Fit
 from .log_run import LoneStep, Phase, Restart, history_sentences
 from .order import Own
-from .remedies import Launcher, Remedies, Sliders, measured_sliders, next_sentences
+from .remedies import Change, Sliders, WayOut, change_of, measured_sliders, next_sentences, way_out_of
+from .replay import Launcher, Remedies
 from .verdict import Changed, changed_arguments, checks, verdict
-from .why import Bounds, Comparable, Compared, why
+from .why import remedies_of, why
 
 FEWEST = 2  # runs with a stated memory
 
@@ -182,35 +182,6 @@ class CauseDifference:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class WayOut:
-    """A change of b: at the global batch that it has, or with what it demands.
-
-    Args:
-        change: what to change, a clause.
-        predicted_ratio: throughput with it over without.
-        against_a_ratio: over that of a; None if no throughput was stated.
-        microbatches: per pipeline and step.
-        peak_activations: on the worst rank, in its own micro-batches.
-        idle_share: of its window.
-        activations_ratio: memory of activations, with over without.
-        assumes: what it takes for granted, a clause each.
-        demands: those of them that not every run can give; empty for what can be launched.
-        evidence: always ``simulated``.
-    """
-
-    change: str
-    predicted_ratio: float
-    against_a_ratio: float | None
-    microbatches: int
-    peak_activations: float
-    idle_share: float
-    activations_ratio: float
-    assumes: tuple[str, ...]
-    demands: tuple[str, ...]
-    evidence: str
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class Missing:
     """A key of a job file that would tell more, and what.
 
@@ -298,6 +269,11 @@ class Comparison(Result):
     def exit_status(self) -> int:
         """Exit status: that of the gate."""
         return status_of(self.gate)
+
+    @property
+    def undrawn(self) -> str:
+        """Why there is no picture of it."""
+        return "neither run has a timeline to draw"
 
     @property
     def changes(self) -> tuple[Change, ...]:
@@ -549,25 +525,6 @@ def _costs(run: ComparedRun) -> tuple[CauseCost, ...]:
     return cause_costs(run.causes, "simulated")
 
 
-def way_out_of(answer: WhatIf, against: float | None) -> WayOut:
-    """A change under the keys of its JSON; ``against`` is the ratio to the run that this one is compared with."""
-    against_a = None
-    if against is not None:
-        against_a = against * answer.speedup
-    return WayOut(
-        change=answer.change,
-        predicted_ratio=answer.speedup,
-        against_a_ratio=against_a,
-        microbatches=answer.microbatches,
-        peak_activations=answer.peak_activations,
-        idle_share=answer.idle_share,
-        activations_ratio=answer.activations_ratio,
-        assumes=answer.assumes,
-        demands=answer.demands,
-        evidence=answer.evidence,
-    )
-
-
 def _causes(c: Compared) -> tuple[CauseDifference, ...]:
     """Why each window takes as long as it does, side by side; empty if one of them has no timeline."""
     if c.a.causes is None or c.b.causes is None:
@@ -640,7 +597,7 @@ def alone(run: ComparedRun, fit: Fit | None = None, launcher: Launcher | None = 
             something_else = max(0.0, allows - run.busy.value)
         if run.job.mfu is not None:
             busy_mfu = run.job.mfu / allows
-    remedies = run.remedies(launcher)
+    remedies = remedies_of(run, launcher)
     return Alone(
         run=side_of(run),
         bubble_allows_share=allows,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -13,22 +13,10 @@ from ..core.program import Timeline
 from ..core.units import percent
 from ..schedules.catalog import called
 from .causes import REMEDIES, Causes
-from .edits import (
-    ALIKE,
-    BALANCED,
-    FREE,
-    Replay,
-    WhatIf,
-    balanced_stages,
-    faster_rank,
-    other_schedule,
-    without_hop,
-)
-from .engine_fit import EngineFit, replayed
+from .diagnosis import Examined
 from .evidence import (
     Heavy,
     Late,
-    Replica,
     Slow,
     dearest_hop,
     heavy_stage,
@@ -40,8 +28,22 @@ from .evidence import (
     work_of,
 )
 from .order import Recognised, recognise
-from .remedies import HEAVY, Launcher, Remedies, enough_microbatches, measured_remedies, next_sentences
-from .windows import Summary, median_window, summarise
+from .remedies import HEAVY, enough_microbatches, measured_remedies, next_sentences
+from .replay import (
+    ALIKE,
+    BALANCED,
+    FREE,
+    Launcher,
+    Remedies,
+    Replay,
+    WhatIf,
+    balanced_stages,
+    faster_rank,
+    other_schedule,
+    replayed,
+    without_hop,
+)
+from .windows import Summary, summarise
 
 FACTS = ("order",)  # said whatever they cost
 SMALL = 0.01  # share of the window below which a cost is not worth a line
@@ -385,55 +387,6 @@ def _outside(case: Case) -> Iterator[Finding]:
 FAR = 0.05  # share of the window by which free transfers may fall short without a word
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class Examined:
-    """What was found.
-
-    Args:
-        run: what was measured.
-        summary: of its windows.
-        order: the schedule that the run shows.
-        causes: of the median window; they sum to it.
-        findings: in plain words, the dearest first.
-        remedies: changes and what they would bring; none if the replay cannot be trusted.
-        replicas: side by side.
-        replay: of the median window, on which changes are tried.
-        engines: the window simulated again under each, the best first.
-    """
-
-    run: Observation
-    summary: Summary
-    order: Recognised
-    causes: Causes
-    findings: tuple[Finding, ...]
-    remedies: Remedies
-    replicas: tuple[Replica, ...]
-    replay: Replay
-    engines: tuple[EngineFit, ...] = ()
-
-    @property
-    def what_ifs(self) -> tuple[WhatIf, ...]:
-        """Every change that was tried and is worth a line, the best first."""
-        return self.remedies.every
-
-    @property
-    def worst(self) -> int:
-        """Index of the median window of the replica whose windows take longest."""
-        slowest = max(self.replicas, key=lambda each: each.makespan_ns).number
-        mine = [i for i, window in enumerate(self.summary.windows) if window.replica == slowest]
-        return median_window(self.summary, mine)
-
-    @property
-    def remarks(self) -> list[str]:
-        """What was left out, repaired or not offered, a sentence each."""
-        return [*self.run.remarks, *_remarks(self)]
-
-    @property
-    def verdict(self) -> list[str]:
-        """The run in sentences, the answer first."""
-        return list(_verdict(self))
-
-
 def diagnose(
     run: Observation, asked: str | None = None, launcher: Launcher | None = None, engine: Engine | None = None
 ) -> Examined:
@@ -459,7 +412,7 @@ def diagnose(
     helpful, cured = measured_remedies(run, summary, again.replay, slow, launcher)
     heavy, wanted = heavy_stage(work, slow), asked or schedule.name
     case = Case(run, summary, again.causes, again.replay, order, wanted, cured, heavy, helpful)
-    return Examined(
+    found = Examined(
         run=run,
         summary=summary,
         order=order,
@@ -470,6 +423,7 @@ def diagnose(
         replay=again.replay,
         engines=again.fits,
     )
+    return replace(found, remarks=(*run.remarks, *_remarks(found)), verdict=tuple(_verdict(found)))
 
 
 def _remarks(d: Examined) -> Iterator[str]:

@@ -19,12 +19,12 @@ from ..core.schedule import peak_activations
 from ..core.units import MILLISECOND, percent
 from ..schedules.catalog import CATALOG
 from ..schedules.closed_form import ratio_of_any_costs, sizes_of
-from .causes import CauseCost, cause_costs, causes
-from .diagnose import Examined
-from .edits import WhatIf
-from .engine_fit import EngineFit
+from .causes import CauseCost, Causes, cause_costs, causes
 from .evidence import Replica
-from .remedies import OWN_ORDER, Sliders, measured_sliders
+from .order import Recognised
+from .remedies import OWN_ORDER, Change, Sliders, change_of, measured_sliders
+from .replay import EngineFit, Remedies, Replay, WhatIf
+from .windows import Summary, median_window
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -92,6 +92,49 @@ class PartOfRun(Result):
 MOST_SAMPLES = 256  # of a device's memory over time: about a column of a page each
 
 
+@dataclass(frozen=True, slots=True, eq=False)
+class Examined:
+    """What was found.
+
+    Args:
+        run: what was measured.
+        summary: of its windows.
+        order: the schedule that the run shows.
+        causes: of the median window; they sum to it.
+        findings: in plain words, the dearest first.
+        remedies: changes and what they would bring; none if the replay cannot be trusted.
+        replicas: side by side.
+        replay: of the median window, on which changes are tried.
+        engines: the window simulated again under each, the best first.
+        remarks: what was left out, repaired or not offered, a sentence each.
+        verdict: the run in sentences, the answer first.
+    """
+
+    run: Observation
+    summary: Summary
+    order: Recognised
+    causes: Causes
+    findings: tuple[Finding, ...]
+    remedies: Remedies
+    replicas: tuple[Replica, ...]
+    replay: Replay
+    engines: tuple[EngineFit, ...] = ()
+    remarks: tuple[str, ...] = ()
+    verdict: tuple[str, ...] = ()
+
+    @property
+    def what_ifs(self) -> tuple[WhatIf, ...]:
+        """Every change that was tried and is worth a line, the best first."""
+        return self.remedies.every
+
+    @property
+    def worst(self) -> int:
+        """Index of the median window of the replica whose windows take longest."""
+        slowest = max(self.replicas, key=lambda each: each.makespan_ns).number
+        mine = [i for i, window in enumerate(self.summary.windows) if window.replica == slowest]
+        return median_window(self.summary, mine)
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FindingCost:
     """A finding.
@@ -137,39 +180,6 @@ class SpanTime:
     op: str
     start_ms: float
     end_ms: float
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Change:
-    """A change, and what it was simulated to bring (see ``WhatIf``).
-
-    Args:
-        change: what to change, a clause.
-        step_ms: the step with it.
-        makespan_ms: the pipeline window with it.
-        speedup: samples per second with it over without.
-        microbatches: per pipeline and step.
-        idle_share: of its window.
-        peak_activations: on the worst rank, in its own micro-batches.
-        activations_ratio: memory of activations on the worst rank, with over without.
-        assumes: what it takes for granted, a clause each.
-        demands: those of them that not every run can give.
-        bound: whether nobody can do it: it shows what something costs.
-        evidence: always ``simulated``.
-    """
-
-    change: str
-    step_ms: float
-    makespan_ms: float
-    speedup: float
-    microbatches: int
-    idle_share: float
-    peak_activations: float
-    activations_ratio: float
-    assumes: tuple[str, ...]
-    demands: tuple[str, ...]
-    bound: bool
-    evidence: str
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -500,28 +510,10 @@ def diagnosis_of(found: Examined, passes: Gate | None = None) -> Diagnosis:
         what_if=tuple(map(change_of, found.what_ifs)),
         first=None if first is None else change_of(first),
         search=_search(found),
-        verdict=tuple(found.verdict),
-        remarks=tuple(found.remarks),
+        verdict=found.verdict,
+        remarks=found.remarks,
         gate=passes,
         examined=found,
-    )
-
-
-def change_of(answer: WhatIf) -> Change:
-    """A change with its durations in milliseconds."""
-    return Change(
-        change=answer.change,
-        step_ms=answer.step_ns / MILLISECOND,
-        makespan_ms=answer.makespan_ns / MILLISECOND,
-        speedup=answer.speedup,
-        microbatches=answer.microbatches,
-        idle_share=answer.idle_share,
-        peak_activations=answer.peak_activations,
-        activations_ratio=answer.activations_ratio,
-        assumes=answer.assumes,
-        demands=answer.demands,
-        bound=answer.bound,
-        evidence=answer.evidence,
     )
 
 

@@ -24,10 +24,15 @@ from ..core.observation import Observation
 from ..core.program import Timeline
 from ..core.results import HIDDEN
 from ..core.schedule import Kind, Schedule, peak_activations
+from ..core.units import MILLISECOND
 from ..schedules.catalog import CATALOG, GENERATED
 from ..schedules.closed_form import enough
 from .causes import causes, present, stage_means
-from .edits import (
+from .evidence import Slow
+from .order import recognise
+from .replay import (
+    Launcher,
+    Remedies,
     Replay,
     WhatIf,
     answers,
@@ -41,10 +46,9 @@ from .edits import (
     other_schedule,
     recast,
     replay_of,
+    sorted_by_need,
     without_transfer,
 )
-from .evidence import Slow
-from .order import recognise
 from .windows import Summary, median_window
 
 GOOD_IDLE_SHARE = 0.1  # what "enough micro-batches" means: p-1 over m+p-1, 27 at p = 4
@@ -60,56 +64,6 @@ Edit = Callable[[Replay], Replay | None]
 Answered = tuple[Edit, WhatIf]
 
 
-@dataclass(frozen=True, slots=True)
-class Launcher:
-    """The framework that will run what is advised.
-
-    Args:
-        title: as people call it.
-        schedules: names of the catalog that it can run.
-        refuses: why it would refuse a run that was changed into another, a clause; empty if it takes it.
-    """
-
-    title: str
-    schedules: frozenset[str]
-    refuses: Callable[[Replay, Replay], str] | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class Remedies:
-    """Changes of one run by what they ask for, each list the best first.
-
-    Args:
-        launchable: at the batch, with the framework and the weights there are; what rests on something that nobody
-            said of the run comes after what rests on nothing of the kind.
-        beyond: each names in ``demands`` what else it takes.
-        limits: nobody can do them; they show what something costs.
-    """
-
-    launchable: tuple[WhatIf, ...] = ()
-    beyond: tuple[WhatIf, ...] = ()
-    limits: tuple[WhatIf, ...] = ()
-
-    @property
-    def first(self) -> WhatIf | None:
-        """The first recommendation; None if nothing that can be launched is worth it."""
-        return self.launchable[0] if self.launchable else None
-
-    @property
-    def every(self) -> tuple[WhatIf, ...]:
-        """All of them, the best first."""
-        whole = (*self.launchable, *self.beyond, *self.limits)
-        return tuple(sorted(whole, key=lambda answer: -answer.speedup))
-
-    def gain(self, change: str) -> float | None:
-        """Samples per second with a change over without; None if it is not among them."""
-        return next((answer.speedup for answer in self.every if answer.change == change), None)
-
-    def and_also(self, more: Sequence[WhatIf]) -> Remedies:
-        """With answers that were simulated elsewhere, as on another window of the same run."""
-        return _sorted_by_need([*self.every, *more])
-
-
 def remedies(run: Replay, slow: Sequence[tuple[int, float]] = (), launcher: Launcher | None = None) -> Remedies:
     """Every change that is worth a line, and the best of two kinds together.
 
@@ -123,7 +77,7 @@ def remedies(run: Replay, slow: Sequence[tuple[int, float]] = (), launcher: Laun
     # Orders come in families that simulate alike: one line for each is enough.
     kinds[1] = _distinct(kinds[1])
     alone = [answer for kind in kinds for _, answer in kind]
-    return _sorted_by_need([*alone, *_pairs(run, allowed, kinds), *_own_order(run)])
+    return sorted_by_need([*alone, *_pairs(run, allowed, kinds), *_own_order(run)])
 
 
 def measured_remedies(
@@ -342,13 +296,102 @@ def _pairs(run: Replay, allowed: Callable[[Replay], Replay], kinds: Sequence[Seq
     return sorted(found, key=lambda answer: -answer.speedup)[:PAIRS_SHOWN]
 
 
-def _sorted_by_need(several: Sequence[WhatIf]) -> Remedies:
-    # What rests on something nobody said may not exist: it comes after what does, however fast.
-    ranked = sorted(several, key=lambda answer: (bool(answer.open), -answer.speedup))
-    return Remedies(
-        launchable=tuple(answer for answer in ranked if answer.launchable),
-        beyond=tuple(answer for answer in ranked if answer.demands and not answer.bound),
-        limits=tuple(answer for answer in ranked if answer.bound),
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Change:
+    """A change, and what it was simulated to bring (see ``WhatIf``).
+
+    Args:
+        change: what to change, a clause.
+        step_ms: the step with it.
+        makespan_ms: the pipeline window with it.
+        speedup: samples per second with it over without.
+        microbatches: per pipeline and step.
+        idle_share: of its window.
+        peak_activations: on the worst rank, in its own micro-batches.
+        activations_ratio: memory of activations on the worst rank, with over without.
+        assumes: what it takes for granted, a clause each.
+        demands: those of them that not every run can give.
+        bound: whether nobody can do it: it shows what something costs.
+        evidence: always ``simulated``.
+    """
+
+    change: str
+    step_ms: float
+    makespan_ms: float
+    speedup: float
+    microbatches: int
+    idle_share: float
+    peak_activations: float
+    activations_ratio: float
+    assumes: tuple[str, ...]
+    demands: tuple[str, ...]
+    bound: bool
+    evidence: str
+
+
+def change_of(answer: WhatIf) -> Change:
+    """A change with its durations in milliseconds."""
+    return Change(
+        change=answer.change,
+        step_ms=answer.step_ns / MILLISECOND,
+        makespan_ms=answer.makespan_ns / MILLISECOND,
+        speedup=answer.speedup,
+        microbatches=answer.microbatches,
+        idle_share=answer.idle_share,
+        peak_activations=answer.peak_activations,
+        activations_ratio=answer.activations_ratio,
+        assumes=answer.assumes,
+        demands=answer.demands,
+        bound=answer.bound,
+        evidence=answer.evidence,
+    )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WayOut:
+    """A change of b: at the global batch that it has, or with what it demands.
+
+    Args:
+        change: what to change, a clause.
+        predicted_ratio: throughput with it over without.
+        against_a_ratio: over that of a; None if no throughput was stated.
+        microbatches: per pipeline and step.
+        peak_activations: on the worst rank, in its own micro-batches.
+        idle_share: of its window.
+        activations_ratio: memory of activations, with over without.
+        assumes: what it takes for granted, a clause each.
+        demands: those of them that not every run can give; empty for what can be launched.
+        evidence: always ``simulated``.
+    """
+
+    change: str
+    predicted_ratio: float
+    against_a_ratio: float | None
+    microbatches: int
+    peak_activations: float
+    idle_share: float
+    activations_ratio: float
+    assumes: tuple[str, ...]
+    demands: tuple[str, ...]
+    evidence: str
+
+
+def way_out_of(answer: WhatIf, against: float | None) -> WayOut:
+    """A change under the keys of its JSON; ``against`` is the ratio to the run that this one is compared with."""
+    against_a = None
+    if against is not None:
+        against_a = against * answer.speedup
+    return WayOut(
+        change=answer.change,
+        predicted_ratio=answer.speedup,
+        against_a_ratio=against_a,
+        microbatches=answer.microbatches,
+        peak_activations=answer.peak_activations,
+        idle_share=answer.idle_share,
+        activations_ratio=answer.activations_ratio,
+        assumes=answer.assumes,
+        demands=answer.demands,
+        evidence=answer.evidence,
     )
 
 

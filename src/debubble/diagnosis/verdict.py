@@ -12,10 +12,9 @@ from dataclasses import dataclass
 
 from ..config.config import FIGURES, Config, Value
 from ..core.units import counted, percent
-from .compared_run import MICROBATCHES, STEPS, ComparedRun
+from .compared import MICROBATCHES, STEPS, Compared, ComparedRun
 from .log_run import history_sentences
 from .remedies import next_sentences
-from .why import Compared
 
 # Fields that decide how fast a step is, the most telling first, under their usual words.
 TELLING = {

@@ -10,107 +10,241 @@ ratio of the busy shares of the two *schedules themselves*: what would have happ
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Iterator
+from dataclasses import replace
 from math import prod
+from pathlib import PurePath
 
 import numpy as np
 
 from ..config.config import Config
-from ..core.costs import Costs
+from ..config.derive import settled
+from ..core.costs import Costs, Rates, costs_of
+from ..core.engine import IDEAL, Engine
 from ..core.errors import Fault, InputError
+from ..core.lower import lower
 from ..core.observation import Observation
-from ..core.schedule import KINDS
+from ..core.schedule import KINDS, Schedule
 from ..core.simulate import simulate
-from .compared_run import PER_GPU, UNITS, ComparedRun, Figure, compared_run
-from .edits import WhatIf
+from ..frameworks.engines import engine_named, engine_of, executing, implied_engine
+from ..schedules.catalog import build
+from .causes import causes
+from .compared import (
+    MFU,
+    MICROBATCHES,
+    PER_GPU,
+    SAMPLES,
+    SECOND,
+    STEPS,
+    TFLOPS,
+    TOKENS,
+    TOKENS_OF_A_GPU,
+    UNITS,
+    Ask,
+    Bounds,
+    Compared,
+    ComparedRun,
+    Figure,
+)
+from .evidence import slow_ranks, work_of
 from .log_run import LoggedRun
-from .remedies import Launcher, Remedies
+from .order import Own, own, rates, recognise, shape
+from .remedies import measured_remedies, remedies
+from .replay import MOST_OPS_TRIED, Launcher, Remedies, Replay, replayed
+from .windows import summarise
 
-Bounds = tuple[float, float]
-Comparable = Config | Observation | LoggedRun
+
+def stated_speeds(job: Config) -> dict[str, Figure]:
+    """Throughput as stated or logged, and what follows: of the whole run, or per GPU for the units in ``PER_GPU``."""
+    return {unit: Figure(value, job.evidence) for unit, value in _stated(job)}
+
+
+def speeds_of_step(job: Config, step_ns: float, evidence: str, tokens: float | None = None) -> dict[str, Figure]:
+    """Throughput that follows from the length of a step.
+
+    Args:
+        job: sizes of the batch, where known.
+        step_ns: nanoseconds.
+        evidence: of the length.
+        tokens: in a step; None for samples x sequence.
+    """
+    return {unit: Figure(value, evidence) for unit, value in _of_step(job, step_ns / SECOND, tokens)}
+
+
+def _stated(job: Config) -> Iterator[tuple[str, float]]:
+    if job.step:
+        yield from _of_step(job, job.step / SECOND, None)
+    samples = job.samples_per_second
+    if samples is None and job.tokens_per_second is not None and job.sequence is not None:
+        samples = job.tokens_per_second / job.sequence
+    if samples is not None:
+        yield SAMPLES, samples
+        if job.micro_batch is not None:
+            yield MICROBATCHES, samples / job.micro_batch
+        if job.sequence is not None:
+            yield TOKENS, samples * job.sequence
+    as_said = (
+        (TOKENS, job.tokens_per_second),
+        (TOKENS_OF_A_GPU, job.tokens_per_second_per_gpu),
+        (TFLOPS, job.tflops_per_gpu),
+        (MFU, job.mfu),
+    )
+    for unit, value in as_said:
+        if value is not None:
+            yield unit, value
+
+
+def _of_step(job: Config, seconds: float, tokens: float | None) -> Iterator[tuple[str, float]]:
+    # Steps are no measure of work, and come last among the units: they serve if nothing else is known.
+    yield STEPS, 1 / seconds
+    if job.microbatches is not None and job.data is not None:
+        yield MICROBATCHES, job.microbatches * job.data / seconds
+    if job.global_batch is not None:
+        yield SAMPLES, job.global_batch / seconds
+        if tokens is None and job.sequence is not None:
+            tokens = job.global_batch * job.sequence
+    if tokens is not None:
+        yield TOKENS, tokens / seconds
+
+
+MOST_SIMULATED = 1_000_000  # ops of a job whose durations are stated
+
+
+def compared_run(run: Config | Observation | LoggedRun, engine: str | None = None) -> ComparedRun:
+    """What is known of a run.
+
+    Args:
+        run: what was stated or measured of it.
+        engine: that executed it, by name, unless a job says it itself; None for what it implies, or what fits.
+
+    Raises:
+        InputError: a job whose schedule does not exist or does not take its sizes; a measurement without a step; an
+            engine that cannot run its order.
+    """
+    if isinstance(run, Observation):
+        return _of_observation(run, engine)
+    if isinstance(run, Config):
+        return _of_job(settled(run), engine)
+    return replace(_of_job(settled(run.job), engine), history=run.history)
+
+
+def remedies_of(run: ComparedRun, launcher: Launcher | None = None) -> Remedies:
+    """What would make a run faster, the same as ``diagnose`` offers; nothing if no change may be tried on it.
+
+    Args:
+        run: that is to be changed.
+        launcher: who will run what is advised; None if nobody knows.
+    """
+    if run.replay is None or not run.replay_fits:
+        return Remedies()
+    if run.observation is None or run.summary is None:
+        return remedies(run.replay, (), launcher)
+    slow = slow_ranks(work_of(run.summary))
+    return measured_remedies(run.observation, run.summary, run.replay, slow, launcher)[0]
+
+
+def _of_job(job: Config, asked: str | None) -> ComparedRun:
+    if job.transfer is not None and job.forward is None:
+        rule = "a hop is long or short only beside the work of a micro-batch"
+        raise InputError(Fault(f"{job.name}: transfer", rule, 'state it too, as in forward = "10ms"'))
+    idle = own(job)
+    schedule = _order(job)
+    timeline = found = replay = None
+    if schedule is not None:
+        engine = _engine(job, schedule, asked)
+        costs = costs_of(_all_rates(job), schedule)
+        if len(schedule) <= 2 * MOST_OPS_TRIED:
+            replay = Replay(schedule, costs, job.schedule, micro_batch=job.micro_batch, data=job.data, engine=engine)
+        if job.forward is not None or job.stage_scale:
+            timeline = simulate(lower(schedule, engine), costs)
+            found = causes(timeline)
+    step = timeline.makespan if timeline is not None and job.forward is not None else 0
+    stated = job.utilisation
+    return ComparedRun(
+        name=job.name,
+        job=job,
+        own=idle,
+        speeds=stated_speeds(job),
+        predicted=speeds_of_step(job, step, "simulated") if step else {},
+        busy=None if stated is None else Figure(stated, "stated"),
+        timeline=timeline,
+        causes=found,
+        replay=replay,
+    )
+
+
+def _engine(job: Config, schedule: Schedule, asked: str | None) -> Engine:
+    """Who executes a job: as it says, else as was asked, or, where it has hops, as its configuration implies."""
+    name = job.engine or asked
+    if name is not None:
+        return engine_of(name, schedule)
+    # Without hops engines do not differ.
+    implied = implied_engine(job) if job.transfer else None
+    return IDEAL if implied is None else executing(schedule, implied).engine
+
+
+def _order(job: Config) -> Schedule | None:
+    """The order of a job's ops; None where its sizes are not known, or too large to be tried at once."""
+    if job.pipeline is None or job.microbatches is None:
+        return None
+    size = shape(job, job.microbatches)
+    most = MOST_OPS_TRIED
+    if job.forward is not None:  # with durations its window is the answer; without, it is only there for remedies
+        most = MOST_SIMULATED
+    # Counted before it is built: a job of thousands of ranks is compared by its closed form.
+    if 2 * size.stages * size.units > most:
+        return None
+    return build(str(job.schedule), size)
+
+
+def _all_rates(job: Config) -> Rates:
+    return replace(rates(job), transfer=job.transfer or 0, stage_scale=job.stage_scale or ())
+
+
+def _of_observation(run: Observation, engine: str | None) -> ComparedRun:
+    summary = summarise(run)
+    timeline = summary.window.timeline
+    schedule = timeline.program.schedule
+    # As diagnose has it: under the engine that fits, so that both verbs give one answer for one recording.
+    asked = None if engine is None else engine_named(engine)
+    again = replayed(run, summary, recognise(schedule).name, asked)
+    found = None if run.torn else again.causes  # what missing ranks did is not known, nor what the order costs
+    job = _sizes(run, again.replay)
+    # A trace of ops alone has no step: its window is the best that is known.
+    step = summary.makespan_ns if summary.step_ns is None else summary.step_ns
+    return ComparedRun(
+        name=job.name,
+        job=job,
+        own=None if found is None else Own(1 - found.most_busy, 1 - found.most_busy, "simulated"),
+        speeds=speeds_of_step(job, step, "measured", run.tokens),
+        busy=Figure(1 - summary.idle_share, "measured"),
+        window_share=summary.makespan_ns / step if summary.step_ns is not None else None,
+        timeline=timeline,
+        causes=found,
+        replay=None if run.torn else again.replay,
+        outside_ns=summary.outside_ns or 0,
+        observation=run,
+        summary=summary,
+        remarks=run.remarks,
+    )
+
+
+def _sizes(run: Observation, replay: Replay) -> Config:
+    schedule, replicas = replay.schedule, replay.data or 1
+    return Config(
+        name=PurePath(run.source).name or run.source,
+        gpus=run.gpus or schedule.ranks * replicas,
+        pipeline=schedule.ranks,
+        data=replicas,
+        microbatches=schedule.microbatches,
+        micro_batch=replay.micro_batch,
+        global_batch=run.samples,
+        chunks=schedule.stages // schedule.ranks,
+        schedule=replay.name or "no known schedule",
+    )
+
 
 LONG_HOP = 10  # windows: a hop that costs more than all else together
-
-
-@dataclass(frozen=True, slots=True)
-class Ask:
-    """Something that is missing for an answer.
-
-    Args:
-        side: name of the run that lacks it.
-        key: of the job file.
-        reason: what it would tell, a clause.
-    """
-
-    side: str
-    key: str
-    reason: str
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class Compared:
-    """Two runs, b against a.
-
-    Args:
-        a: the run that is compared with.
-        b: the run in question.
-        unit: in which their throughput was compared; None where there is none in common.
-        ratio: throughput of b over that of a.
-        factors: whose product is the ratio: some of gpus, window, busy, work_rate, in this order.
-        busy_evidence: of the factor ``busy``.
-        explains: gpus x the ratio of the schedules' own busy shares, at least and at most; None where not known.
-        remedies: changes of b, the launchable ones at the global batch it has.
-        tie_hop_ns: the hop at which both are equally fast, all else as stated; None where there is none.
-        asks: what is missing for a better answer.
-    """
-
-    a: ComparedRun
-    b: ComparedRun
-    unit: str | None
-    ratio: Figure | None
-    factors: dict[str, float]
-    busy_evidence: str
-    explains: Bounds | None
-    remedies: Remedies
-    tie_hop_ns: float | None
-    asks: tuple[Ask, ...]
-
-    @property
-    def next(self) -> tuple[WhatIf, ...]:
-        """Changes of b that can be launched at the global batch it has, the best first."""
-        return self.remedies.launchable
-
-    @property
-    def left_over(self) -> Bounds | None:
-        """What the bubble does not explain: the ratio over what it explains, at least and at most."""
-        if self.ratio is None or self.explains is None:
-            return None
-        low, high = self.explains
-        return self.ratio.value / high, self.ratio.value / low
-
-    @property
-    def recompute_ratio(self) -> float:
-        """What b counts of its work over what a counts of its own: forwards that are computed twice count once."""
-        return self.b.job.counted_share / self.a.job.counted_share
-
-    @property
-    def realised_share(self) -> float | None:
-        """Gain of b over a as a share of what removing the bubble of a could bring, on as many GPUs."""
-        ceiling = self.a.ceiling_barrier_ratio
-        if self.ratio is None or ceiling is None or ceiling <= 1 or self.factors.get("gpus", 1) != 1:
-            return None
-        return (self.ratio.value - 1) / (ceiling - 1)
-
-    @property
-    def left_over_parts(self) -> dict[str, float]:
-        """Where both were measured or simulated: what is left over, as a product."""
-        if self.left_over is None or self.explains is None or not (self.a.causes and self.b.causes):
-            return {}
-        if self.busy_evidence not in ("measured", "simulated"):
-            return {}
-        alone = self.explains[0] / self.factors.get("gpus", 1)
-        parts = {"outside": self.factors.get("window", 1.0), "imbalance_and_transfer": self.factors["busy"] / alone}
-        return parts | {"work_rate": self.factors["work_rate"]}
 
 
 def why(
@@ -150,7 +284,7 @@ def why(
         factors=factors,
         busy_evidence=evidence,
         explains=explains,
-        remedies=b.remedies(launcher) if changes else Remedies(),
+        remedies=remedies_of(b, launcher) if changes else Remedies(),
         tie_hop_ns=_tie_hop(a, b),
         asks=asks,
     )

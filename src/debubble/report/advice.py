@@ -7,13 +7,11 @@ from string import ascii_lowercase
 from typing import TYPE_CHECKING, Protocol, TypeVar
 
 from ..core.units import counted, percent
-from .figures import Cell, Unit
-from .sections import Column, Part, Parts, Sentences, Table
+from .sections import Cell, Column, Part, Parts, Sentences, Table, Unit
 
 if TYPE_CHECKING:
     from ..core.packing import UnequalSamples
-    from ..diagnosis.comparison import WayOut
-    from ..diagnosis.diagnosis import Change
+    from ..diagnosis.remedies import Change, WayOut
 
 # Share of a window from which a cause is worth a remedy: below, it is within the scatter of most measurements.
 WORTH = 0.01

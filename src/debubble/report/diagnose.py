@@ -1,4 +1,4 @@
-"""What ``diagnose`` says: the answer, the picture, why, when, findings, what would help; ``watch``, a line a step."""
+"""What is said of measured runs: by ``diagnose`` all, by ``watch`` a line a step, by ``--self-test`` what agrees."""
 
 from __future__ import annotations
 
@@ -10,13 +10,29 @@ from ..core.engine import IDEAL
 from ..core.units import counted, percent
 from ..diagnosis.remedies import OWN_ORDER
 from .advice import beyond_section, causes_section, changes_section
-from .figures import Cell, Unit, decimals, milliseconds, span
-from .launch import files, launch, numbers, show_change
-from .sections import Column, Figure, Figures, Paste, Picture, Ranks, Report, Section, Sentences, Table
+from .launch import files, launch, numbers, page_sliders, show_change
+from .sections import (
+    Cell,
+    Column,
+    Figure,
+    Figures,
+    Paste,
+    Picture,
+    Ranks,
+    Report,
+    Section,
+    Sentences,
+    Table,
+    Unit,
+    decimals,
+    milliseconds,
+    span,
+)
 
 if TYPE_CHECKING:
     from ..diagnosis.diagnosis import Diagnosis, FindingCost, Gate, MemoryRow, PartOfRun, ReplicaWork
     from ..recorder.follow import WatchedStep
+    from ..recorder.self_test import SelfTested
 
 
 MOST_REPLICAS = 8  # in a terminal; a page has all
@@ -70,7 +86,7 @@ def report(run: Diagnosis, *, detail: bool = False) -> Report:
         return Report(_title(run), run.verdict, sections)
     order = run.timeline.program.schedule
     sections += [launch(order), *files(order), numbers(run)]
-    return Report(_title(run), run.verdict, sections, _next(run), sliders=run.sliders)
+    return Report(_title(run), run.verdict, sections, _next(run), sliders=page_sliders(run.sliders))
 
 
 def of_part(part: PartOfRun, *, detail: bool = False) -> Report:  # noqa: ARG001 - there is no more to say
@@ -384,3 +400,34 @@ def line_of(step: WatchedStep) -> str:
     if step.loss is not None:
         words.append(f"loss {step.loss:.4g}")
     return ", ".join(words)
+
+
+def of_self_test(found: SelfTested, *, detail: bool = False) -> Report:  # noqa: ARG001 - there is no more to say
+    """The sections of a self-test: what was held against what, and whether they agree."""
+    ranks = "1 rank" if found.ranks == 1 else f"{found.ranks} ranks"
+    title = f"1F1B of {ranks} on {found.device}, {found.microbatches} micro-batches, {found.steps} steps recorded"
+    if found.device == "cpu":
+        title += ": no GPU is here, so that events were not tried"
+    idle, even = percent(found.idle_share), percent(found.even_idle_share)
+    on, off = f"{found.on_ms:.2f} ms", f"{found.off_ms:.2f} ms"
+    lines = [
+        f"{_word(found.order_agrees)}: the order of ops on each rank is that of 1F1B as it is built here",
+        f"{_word(found.parts_sum)}: compute, warm-up, waiting, transfer and cool-down add up to ranks x window",
+        _of_messages(found),
+        f"idle {idle} measured; {even} were the stages equal and messages free (exact)",
+        f"step {on} with the recorder on, {off} with it off; {found.overhead_share:+.2%} (median of pairs)",
+    ]
+    return Report(title, (), [Sentences("What agrees", lines)])
+
+
+def _word(agrees: bool) -> str:
+    return "agrees" if agrees else "DIFFERS"
+
+
+def _of_messages(found: SelfTested) -> str:
+    if not found.messages:
+        return "not tried: with one rank there is no message, and no second clock"
+    if found.early_messages:
+        early = f"{found.early_messages:,} of {found.messages:,} messages were used before they were made"
+        return f"DIFFERS: {early}, by {found.earliest_ms:.3f} ms at most: the clocks are that far apart"
+    return f"agrees: none of {found.messages:,} messages was used before it was made, by the clocks of both ranks"

@@ -6,8 +6,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import PurePath
 from typing import TYPE_CHECKING
 
-from .figures import Cell, Unit, span
-from .sections import Column, Report, Section, Sentences, Table
+from .sections import Cell, Column, Report, Section, Sentences, Table, Unit, span
 
 if TYPE_CHECKING:
     from ..diagnosis.fit import Fit, Timers

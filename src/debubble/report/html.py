@@ -8,9 +8,7 @@ from itertools import zip_longest
 from typing import Any
 
 from ..core.units import MILLISECOND
-from ..diagnosis.remedies import Sliders
 from ..drawing.html import Page, Run
-from ..drawing.html import Sliders as PageSliders
 from ..drawing.html import html as page_html
 from .sections import Figure, Figures, Parts, Paste, Picture, Ranks, Report, Section, Sentences, Table
 
@@ -53,7 +51,7 @@ def page(report: Report) -> Page:
         runs=runs,
         causes=causes,
         sections=_tables(report.filled),
-        sliders=page_sliders(report.sliders),
+        sliders=report.sliders,
         take=take,
     )
 
@@ -155,26 +153,6 @@ def _table(section: Table) -> Item:
     if section.shades:
         made["shade"] = [list(line) for line in section.shades[:MOST_LINES]]
     return made
-
-
-def page_sliders(start: Sliders | None) -> PageSliders | None:
-    """Where the sliders of a page start, op by op."""
-    if start is None:
-        return None
-    replay, schedule = start.replay, start.replay.schedule
-    # Op by op in the order of the schedule, as the page holds its ops.
-    durations, hops = (table[schedule.kind, schedule.stage, schedule.unit] for table in replay.tables)
-    return PageSliders(
-        run=start.run,
-        name=replay.name,
-        durations=durations,
-        hops=hops,
-        outside=replay.outside,
-        pair_scale=float(replay.costs.pair_scales().mean()),  # where stages differ, a page knows their mean alone
-        input_share=replay.input_share,
-        orders=start.orders,
-        note=start.note,
-    )
 
 
 def _paste(section: Paste) -> Item:

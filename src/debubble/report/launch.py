@@ -9,8 +9,9 @@ from ..core.costs import Rates
 from ..core.results import Result
 from ..core.schedule import Schedule
 from ..core.units import Hops
-from ..diagnosis.edits import WhatIf
-from ..diagnosis.remedies import mean_rates
+from ..diagnosis.remedies import Sliders, mean_rates
+from ..diagnosis.replay import WhatIf
+from ..drawing.html import Sliders as PageSliders
 from ..schedules.catalog import CATALOG
 from .sections import Paste
 
@@ -47,6 +48,26 @@ def files(schedule: Schedule, run: int = 0) -> list[Paste]:
 def numbers(result: Result) -> Paste:
     """The document that ``--json`` prints."""
     return Paste("All numbers as JSON", result.json(), "debubble.json")
+
+
+def page_sliders(start: Sliders | None) -> PageSliders | None:
+    """Where the sliders of a page start, op by op."""
+    if start is None:
+        return None
+    replay, schedule = start.replay, start.replay.schedule
+    # Op by op in the order of the schedule, as the page holds its ops.
+    durations, hops = (table[schedule.kind, schedule.stage, schedule.unit] for table in replay.tables)
+    return PageSliders(
+        run=start.run,
+        name=replay.name,
+        durations=durations,
+        hops=hops,
+        outside=replay.outside,
+        pair_scale=float(replay.costs.pair_scales().mean()),  # where stages differ, a page knows their mean alone
+        input_share=replay.input_share,
+        orders=start.orders,
+        note=start.note,
+    )
 
 
 def _launch(schedule: Schedule) -> Iterator[str]:

@@ -8,34 +8,34 @@ from importlib import import_module
 from ..core.results import Result
 from ..drawing.notebook import frame
 from .html import html as page
-from .markdown import markdown as marked
 from .sections import Picture, Report
+from .text import markdown as marked
 from .text import text as lines
 
 # The class of a result -> ``file:function`` of this room that makes its sections, from the result and ``detail=``.
 REPORTS = {
     "Against": "show:of_two",
     "Alone": "why:of_one",
-    "BatchPlan": "planner:of_batch",
+    "BatchPlan": "plan:of_batch",
     "Catalog": "show:of_catalog",
     "Comparison": "why:report",
     "ConfigurationCheck": "check:of_configuration",
     "Diagnosis": "diagnose:report",
     "Executed": "show:of_run",
     "Fit": "fit:report",
-    "GrowthPlan": "planner:of_growth",
+    "GrowthPlan": "plan:of_growth",
     "Joint": "synth:of_layers",
     "LayoutPlan": "plan:report",
-    "LayerProfile": "planner:of_profile",
+    "LayerProfile": "plan:of_profile",
     "OrderCheck": "check:of_order",
     "PartOfRun": "diagnose:of_part",
     "Series": "why:of_series",
-    "SelfTested": "self_test:report",
+    "SelfTested": "diagnose:of_self_test",
     "SeveralChecks": "check:of_several",
     "Show": "show:report",
     "Synthesis": "synth:report",
-    "Splits": "planner:of_splits",
-    "Validation": "planner:of_validation",
+    "Splits": "plan:of_splits",
+    "Validation": "plan:of_validation",
     "WatchedStep": "diagnose:of_step",
 }
 FRAME = 640  # pixels of a page in a notebook, and what each rank adds

@@ -17,15 +17,13 @@ from ..core.units import counted, percent
 from .advice import WHAT, causes_section, unequal_section
 from .diagnose import median_window
 from .diagnose import report as diagnosed
-from .figures import Unit, span
-from .figures import shown as written
-from .launch import files, launch, numbers, show_command
-from .sections import Column, Figure, Figures, Paste, Picture, Ranks, Report, Section, Sentences, Table
+from .launch import files, launch, numbers, page_sliders, show_command
+from .sections import Column, Figure, Figures, Paste, Picture, Ranks, Report, Section, Sentences, Table, Unit, span
+from .sections import shown as written
 
 if TYPE_CHECKING:
-    from ..diagnosis.against import Against, SweepPoint
     from ..diagnosis.causes import CauseCost
-    from ..diagnosis.simulated import Executed, Show
+    from ..diagnosis.simulated import Against, Executed, Show, SweepPoint
     from ..schedules.catalog import Catalog
 
 
@@ -75,7 +73,7 @@ def report(shown: Show, *, detail: bool = False) -> Report:
         verdict=[*_verdict(shown, causes), *_hints(shown), *shown.warnings],
         sections=sections,
         next=_better(shown, causes),
-        sliders=shown.sliders,
+        sliders=page_sliders(shown.sliders),
     )
 
 

@@ -7,9 +7,8 @@ from typing import TYPE_CHECKING
 
 from ..core.schedule import Release
 from ..core.units import MILLISECOND, duration, percent
-from .figures import Unit
 from .launch import files, numbers
-from .sections import Column, Figure, Figures, Paste, Picture, Ranks, Report, Section, Sentences, Table
+from .sections import Column, Figure, Figures, Paste, Picture, Ranks, Report, Section, Sentences, Table, Unit
 
 if TYPE_CHECKING:
     from ..synthesis.layers import Joint

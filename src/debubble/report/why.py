@@ -10,14 +10,14 @@ from ..core.units import percent
 from ..diagnosis.diagnosis import place_of
 from .advice import beyond_section, causes_section, first_changes, granted, legend, letters, more_changes
 from .diagnose import gate_section
-from .figures import Cell, Unit, shown
 from .fit import fits_section, phases_section
-from .launch import files, launch, numbers, show_change
-from .sections import Column, Figure, Figures, Picture, Report, Section, Sentences, Table
+from .launch import files, launch, numbers, page_sliders, show_change
+from .sections import Cell, Column, Figure, Figures, Picture, Report, Section, Sentences, Table, Unit, shown
 
 if TYPE_CHECKING:
-    from ..diagnosis.comparison import Alone, ComparedWindow, Comparison, Missing, Series, Side, WayOut
-    from ..diagnosis.why import Bounds
+    from ..diagnosis.compared import Bounds
+    from ..diagnosis.comparison import Alone, ComparedWindow, Comparison, Missing, Series, Side
+    from ..diagnosis.remedies import WayOut
 
 
 NONE = "-"
@@ -35,7 +35,7 @@ def report(c: Comparison, *, detail: bool = False) -> Report:
         verdict=c.verdict,
         sections=[_figures(c), *sections, *_take(c)],
         next=_next(c),
-        sliders=c.sliders,
+        sliders=page_sliders(c.sliders),
     )
 
 

@@ -10,9 +10,8 @@ from typing import overload
 
 from ..core.errors import Fault, InputError, Refusal
 from ..core.observation import Observation
-from ..diagnosis.diagnose import Examined
 from ..diagnosis.diagnose import diagnose as examine
-from ..diagnosis.diagnosis import Diagnosis, PartOfRun, diagnosis_of
+from ..diagnosis.diagnosis import Diagnosis, Examined, PartOfRun, diagnosis_of
 from ..diagnosis.diagnosis import gate as gate_of
 from ..frameworks.engines import engine_named
 from ..readers.distilled import distil as write_distilled

@@ -10,7 +10,6 @@ from ..core.errors import Fault, InputError
 from ..core.program import Timeline
 from ..core.results import Result
 from ..core.safe_output import replacing
-from ..diagnosis.comparison import Comparison
 from ..drawing.plot import plot
 from ..drawing.svg import figure
 from ..drawing.terminal import timeline_text
@@ -85,10 +84,7 @@ def write(result: Result, *, kind: str, path: str | PathLike[str]) -> None:
         return
     pictures = pictures_of(result)
     if not pictures:
-        rule = "there is no timeline to draw"
-        if isinstance(result, Comparison):
-            rule = "neither run has a timeline to draw"
-        raise InputError(Fault(f"--{kind}", rule, "state pipeline and microbatches, or give a recording"))
+        raise InputError(Fault(f"--{kind}", result.undrawn, "state pipeline and microbatches, or give a recording"))
     # A figure shows all timelines; a trace and an order are of one, the first: it is what was asked for.
     if kind == "perfetto":
         perfetto.write(pictures[0].timeline, Path(path))

@@ -6,8 +6,7 @@ from collections.abc import Callable
 
 from ..config.config import Config
 from ..core.errors import InputError
-from ..diagnosis.edits import Replay
-from ..diagnosis.remedies import Launcher
+from ..diagnosis.replay import Launcher, Replay
 from ..frameworks.catalog import framework_of
 from ..frameworks.framework import Framework
 

@@ -9,9 +9,8 @@ from ..core.costs import Rates
 from ..core.engine import IDEAL, Engine
 from ..core.errors import Fault, InputError
 from ..core.packing import Samples
-from ..diagnosis.against import Against
-from ..diagnosis.against import against as hold_against
-from ..diagnosis.simulated import Show, simulated
+from ..diagnosis.simulated import Against, Show, simulated
+from ..diagnosis.simulated import against as hold_against
 from ..schedules.breadth_first import forward_only as without_backwards
 from .arguments import Duration, Factors, Hop, Size, Swept, swept
 from .pipeline_argument import (

@@ -9,11 +9,11 @@ from ..config.config import Config
 from ..core.errors import Fault, InputError
 from ..core.observation import Observation
 from ..core.units import percent
-from ..diagnosis.compared_run import compared_run
+from ..diagnosis.compared import Compared
 from ..diagnosis.comparison import Alone, Comparison, Series, alone, comparison_of, series, series_of
 from ..diagnosis.diagnosis import Gate
 from ..diagnosis.log_run import LoggedRun
-from ..diagnosis.why import Compared
+from ..diagnosis.why import compared_run
 from ..frameworks.engines import engine_named
 from .arguments import share
 from .launcher import launcher_of

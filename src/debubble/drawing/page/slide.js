@@ -1,4 +1,4 @@
-// What the sliders ask: the edits of diagnosis/edits.py by the rules at its head, so that a page never says another number
+// What the sliders ask: the edits of diagnosis/replay.py by the rules at its head, so that a page never says another number
 // than the verdict above it. `base`: the run as it is, {schedule, ranks, microbatches, chunks, slices, stages, placement, outside,
 // pairScale, orders} with its own order and costs, as `baseOf` makes it.
 "use strict";

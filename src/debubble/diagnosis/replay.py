@@ -1,13 +1,14 @@
-"""Replays and edits: a window's order with its costs, and each way to change it, or None if that cannot be.
+"""Replays: a window's order with its costs, under the engine that fits it, and each way to change it.
 
     window measured -> fitted costs -> Replay -> edit -> Replay -> simulate -> WhatIf
 
 Every number that any verb or the page gives for a change comes from ``answers`` below: samples per second with the
 change over without, both simulated, so that what the simulation misses of a run cancels out.
 
-Three kinds. ``recast`` builds another order for the same work; the edits that people know by a name (more or finer
-micro-batches, fewer stages, another schedule) are calls of it. The second kind leaves the order alone and changes
-durations or hops. ``slide`` is both at once, for a person who moves sliders; the page computes the same in JavaScript:
+Three kinds of edit, each None if it cannot be. ``recast`` builds another order for the same work; the edits that people
+know by a name (more or finer micro-batches, fewer stages, another schedule) are calls of it. The second kind leaves the
+order alone and changes durations or hops. ``slide`` is both at once, for a person who moves sliders; the page computes
+the same in JavaScript:
 
     1. Base: the order of the median window; durations D[kind][stage][unit] and hops H[kind][stage][unit], whole
        nanoseconds, 0 if the order has no such op (``Replay.tables``). H: delay of an op's input from another rank.
@@ -28,12 +29,23 @@ durations or hops. ``slide`` is both at once, for a person who moves sliders; th
     4. Hop: if it was moved, every H is that many nanoseconds.
     5. Simulate (start = latest of rank free and input + hop). Samples per second = m'/m x (window + outside) before
        over (window' + outside) after; of a GPU: that x p/p'. Memory: peak' x p/p' over peak, in micro-batches a rank.
+
+Which engine ran is told by the window itself: each engine simulates it again, with ops as they were measured and the
+least hops seen. Nothing is fitted to the window. The hop of a link is the least time from the end of an op to the start
+of the one that needs its output: no engine starts an op before its input is there, so no transfer lasts longer, and an
+activation is as large as its gradient. What ranks waited beyond that is the engine's doing, and the engine that ran
+starts the ops when they did start:
+
+    MegatronApp, interleaved, 4 ranks     megatron-overlap  .995 of the window, ops start .6 % of it off
+                                          megatron         1.084                          4.3 %
+                                          ideal             .915                          4.6 %
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+import re
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 
 import numpy as np
@@ -42,16 +54,20 @@ from numpy.typing import NDArray
 from ..core.account import Account, account
 from ..core.costs import Costs
 from ..core.engine import IDEAL, Engine
-from ..core.errors import InputError
+from ..core.errors import InputError, Refusal
+from ..core.lower import lower
 from ..core.observation import Observation
+from ..core.program import Timeline
 from ..core.schedule import KINDS, Kind, Schedule, Shape, loop_placement, peak_activations
 from ..core.simulate import simulate
-from ..frameworks.engines import executing
+from ..frameworks.engines import ENGINES, engine_of, executing
 from ..schedules.catalog import build
-from .causes import fitted, free_transfers, present
+from .causes import TRUSTED, Causes, causes, fitted, free_transfers, least_hops, present
 from .windows import Summary
 
-MOST_OPS = 16_384  # of an order that is tried: about 60 orders are, and the verb should answer within a second or two
+MOST_OPS_TRIED = (
+    16_384  # of an order that is tried: about 60 orders are, and the verb should answer within a second or two
+)
 MORE_MEMORY = 1.005  # times the activations from which an answer says that it needs room for them
 
 
@@ -160,6 +176,67 @@ class WhatIf:
         return not self.bound and not self.demands
 
 
+@dataclass(frozen=True, slots=True)
+class Launcher:
+    """The framework that will run what is advised.
+
+    Args:
+        title: as people call it.
+        schedules: names of the catalog that it can run.
+        refuses: why it would refuse a run that was changed into another, a clause; empty if it takes it.
+    """
+
+    title: str
+    schedules: frozenset[str]
+    refuses: Callable[[Replay, Replay], str] | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Remedies:
+    """Changes of one run by what they ask for, each list the best first.
+
+    Args:
+        launchable: at the batch, with the framework and the weights there are; what rests on something that nobody
+            said of the run comes after what rests on nothing of the kind.
+        beyond: each names in ``demands`` what else it takes.
+        limits: nobody can do them; they show what something costs.
+    """
+
+    launchable: tuple[WhatIf, ...] = ()
+    beyond: tuple[WhatIf, ...] = ()
+    limits: tuple[WhatIf, ...] = ()
+
+    @property
+    def first(self) -> WhatIf | None:
+        """The first recommendation; None if nothing that can be launched is worth it."""
+        return self.launchable[0] if self.launchable else None
+
+    @property
+    def every(self) -> tuple[WhatIf, ...]:
+        """All of them, the best first."""
+        whole = (*self.launchable, *self.beyond, *self.limits)
+        return tuple(sorted(whole, key=lambda answer: -answer.speedup))
+
+    def gain(self, change: str) -> float | None:
+        """Samples per second with a change over without; None if it is not among them."""
+        return next((answer.speedup for answer in self.every if answer.change == change), None)
+
+    def and_also(self, more: Sequence[WhatIf]) -> Remedies:
+        """With answers that were simulated elsewhere, as on another window of the same run."""
+        return sorted_by_need([*self.every, *more])
+
+
+def sorted_by_need(several: Sequence[WhatIf]) -> Remedies:
+    """Changes by what they ask for, each list the best first."""
+    # What rests on something nobody said may not exist: it comes after what does, however fast.
+    ranked = sorted(several, key=lambda answer: (bool(answer.open), -answer.speedup))
+    return Remedies(
+        launchable=tuple(answer for answer in ranked if answer.launchable),
+        beyond=tuple(answer for answer in ranked if answer.demands and not answer.bound),
+        limits=tuple(answer for answer in ranked if answer.bound),
+    )
+
+
 def replay_of(run: Observation, summary: Summary, name: str | None) -> Replay:
     """The median window of a run, ready to be simulated again.
 
@@ -241,7 +318,7 @@ def recast(run: Replay, name: str, *, ranks: int, microbatches: int, chunks: int
         None if the schedule does not take these sizes, or the order is too long to be tried.
     """
     here = run.schedule
-    if 2 * ranks * chunks * microbatches * here.slices > MOST_OPS:
+    if 2 * ranks * chunks * microbatches * here.slices > MOST_OPS_TRIED:
         return None
     try:
         schedule = build(name, Shape(ranks, microbatches, chunks, here.slices))
@@ -537,3 +614,130 @@ def _usual_hops(transfers: Table, there: Schedule) -> Table:
     usual = [int(np.rint(table[table > 0].mean())) if (table > 0).any() else 0 for table in (forward, back)]
     # By kind: F, I, W, B. Gradients of weights stay where they are.
     return np.array([usual[0], usual[1], 0, usual[1]])[:, None, None] * np.ones((1, there.stages, 1), np.int64)
+
+
+TELLING = 0.05  # share of the window that hops must cost before an engine makes a difference worth a model of its own
+MOST_OPS_REPLAYED = 50_000  # of a window that every engine simulates again
+
+
+@dataclass(frozen=True, slots=True)
+class EngineFit:
+    """A window simulated again under one engine.
+
+    Args:
+        engine: by its name.
+        resim_ratio: length of the window over what was measured.
+        start_error_share: how far ops start from where they did start, the mean, over the window.
+    """
+
+    engine: str
+    resim_ratio: float
+    start_error_share: float
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Replayed:
+    """The median window of a run, simulated again by whoever ran it.
+
+    Args:
+        replay: under that engine, with its hops.
+        causes: why the window is as long as it is, under the same engine.
+        fits: of every engine that was asked, the best first; empty if ranks are missing.
+    """
+
+    replay: Replay
+    causes: Causes
+    fits: tuple[EngineFit, ...]
+
+
+def replayed(run: Observation, summary: Summary, name: str | None, asked: Engine | None = None) -> Replayed:
+    """Simulate the median window again, under the engine that fits it where its hops cost enough to tell.
+
+    Args:
+        run: what was measured.
+        summary: of its windows.
+        name: of its order in the catalog.
+        asked: the engine, if somebody said; None for the one that fits.
+
+    Raises:
+        InputError: the engine that was asked for does not run such orders.
+    """
+    window = summary.window.timeline
+    found = causes(window)
+    replay = replay_of(run, summary, name)
+    if run.torn:  # what missing ranks did is not known, so nothing can be held against an engine
+        return Replayed(replay, found, ())
+    fits = fit_engines(window, run.engine)
+    replay = engine_for(replay, window, fits, found, asked)
+    if replay.engine != IDEAL:
+        found = causes(window, replay.engine)
+    return Replayed(replay, found, fits)
+
+
+def fit_engines(timeline: Timeline, family: str | None = None) -> tuple[EngineFit, ...]:
+    """Simulate a measured window again under every engine that can run its order, the best first.
+
+    Args:
+        timeline: measured.
+        family: the engines to ask, by the name of the framework that is known to have run it; None for all.
+    """
+    schedule, ops = timeline.program.schedule, len(timeline.program.schedule)
+    # Each engine simulates all of it: on long windows that would take longer than reading them.
+    if ops > MOST_OPS_REPLAYED or not timeline.makespan:
+        return ()
+    costs = least_hops(timeline)
+    # From the first op: where the window lies on the clock says nothing.
+    began = timeline.start[:ops] - timeline.start[:ops].min()
+    fits = []
+    for name in _of_family(family):
+        try:
+            again = simulate(lower(schedule, engine_of(name, schedule)), costs)
+        except (InputError, Refusal):
+            continue
+        # Starts of ops tell more than the length of the window, which several engines may meet by chance.
+        away = np.abs(again.start[:ops] - again.start[:ops].min() - began).mean()
+        fits.append(EngineFit(name, again.makespan / timeline.makespan, float(away) / timeline.makespan))
+    return tuple(sorted(fits, key=lambda fit: fit.start_error_share))
+
+
+def _of_family(family: str | None) -> list[str]:
+    """The engines of one framework, as in megatron and megatron-overlap; all of them if it has none here."""
+    every = list(ENGINES)
+    if family is None:
+        return every
+    head = family.partition("-")[0]
+    return [name for name in every if re.split("[:-]", name)[0] == head] or every
+
+
+def engine_for(
+    replay: Replay, timeline: Timeline, fits: Sequence[EngineFit], found: Causes, asked: Engine | None
+) -> Replay:
+    """The replay under the engine that was asked for, or that fits where hops cost enough to tell engines apart.
+
+    It is left as it is where hops that are fitted one by one reproduce the window better.
+
+    Args:
+        replay: of the window, by hops that were fitted one by one.
+        timeline: measured.
+        fits: of engines, the best first.
+        found: causes of the window.
+        asked: by name; None if nobody said.
+
+    Raises:
+        InputError: the engine that was asked for does not run such orders.
+        Deadlock: it would have got stuck in this one.
+    """
+    schedule = timeline.program.schedule
+    if asked is not None:
+        # Lowered to see whether it runs this order at all, and its refusal says why not.
+        lower(schedule, engine_of(asked.name, schedule))
+        return replace(replay, engine=asked, costs=least_hops(timeline))
+    # Where hops cost next to nothing, every engine fits, and a name would be made up.
+    hops_share = found.resim_ratio - found.resim_without_transfer_ratio
+    if not fits or abs(hops_share) <= TELLING or schedule.joined is not None:
+        return replay  # nobody runs overlapped pairs by these tables
+    best = fits[0]
+    miss = abs(best.resim_ratio - 1)
+    if best.engine == IDEAL.name or miss > TRUSTED or miss > abs(found.resim_ratio - 1):
+        return replay
+    return replace(replay, engine=ENGINES[best.engine], costs=least_hops(timeline))
