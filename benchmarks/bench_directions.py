@@ -19,9 +19,9 @@ from debubble.core.schedule import Shape
 from debubble.core.units import MILLISECOND
 from debubble.readers.kineto.read import read_traces
 from debubble.reconstruct.device_ops import RankOps
-from debubble.reconstruct.directions import directed
-from debubble.reconstruct.neighbours import with_peers
+from debubble.reconstruct.pairing import with_peers
 from debubble.reconstruct.positions import Said, places_of
+from debubble.reconstruct.unlabelled import directed
 from debubble.schedules.catalog import build
 from pour import Style, pour_rank, run_of, untold, write
 

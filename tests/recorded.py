@@ -10,8 +10,19 @@ from debubble.core.costs import Costs, Rates, costs_of
 from debubble.core.lower import lower
 from debubble.core.schedule import Schedule
 from debubble.core.simulate import simulate
-from debubble.readers.recording import track_path
-from debubble.readers.recording_file import MAGIC, NOT_SENT, Former, Part, Process, Step, Times, frame, pack, packed
+from debubble.readers.recording_file import (
+    MAGIC,
+    NOT_SENT,
+    Former,
+    Part,
+    Process,
+    Step,
+    Times,
+    frame,
+    pack,
+    packed,
+    track_path,
+)
 
 MS = 1_000_000
 LATE = 5 * MS  # the second replica runs that much later

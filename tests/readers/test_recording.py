@@ -16,8 +16,8 @@ from debubble.core.errors import InputError
 from debubble.core.lower import lower
 from debubble.core.schedule import Kind, Shape
 from debubble.core.simulate import simulate
-from debubble.readers.recording import is_recording, read_recording, read_tracks, track_path
-from debubble.readers.recording_file import MAGIC, Process, frame, frames, pack
+from debubble.readers.recording import is_recording, read_recording, read_tracks
+from debubble.readers.recording_file import MAGIC, Process, frame, frames, pack, track_path
 from debubble.reconstruct.positions import Said
 from debubble.schedules.catalog import build
 from recorded import LATE, MS, RATES, files, former, record, record_former

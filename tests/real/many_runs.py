@@ -115,8 +115,7 @@ def entry(folder: str) -> dict[str, dict[str, float | None]]:
     from debubble.core.lower import lower
     from debubble.core.simulate import simulate
     from debubble.runner.task import Task
-    from debubble.runner.worker import train
-    from debubble.runner.world import connect, seat
+    from debubble.runner.worker import connect, seat, train
 
     out, steps = {}, {}
     with connect(PROCESSES, timeout_s=60) as device:

@@ -5,7 +5,7 @@ import sys
 import pytest
 
 from debubble.core.schedule import Shape
-from debubble.readers.recording import track_path
+from debubble.readers.recording_file import track_path
 from debubble.schedules.catalog import build
 from recorded import files, record
 

@@ -4,7 +4,7 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from debubble.reconstruct.groups import group_of, parted, place_within
+from debubble.reconstruct.device_ops import group_of, parted, place_within
 
 SMALL = st.integers(-3, 3)
 

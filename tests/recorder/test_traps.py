@@ -10,7 +10,8 @@ import numpy as np
 import pytest
 
 from debubble.core.schedule import Shape
-from debubble.readers.recording import read_recording, read_tracks, track_files
+from debubble.readers.recording import read_recording, read_tracks
+from debubble.readers.recording_file import track_files
 from debubble.recorder.writer import Writer
 from debubble.schedules.catalog import build
 from recorded import files

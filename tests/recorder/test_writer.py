@@ -12,8 +12,8 @@ import pytest
 
 from debubble.core.errors import InputError
 from debubble.core.schedule import Shape
-from debubble.readers.recording import read_recording, track_files, track_path
-from debubble.readers.recording_file import frame
+from debubble.readers.recording import read_recording
+from debubble.readers.recording_file import frame, track_files, track_path
 from debubble.recorder.writer import LOCK, Keep, Writer, in_use
 from debubble.schedules.catalog import build
 from recorded import files

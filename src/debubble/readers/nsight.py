@@ -14,7 +14,7 @@ import numpy as np
 from ..core.errors import Fault, InputError, Refusal
 from ..core.schedule import Kind
 from ..reconstruct.device_ops import UNTOLD, Clock, RankOps, Reading
-from ..reconstruct.neighbours import in_line, with_senses
+from ..reconstruct.pairing import in_line, with_senses
 from .kineto.read import device_of
 from .nsight_export import PROCESS, Device, open_export
 from .op_names import Role

@@ -23,10 +23,23 @@ from numpy.typing import NDArray
 from ..core.errors import Fault, InputError
 from ..core.observation import HostLoad, Observation, OtherSteps, OutsideParts, Window
 from ..core.schedule import Kind
-from ..reconstruct.cause_and_effect import aligned
+from ..reconstruct.clocks import aligned
 from ..reconstruct.device_ops import Clock
 from ..reconstruct.positions import Said
-from .recording_file import FORMAT, MAGIC, TRAIN, VERSION, Part, Process, Step, Track, former_frames, frames
+from .recording_file import (
+    FORMAT,
+    MAGIC,
+    TRAIN,
+    VERSION,
+    Part,
+    Process,
+    Step,
+    Track,
+    former_frames,
+    frames,
+    track_files,
+    track_path,
+)
 from .recording_windows import Made, Replica, StepKind, kinds_of, replicas_of, windows_of
 from .run_files import listed
 from .stream import place
@@ -34,18 +47,6 @@ from .stream import place
 MOST_BYTES = 1 << 31  # of all files together
 _MOST_NAMED = 8
 Each = Callable[[Sequence[Path]], Sequence[object]]
-
-
-def track_path(folder: Path, rank: int, name: str = "") -> Path:
-    """The file of one rank of the job; ``name`` tells it from others of the same rank."""
-    if name:
-        name = f".{name}"
-    return folder / f"rank-{rank:05}{name}.msgpack"
-
-
-def track_files(folder: Path) -> list[Path]:
-    """All files of processes in a folder."""
-    return sorted(folder.glob("rank-*.msgpack"))
 
 
 def is_recording(path: str | Path) -> bool:

@@ -249,6 +249,18 @@ class Times:
     tail: tuple[int, int, int] = (0, 0, 0)
 
 
+def track_path(folder: Path, rank: int, name: str = "") -> Path:
+    """The file of one rank of the job; ``name`` tells it from others of the same rank."""
+    if name:
+        name = f".{name}"
+    return folder / f"rank-{rank:05}{name}.msgpack"
+
+
+def track_files(folder: Path) -> list[Path]:
+    """All files of processes in a folder."""
+    return sorted(folder.glob("rank-*.msgpack"))
+
+
 def frame(of: Frame) -> bytes:
     """One frame, ready to be appended."""
     body = _encoder.encode(of)

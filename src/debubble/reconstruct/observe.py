@@ -12,13 +12,8 @@ import numpy as np
 
 from ..core.errors import Refusal
 from ..core.observation import DeviceClock, HeldMemory, Observation
-from .cause_and_effect import aligned
-from .chunks import with_chunks
-from .clocks import TOLERANCE, Clocks, clocks_of, with_replicas_joined
-from .device_ops import UNKNOWN, Clock, Floats, Ints, Mask, RankOps, Reading, of_each_op
-from .directions import directed, linked, split_backward
-from .groups import parted
-from .neighbours import with_peers, with_senses
+from .clocks import TOLERANCE, Clocks, aligned, clocks_of, with_replicas_joined
+from .device_ops import UNKNOWN, Clock, Floats, Ints, Mask, RankOps, Reading, of_each_op, parted
 from .pairing import (
     ABSENT,
     TOGETHER,
@@ -29,9 +24,12 @@ from .pairing import (
     pair_by_time,
     pair_in_order,
     sides_of,
+    with_peers,
+    with_senses,
 )
 from .positions import HALF, NOWHERE, Places, Said, labelled_positions, nowhere, places_of, ranks_where
 from .steps import ending_together, in_one_count, plausible, with_steps
+from .unlabelled import directed, linked, split_backward, with_chunks
 from .windows import Whole, whole_windows
 
 _MOST_NAMED = 4  # ranks whose rates are spelled out

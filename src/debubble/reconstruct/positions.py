@@ -19,8 +19,7 @@ import numpy as np
 
 from ..core.errors import Fault, InputError
 from ..core.schedule import Kind
-from .device_ops import UNTOLD, Ints, Mask, RankOps, Transfers, index_of, of_each_op
-from .groups import group_of, place_within
+from .device_ops import UNTOLD, Ints, Mask, RankOps, Transfers, group_of, index_of, of_each_op, place_within
 
 NOWHERE = -1  # place of a device that is left out
 HALF = 0.75  # of a rank's messages: a middle rank that lacks one neighbour shares half of them with the other

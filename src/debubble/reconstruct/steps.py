@@ -11,8 +11,7 @@ from dataclasses import replace
 import numpy as np
 
 from ..core.schedule import Kind
-from .device_ops import Clock, Ints, Mask, RankOps, index_of, of_each_op
-from .groups import group_of, parted, place_within
+from .device_ops import Clock, Ints, Mask, RankOps, group_of, index_of, of_each_op, parted, place_within
 
 _LONG = 10.0  # times the median of its kind: beyond this an op that also covers another one is a fault of the tracer
 _MOST_SHIFT = 8  # steps by which files may begin apart

@@ -23,8 +23,7 @@ from ..core.lower import lower
 from ..core.observation import Window
 from ..core.program import Program, Timeline
 from ..core.schedule import Kind, Schedule
-from .device_ops import UNKNOWN, Ints, RankOps
-from .groups import group_of, parted, place_within
+from .device_ops import UNKNOWN, Ints, RankOps, group_of, parted, place_within
 from .positions import MOST_NAMED, NOWHERE, Places, Said
 
 _MOST_REASONS = 5  # for which windows were left out, that are spelled out

@@ -21,8 +21,7 @@ import numpy as np
 from ..core.errors import in_one_line
 from ..core.results import SPARSE, Json, Result
 from ..core.units import MILLISECOND
-from ..readers.recording import track_files
-from ..readers.recording_file import MAGIC, TRAIN, Frame, Part, Process, Step, frames, unpacked
+from ..readers.recording_file import MAGIC, TRAIN, Frame, Part, Process, Step, frames, track_files, unpacked
 from .writer import LOCK, holder_of, is_alive
 
 AVERAGED = 10  # steps over which a gate and a drift are told

@@ -21,8 +21,18 @@ import msgspec
 
 from ..core.errors import InputError, in_one_line
 from ..core.results import Result
-from ..readers.recording import track_files, track_path
-from ..readers.recording_file import EVALUATION, TRAIN, Ints, Part, Process, Whole, pack, packed
+from ..readers.recording_file import (
+    EVALUATION,
+    TRAIN,
+    Ints,
+    Part,
+    Process,
+    Whole,
+    pack,
+    packed,
+    track_files,
+    track_path,
+)
 from .cuda import EventClock, event_clock, is_capturing
 from .place import Axes, is_on_gpu, launch_of, process_of, queue_ns, restarts
 from .tape import Measured, Rows, Tape

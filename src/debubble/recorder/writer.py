@@ -23,8 +23,7 @@ from typing import Any
 import msgspec
 
 from ..core.errors import Fault, InputError
-from ..readers.recording import track_files, track_path
-from ..readers.recording_file import MAGIC, Part, Process, Step, frame, frames
+from ..readers.recording_file import MAGIC, Part, Process, Step, frame, frames, track_files, track_path
 from .wishes import Keep
 
 LOCK = "recording.lock"

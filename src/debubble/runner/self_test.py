@@ -21,7 +21,7 @@ from torch.distributed.pipelining import PipelineStage, Schedule1F1B
 
 from ..recorder.start import Recording
 from ..recorder.wishes import wish_of
-from .world import connect
+from .worker import connect
 
 CPU_WIDTH, GPU_WIDTH = 16, 4096
 SAMPLES = 256  # of a micro-batch on a GPU: 26 GFLOP a forward of a stage, below a millisecond where 32 bits are fast

@@ -180,7 +180,7 @@ def layer_sizes(model: Model, layout: Layout) -> LayerSizes:
 def _device(wanted: str) -> tuple[str, str]:
     """Which kind of device is there, and what it calls itself; imports torch."""
     from ..runner.profile import name_of
-    from ..runner.world import device_for
+    from ..runner.worker import device_for
 
     here = device_for(wanted, 1, stretched=False)
     return here, name_of(here)

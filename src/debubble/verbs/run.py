@@ -232,7 +232,7 @@ def _on_device(task: Task, wanted: str) -> Task:
     """The task on the device that it will run on; imports torch, when all that needs no torch is known to be right."""
     if not _joins():
         warm_up()
-    from ..runner.world import device_for
+    from ..runner.worker import device_for
 
     stretched = task.pace is not None or task.hop_ns > 0
     return replace(task, device=device_for(wanted, task.processes, stretched=stretched))
