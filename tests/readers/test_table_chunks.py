@@ -5,7 +5,7 @@ import random
 import numpy as np
 import pytest
 
-from debubble.readers import table_chunks
+from debubble.readers import table
 from debubble.readers.stream import BLOCK
 from debubble.readers.table import read_table
 
@@ -47,8 +47,8 @@ def test_every_decoder_finds_the_same(tmp_path, monkeypatch, odd, fraction):
     path = tmp_path / "ops.csv"
     path.write_text("\n".join([HEADER, *lines, ""]), encoding="utf-8")
     found = []
-    for fast in (lambda text, table: None, table_chunks._by_numpy, table_chunks._by_pyarrow):
-        monkeypatch.setattr(table_chunks, "_fast_reader", lambda fast=fast: fast)
+    for fast in (lambda text, table: None, table._by_numpy, table._by_pyarrow):
+        monkeypatch.setattr(table, "_fast_reader", lambda fast=fast: fast)
         found.append(read_table(path))
     plain, *others = found
     for other in others:
@@ -65,15 +65,15 @@ def test_plain_megabytes_are_not_split_in_python(tmp_path, monkeypatch):
     path = tmp_path / "ops.csv"
     path.write_text("\n".join([HEADER, *rows("")]))
     read = []
-    whole = table_chunks._plain_chunks
-    monkeypatch.setattr(table_chunks, "_plain_chunks", lambda text, table: read.append(len(text)) or whole(text, table))
+    whole = table._plain_chunks
+    monkeypatch.setattr(table, "_plain_chunks", lambda text, table: read.append(len(text)) or whole(text, table))
     read_table(path)
     assert len(read) == 1
     assert read[0] <= BLOCK
 
 
 def test_rows_behind_the_most_are_left_out_aloud(tmp_path, monkeypatch):
-    monkeypatch.setattr(table_chunks, "MOST_ROWS", 1000)
+    monkeypatch.setattr(table, "MOST_ROWS", 1000)
     path = tmp_path / "ops.csv"
     path.write_text("\n".join([HEADER, *rows("")]))
     found = read_table(path)

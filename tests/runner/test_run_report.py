@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from debubble.cli.console import Look
-from debubble.cli.output import Output
+from debubble.cli.options import Output
 from debubble.core.schedule import Shape
 from debubble.runner.task import Task
 from debubble.runner.worker import Outcome, Step

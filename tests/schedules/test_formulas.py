@@ -5,7 +5,7 @@ import pytest
 
 from debubble.core.errors import InputError
 from debubble.schedules.catalog import CATALOG
-from debubble.schedules.formulas import evaluate, holds, letters_of
+from debubble.schedules.closed_form import evaluate, holds, letters_of
 
 VALUES = {"p": 4, "m": 8, "v": 2, "s": 3, "F": 1.0, "I": 1.5, "W": 0.5, "B": 2.0, "F&B": 2.5}
 

@@ -10,7 +10,7 @@ import pytest
 
 import debubble
 from debubble.cli.main import VERBS
-from debubble.cli.output import FILES
+from debubble.cli.options import FILES
 from debubble.core.results import Result
 
 PORTED = ("show", "diagnose", "run", "profile", "why", "fit", "check", "validate", "plan", "split", "synth")

@@ -10,8 +10,21 @@ import click
 import debubble
 
 from .console import working
-from .options import COUNT, ENGINE, FACTORS, FRAMEWORK, SCHEDULE, SHARE, SIZE, Verb, measurement_options, option
-from .output import Output, output_options, warned
+from .options import (
+    COUNT,
+    ENGINE,
+    FACTORS,
+    FRAMEWORK,
+    SCHEDULE,
+    SHARE,
+    SIZE,
+    Output,
+    Verb,
+    measurement_options,
+    option,
+    output_options,
+    warned,
+)
 
 
 @click.command(cls=Verb, short_help="Account for a measured run.")

@@ -25,12 +25,13 @@ from .options import (
     RATE,
     SCHEDULE,
     WEIGHTS,
+    Output,
     Verb,
     lengths_options,
     option,
     options,
+    output_options,
 )
-from .output import Output, output_options
 
 # How a layer runs and what is kept of it: each as the job key of the same name.
 RECIPE = {

@@ -23,15 +23,16 @@ from .options import (
     PACE,
     SCHEDULE,
     SHARE,
+    Output,
     Parsed,
     Verb,
     cap_options,
     engine_option,
     option,
     options,
+    output_options,
     size_options,
 )
-from .output import Output, output_options
 
 run_options = options(
     option("--schedule", metavar="S", required=True, shell_complete=SCHEDULE, help="A name, or a torch CSV file."),

@@ -23,6 +23,7 @@ from .options import (
     SCHEDULE,
     SWEEP,
     WEIGHTS,
+    Output,
     Verb,
     cap_options,
     duration_options,
@@ -30,10 +31,11 @@ from .options import (
     lengths_options,
     link_options,
     option,
+    output_options,
     scale_options,
     size_options,
+    warned,
 )
-from .output import Output, output_options, warned
 
 PIPED = 10_000  # columns where nobody watches: a line for each schedule
 

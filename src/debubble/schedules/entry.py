@@ -1,6 +1,6 @@
 """Between a caller and a schedule: its entry of the catalog, the shapes that it takes, and memory caps for a search.
 
-Formulas are text, as on paper, in the grammar of ``formulas.py``; ``closed_form.py`` says what they come to:
+Formulas are text, as on paper, in the grammar of ``closed_form.py``, which says what they come to:
 
     p ranks, m micro-batches, v chunks a rank, s slices, r the rank (0 holds the input)
     N micro-batches in a group (p where none is given), cap micro-batches that a search may hold (p where none is given)
