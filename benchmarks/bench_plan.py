@@ -10,8 +10,7 @@ import subprocess
 import sys
 import time
 
-from debubble.config.config import Config
-from debubble.config.layout import Layout
+from debubble.config.config import Config, Layout
 from debubble.config.plan import Question
 from debubble.estimate.hardware import cluster_of, read_hardware
 from debubble.estimate.read_model import read_model

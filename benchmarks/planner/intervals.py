@@ -11,9 +11,9 @@ from pathlib import Path
 
 import numpy as np
 
-from debubble.planning.certainty import FILE, intervals, written
 from debubble.planning.runs import read_runs
 from debubble.planning.validate import as_they_fit, is_to_be_trusted, kind_of, simulated_steps
+from debubble.planning.verdict import FILE, intervals, written
 
 
 def main() -> None:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from common import Cells, Source, flag, gpu_of, most_common, number, split_of, text, usual, whole
 
-from debubble.config.layout import even_split
+from debubble.config.config import even_split
 
 GIB = 2.0**30
 

@@ -103,8 +103,8 @@ from .planning.batch import GrowthPlan as GrowthPlan
 from .planning.batch import GrowthSize as GrowthSize
 from .planning.batch import PlacementOrder as PlacementOrder
 from .planning.calibrate import FactorValue as FactorValue
-from .planning.calibrate_layer import LayerProfile as LayerProfile
-from .planning.calibrate_layer import PassTimes as PassTimes
+from .planning.calibrate import LayerProfile as LayerProfile
+from .planning.calibrate import PassTimes as PassTimes
 from .planning.check import ConfigurationCheck as ConfigurationCheck
 from .planning.check import ConfigurationFault as ConfigurationFault
 from .planning.check import Judgement as Judgement

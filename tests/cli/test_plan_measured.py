@@ -6,8 +6,7 @@ from pathlib import Path
 import pytest
 
 import pour
-from debubble.config.config import Config
-from debubble.config.layout import Layout
+from debubble.config.config import Config, Layout
 from debubble.estimate.hardware import cluster_of, read_hardware
 from debubble.estimate.read_model import read_model
 from debubble.estimate.setting import GENERIC, Factor

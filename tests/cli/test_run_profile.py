@@ -5,10 +5,10 @@ from importlib.util import find_spec
 import numpy as np
 import pytest
 
-from debubble.config.layout import Layout
+from debubble.config.config import Layout
 from debubble.core.errors import InputError
-from debubble.estimate.count import layer_parameters
 from debubble.estimate.hardware import read_hardware
+from debubble.estimate.model import layer_parameters
 from debubble.estimate.read_model import model_of_sizes, read_model
 from debubble.verbs.planner import layer_sizes, refuse_other_device
 from debubble.verbs.telling import listening

@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import pytest
 
-from debubble.estimate.count import active_parameters, flops_per_token, parameters
+from debubble.estimate.model import active_parameters, flops_per_token, parameters
 from debubble.estimate.read_model import known_models, read_model
 
 # Parameters in units of 10^9 as the model cards and papers print them, to the digits printed there.

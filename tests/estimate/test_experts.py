@@ -7,16 +7,15 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from debubble.config.layout import Layout
-from debubble.config.plan import columns
-from debubble.estimate.count import feed_forward_products, layer_parameters, parameters, routed_parameters
+from debubble.config.config import Layout
 from debubble.estimate.hardware import cluster_of, read_hardware
-from debubble.estimate.kernels import products_time
 from debubble.estimate.layer import layer_time
 from debubble.estimate.memory import StageLayers, device_parameters, rank_bytes, stage_parameters
+from debubble.estimate.model import feed_forward_products, layer_parameters, parameters, routed_parameters
 from debubble.estimate.read_model import read_model
 from debubble.estimate.setting import Group, Setting
-from debubble.estimate.traffic import exchange_time, gather_time
+from debubble.estimate.times import exchange_time, gather_time, products_time
+from debubble.planning.idle import columns
 from debubble.planning.judge import judge
 
 H100 = read_hardware("H100")

@@ -7,14 +7,14 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from debubble.config.layout import Layout
-from debubble.config.plan import columns
+from debubble.config.config import Layout
 from debubble.estimate.hardware import cluster_of, read_hardware
-from debubble.estimate.kernels import product_time
 from debubble.estimate.layer import layer_time
 from debubble.estimate.model import transformer
 from debubble.estimate.read_model import read_model
 from debubble.estimate.setting import CONSTANTS, GENERIC, Factor, Setting
+from debubble.estimate.times import product_time
+from debubble.planning.idle import columns
 
 A100 = cluster_of(read_hardware("A100-80GB"), 64)
 

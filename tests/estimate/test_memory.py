@@ -5,8 +5,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from debubble.config.layout import Layout
-from debubble.config.plan import columns
+from debubble.config.config import Layout
 from debubble.estimate.hardware import cluster_of, read_hardware
 from debubble.estimate.memory import (
     StageLayers,
@@ -19,6 +18,7 @@ from debubble.estimate.memory import (
 )
 from debubble.estimate.model import Experts, transformer
 from debubble.estimate.setting import Setting
+from debubble.planning.idle import columns
 
 # Korthikanti et al. 2022, Table 3: heads, hidden, layers, tensor size; sequence 2,048, their micro-batches.
 MODELS = {

@@ -3,9 +3,8 @@
 import pytest
 
 from debubble.core.errors import InputError
-from debubble.estimate.count import active_parameters, embedding_parameters, parameters
-from debubble.estimate.hugging_face import model_of_config
-from debubble.estimate.read_model import read_model
+from debubble.estimate.model import active_parameters, embedding_parameters, parameters
+from debubble.estimate.read_model import model_of_config, read_model
 
 # Billions of parameters as published, all and active. Cards count the active ones with both embeddings (*all*), without
 # the table of the input (*head*), or without either (*none*); None where a card prints less than two digits of it.

@@ -5,7 +5,7 @@ import json
 import pytest
 
 from debubble.core.errors import InputError
-from debubble.estimate.count import active_parameters, feed_forward_products, parameters
+from debubble.estimate.model import active_parameters, feed_forward_products, parameters
 from debubble.estimate.read_model import model_of_config, read_model
 
 LLAMA = {

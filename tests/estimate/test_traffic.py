@@ -5,12 +5,12 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from debubble.config.layout import Layout
-from debubble.config.plan import columns
+from debubble.config.config import Layout
 from debubble.estimate.hardware import cluster_of, read_hardware
 from debubble.estimate.read_model import read_model
 from debubble.estimate.setting import CONSTANTS, Group, Setting
-from debubble.estimate.traffic import TREE, exchange_time, gather_time, hop_time, reduce_time
+from debubble.estimate.times import TREE, exchange_time, gather_time, hop_time, reduce_time
+from debubble.planning.idle import columns
 
 BARE = replace(CONSTANTS, link=1.0, nic=1.0, hop_latency=0.0, far_latency=0.0, call=0.0)
 ONE = np.ones(1)

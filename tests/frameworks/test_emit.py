@@ -8,8 +8,7 @@ import pytest
 from hypothesis import HealthCheck, assume, given, settings
 from hypothesis import strategies as st
 
-from debubble.config.config import Config
-from debubble.config.layout import Layout, even_split
+from debubble.config.config import Config, Layout, even_split
 from debubble.frameworks.catalog import FRAMEWORKS
 from debubble.frameworks.files import read_file
 from debubble.frameworks.framework import Framework

@@ -17,8 +17,7 @@ from unittest import mock
 
 import pytest
 
-from debubble.config.config import Config
-from debubble.config.layout import Layout, even_split
+from debubble.config.config import Config, Layout, even_split
 from debubble.frameworks.catalog import FRAMEWORKS
 from debubble.planning.launch import unlaunchable, unsuited
 

@@ -4,8 +4,7 @@ from dataclasses import replace
 
 import pytest
 
-from debubble.config.config import Absent, Config, Open, StillOpen
-from debubble.config.layout import Layout
+from debubble.config.config import Absent, Config, Layout, Open, StillOpen
 from debubble.frameworks.files import script_pairs
 from debubble.frameworks.keys import Said, read_config
 from debubble.frameworks.megatron import MEGATRON

@@ -8,8 +8,7 @@ import pytest
 from hypothesis import assume, example, given, settings
 from hypothesis import strategies as st
 
-from debubble.config.config import Config
-from debubble.config.layout import Layout
+from debubble.config.config import Config, Layout
 from debubble.core.errors import InputError
 from debubble.frameworks.megatron_stages import read_layout, write_layout
 from debubble.frameworks.wrappers import NEMO

@@ -8,8 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from debubble.config.config import Config
-from debubble.config.layout import Layout
+from debubble.config.config import Config, Layout
 from debubble.frameworks.torchtitan import TORCHTITAN
 
 with warnings.catch_warnings():

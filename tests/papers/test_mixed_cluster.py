@@ -15,7 +15,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from debubble.config.layout import Layout
+from debubble.config.config import Layout
 from debubble.estimate.hardware import cluster_of, mixed_cluster, read_hardware
 from debubble.estimate.model import transformer
 from debubble.planning.judge import judge

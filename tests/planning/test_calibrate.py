@@ -5,7 +5,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from debubble.config.layout import Layout
+from debubble.config.config import Layout
 from debubble.core.errors import InputError
 from debubble.estimate.hardware import cluster_of, read_hardware
 from debubble.estimate.read_model import read_model

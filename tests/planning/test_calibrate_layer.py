@@ -7,11 +7,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from debubble.config.layout import Layout
+from debubble.config.config import Layout
 from debubble.estimate.hardware import cluster_of, read_hardware
 from debubble.estimate.read_model import known_models, read_model
 from debubble.estimate.setting import GENERIC, PRIOR, Factor
-from debubble.planning.calibrate_layer import TINY, LayerRun, calibrate_layer, ends_pass, layer_pass, tiny
+from debubble.planning.calibrate import TINY, LayerRun, calibrate_layer, ends_pass, layer_pass, tiny
 
 ALONE = cluster_of(read_hardware("h100"), 1)
 LAYER = Layout(tensor=2, micro_batch=2, sequence_parallel=False, fused_kernels=False)

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from debubble.config.layout import Layout
+from debubble.config.config import Layout
 from debubble.core.costs import Costs
 from debubble.core.errors import InputError
 from debubble.core.schedule import Kind
@@ -16,8 +16,7 @@ from debubble.estimate.hardware import cluster_of, read_hardware
 from debubble.estimate.model import transformer
 from debubble.estimate.read_model import read_model
 from debubble.estimate.setting import GENERIC, PRIOR, Factor
-from debubble.planning.calibrate import predict
-from debubble.planning.calibrate_stages import StageRun, calibrate_stages
+from debubble.planning.calibrate import StageRun, calibrate_stages, predict
 from debubble.planning.judge import judge, simulated
 from debubble.planning.runs import Run
 

@@ -3,13 +3,13 @@
 import numpy as np
 import pytest
 
-from debubble.config.layout import Layout
+from debubble.config.config import Layout
 from debubble.estimate.hardware import cluster_of, read_hardware
 from debubble.estimate.read_model import read_model
-from debubble.planning.certainty import LEAST, NOTHING_LIKE_IT, intervals, nearest, published, traits, written
-from debubble.planning.certainty import published as published_intervals
 from debubble.planning.runs import read_runs
 from debubble.planning.validate import as_they_fit, coverage, is_to_be_trusted, kind_of, simulated_steps, steps_measured
+from debubble.planning.verdict import LEAST, NOTHING_LIKE_IT, intervals, nearest, published, traits, written
+from debubble.planning.verdict import published as published_intervals
 
 
 def kind(gpu="H100", framework="nemo", model="llama3-8b", **layout):

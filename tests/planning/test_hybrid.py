@@ -6,8 +6,7 @@ import numpy as np
 import pytest
 
 import debubble
-from debubble.estimate.count import core_flops, layer_flops
-from debubble.estimate.model import Attention, Recurrent
+from debubble.estimate.model import Attention, Recurrent, core_flops, layer_flops
 from debubble.estimate.read_model import read_model
 from debubble.planning.runs import read_runs
 from debubble.planning.splits import candidate_splits, head_in_layers

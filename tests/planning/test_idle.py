@@ -6,9 +6,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from debubble import InputError, Rates, Shape, account, build, costs_of, lower, peak_activations, simulate
-from debubble.config.layout import Layout
-from debubble.config.plan import SCHEDULES, columns
-from debubble.planning.idle import bubbles, enough, exact, idle_share, in_flight
+from debubble.config.config import Layout
+from debubble.planning.idle import SCHEDULES, bubbles, columns, enough, exact, idle_share, in_flight
 from debubble.schedules.catalog import CATALOG, GENERATED
 
 

@@ -6,8 +6,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from debubble.config.layout import Layout
-from debubble.config.plan import columns
+from debubble.config.config import Layout
 from debubble.core.costs import Costs
 from debubble.core.lower import lower
 from debubble.core.schedule import KINDS, Kind, Shape
@@ -15,7 +14,8 @@ from debubble.core.simulate import simulate
 from debubble.estimate.hardware import cluster_of, read_hardware
 from debubble.estimate.read_model import read_model
 from debubble.estimate.setting import CONSTANTS, Setting
-from debubble.estimate.traffic import hop_time
+from debubble.estimate.times import hop_time
+from debubble.planning.idle import columns
 from debubble.planning.judge import judge
 from debubble.planning.screen import screen
 from debubble.schedules.catalog import build

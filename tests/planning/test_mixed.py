@@ -5,7 +5,7 @@ from dataclasses import replace
 import pytest
 
 import debubble
-from debubble.config.layout import Layout
+from debubble.config.config import Layout
 from debubble.core.units import Hops
 from debubble.estimate.hardware import cluster_of, mixed_cluster, read_hardware
 from debubble.estimate.read_model import read_model

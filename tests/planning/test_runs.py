@@ -4,10 +4,10 @@ import json
 
 import pytest
 
-from debubble.config.layout import Layout
+from debubble.config.config import Layout
 from debubble.core.errors import InputError
-from debubble.estimate.count import parameters
 from debubble.estimate.hardware import cluster_of, read_hardware
+from debubble.estimate.model import parameters
 from debubble.estimate.read_model import read_model
 from debubble.planning.runs import GIB, Planned, read_runs
 

@@ -7,22 +7,30 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from debubble.config.config import Config
-from debubble.config.layout import Layout
+from debubble.config.config import Config, Layout
 from debubble.config.plan import Question
 from debubble.core.errors import InputError
 from debubble.estimate.hardware import cluster_of, read_hardware
 from debubble.estimate.read_model import read_model
 from debubble.estimate.setting import GENERIC, Factor
 from debubble.planning.calibrate import calibrate, read_calibration, written
-from debubble.planning.certainty import CHANCE, by_rank, chance_of_stalling, expected, if_stalled
 from debubble.planning.idle import enough, idle_share
 from debubble.planning.judge import judge
 from debubble.planning.launch import LEGAL
 from debubble.planning.runs import Planned, read_runs
 from debubble.planning.search import search
 from debubble.planning.space import space
-from debubble.planning.verdict import about, expected_regret, more_devices, scaled
+from debubble.planning.verdict import (
+    CHANCE,
+    about,
+    by_rank,
+    chance_of_stalling,
+    expected,
+    expected_regret,
+    if_stalled,
+    more_devices,
+    scaled,
+)
 
 MODEL, H100 = read_model("llama3-8b"), read_hardware("h100")
 EIGHT = cluster_of(H100, 8)

@@ -7,8 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from debubble.config.config import Config
-from debubble.config.layout import Layout, even_split
+from debubble.config.config import Config, Layout, even_split
 from debubble.config.plan import Question
 from debubble.core.errors import InputError
 from debubble.core.schedule import Shape

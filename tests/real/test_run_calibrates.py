@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from debubble.config.layout import Layout
+from debubble.config.config import Layout
 from debubble.diagnosis.causes import stage_costs
 from debubble.diagnosis.windows import summarise
 from debubble.estimate.hardware import cluster_of, read_hardware

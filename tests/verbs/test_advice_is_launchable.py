@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 import debubble
-from debubble.config.layout import Layout
+from debubble.config.config import Layout
 from debubble.estimate.read_model import read_model
 from debubble.frameworks.catalog import FRAMEWORKS
 from debubble.planning.launch import sizes_of

@@ -10,8 +10,7 @@ from math import inf
 
 from ..core.errors import Fault, InputError
 from ..core.units import count_bytes, nanoseconds, read_hops
-from .config import FIGURES, SWITCHES, Value
-from .layout import GRADIENT_BYTES, MODULES, MOMENT_BYTES, PRECISIONS, RECOMPUTE
+from .config import FIGURES, GRADIENT_BYTES, MODULES, MOMENT_BYTES, PRECISIONS, RECOMPUTE, SWITCHES, Value
 
 LONGEST_TIME = 86_400e9  # nanoseconds: a day; sums of all that is simulated stay within 64 bits
 MOST_BYTES = 10**15  # of memory on a device

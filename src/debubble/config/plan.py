@@ -2,18 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
-from operator import attrgetter
 
 import numpy as np
 from numpy.typing import NDArray
 
-from ..schedules.catalog import TRAINING
-from .config import Config
-from .layout import MODULES, PRECISIONS, RECOMPUTE, Layout
-
-SCHEDULES = TRAINING  # the column ``schedule`` of ``Layouts`` holds positions in it
+from .config import MODULES, RECOMPUTE, Config, Layout
 
 
 @dataclass(frozen=True, slots=True)
@@ -124,38 +119,6 @@ class Layouts:
         bits = self.recompute_modules.astype(np.int64) >> MODULES.index(module) & 1
         chosen: NDArray[np.bool_] = (self.recompute == RECOMPUTE.index("selective")) & (bits > 0)
         return chosen
-
-
-_CODES = {"recompute": RECOMPUTE, "schedule": SCHEDULES, "precision": PRECISIONS}
-_WORKED_OUT = (*_CODES, "first", "most", "last", "recompute_layers", "recompute_modules", "expert_tensor")
-
-
-def columns(layouts: Sequence[Layout], layers: int) -> Layouts:
-    """The columns of a list of layouts of a model with so many layers.
-
-    Where ``recompute_layers`` is None, every layer is recomputed: infinity in the column.
-    """
-    table: dict[str, NDArray[np.float64]] = {}
-    for column in fields(Layouts):
-        if column.name not in (*_WORKED_OUT, "gradient_bytes"):
-            table[column.name] = np.array(list(map(attrgetter(column.name), layouts)), np.float64)
-    for name, words in _CODES.items():
-        table[name] = np.array([words.index(getattr(layout, name)) for layout in layouts], np.float64)
-    table["expert_tensor"] = np.array(list(map(attrgetter("expert_shards"), layouts)), np.float64)
-    # Copies lie beside the gradients that are reduced: nanotron's fp32 sum beside DDP's buckets.
-    table["gradient_bytes"] = np.array([layout.reduced_bytes + layout.gradient_copies for layout in layouts])
-    table["recompute_modules"] = np.array([_bits(layout.recompute_modules) for layout in layouts], np.float64)
-    limits = [np.inf if layout.recompute_layers is None else layout.recompute_layers for layout in layouts]
-    table["recompute_layers"] = np.array(limits, np.float64)
-    # Ends differ by embedding and loss, and of the stages in between the heaviest sets the pace.
-    splits = [layout.split(layers) for layout in layouts]
-    ends = np.array([(s[0], max(s[1:-1], default=0), s[-1]) for s in splits], np.float64).reshape(-1, 3)
-    return Layouts(**table, first=ends[:, 0], most=ends[:, 1], last=ends[:, 2])
-
-
-def _bits(modules: Sequence[str]) -> int:
-    """A bit for each part that is run again; the attention core if none is named."""
-    return sum(1 << MODULES.index(module) for module in set(modules or MODULES[:1]))
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,8 +10,16 @@ from dataclasses import dataclass
 import numpy as np
 
 from ..config.plan import Layouts
-from .count import CHUNK, embedding_parameters, layer_parameters, routed_parameters
-from .model import Kind, LatentAttention, Mixer, Recurrent
+from .model import (
+    CHUNK,
+    Kind,
+    LatentAttention,
+    Mixer,
+    Recurrent,
+    embedding_parameters,
+    layer_parameters,
+    routed_parameters,
+)
 from .setting import Column, Setting
 
 # Bytes of a logit on the last stage. Fused, the loss turns 16-bit logits into their gradient in place, and the product

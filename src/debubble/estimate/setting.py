@@ -15,7 +15,7 @@ from dataclasses import dataclass, fields, replace
 import numpy as np
 from numpy.typing import NDArray
 
-from ..config.layout import PRECISIONS
+from ..config.config import PRECISIONS
 from ..config.plan import Layouts
 from .hardware import Cluster
 from .model import Model

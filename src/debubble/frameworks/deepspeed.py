@@ -5,8 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator
 
-from ..config.config import Config
-from ..config.layout import Layout, ends_counted, even_split
+from ..config.config import Config, Layout, ends_counted, even_split
 from .framework import (
     Breach,
     Framework,

@@ -11,8 +11,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from ..config.config import NUMBERS, Absent, Config, Open, StillOpen
-from ..config.layout import Layout, layout_of
+from ..config.config import NUMBERS, Absent, Config, Layout, Open, StillOpen, layout_of
 
 LARGEST = 10**12
 LARGEST_OF = {"pipeline": 100_000, "chunks": 1_000, "layers": 100_000}  # what is looked at stage by stage

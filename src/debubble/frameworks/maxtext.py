@@ -9,8 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from ..config.config import Config, Value
-from ..config.layout import Layout
+from ..config.config import Config, Layout, Value
 from .framework import Breach, Framework, batch_of, rule, whole_part
 from .keys import REST
 

@@ -7,8 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from ..config.config import Config
-from ..config.layout import Layout, ends_counted
+from ..config.config import Config, Layout, ends_counted
 from ..core.errors import InputError
 from .framework import Breach, Framework, Rule, batch_of, launch_line, named, rule
 from .megatron_core_rules import CORE_RULES

@@ -16,8 +16,7 @@ from dataclasses import dataclass
 from itertools import groupby
 from math import gcd
 
-from ..config.config import Config
-from ..config.layout import ends_counted, even_split
+from ..config.config import Config, ends_counted, even_split
 from ..core.errors import Fault, InputError
 from .framework import (
     Breach,

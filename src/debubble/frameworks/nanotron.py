@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from ..config.config import Config
-from ..config.layout import Layout, even_split
+from ..config.config import Config, Layout, even_split
 from .framework import (
     Breach,
     Framework,

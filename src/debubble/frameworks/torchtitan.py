@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from math import ceil
 
-from ..config.config import Config
-from ..config.layout import Layout, ends_counted
+from ..config.config import Config, Layout, ends_counted
 from .framework import (
     Breach,
     Framework,

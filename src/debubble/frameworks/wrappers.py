@@ -10,8 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import replace
 
-from ..config.config import Config
-from ..config.layout import Layout
+from ..config.config import Config, Layout
 from . import megatron
 from .framework import Breach, Framework, batch_of, launch_line, nodes_of, rule
 from .megatron_core_rules import CORE_RULES

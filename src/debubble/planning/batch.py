@@ -8,8 +8,7 @@ from itertools import permutations, product
 from math import prod
 from typing import ClassVar
 
-from ..config.config import Config
-from ..config.layout import Layout
+from ..config.config import Config, Layout
 from ..config.plan import Question
 from ..core.errors import Fault, InputError
 from ..core.results import SPARSE, Result

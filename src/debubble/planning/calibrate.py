@@ -1,4 +1,4 @@
-"""Calibration: measured steps correct the generic model through few named factors, each with its uncertainty.
+"""Calibration: measured steps, stages or one layer correct the generic model through few factors, each with its error.
 
 The logs x of the factors are those that minimise
 
@@ -8,6 +8,21 @@ The logs x of the factors are those that minimise
 so that one run gone wrong does not bend the rest, and a machine may be far from what is usual where all say so. Found
 by Gauss-Newton on finite differences; errors are those of the curvature at the end. So three rows cannot bend what they
 say nothing about: a factor that no row depends on stays at 1 with the uncertainty of its prior.
+
+*By layer*: timed on one device, it becomes ``kernels`` and ``floor``.
+Two sizes tell the two apart, by forward and backward together: the layer as it is, which the device's kernels take up,
+and one so narrow that only the host's issuing of it takes time. A layer timed alone says nothing of links: the other
+factors keep their priors.
+
+*By stage*: a run is held against the costs with which `plan` simulates its layout, part by part:
+
+    slot     F + B (or F + I + W) of a micro-batch on each stage      kernels, tensor, floor
+    share    F over B on each stage                                   kernels from floor
+    hop      delay from one stage to the next                         transfer
+    outside  step less pipeline window                                data
+
+Stages of one run share what the model gets wrong, so all of them together count as one measurement of a part. What no
+part depends on keeps its prior.
 """
 
 from __future__ import annotations
@@ -16,16 +31,24 @@ import json
 import tomllib
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
 
-from ..config.plan import columns
+from ..config.config import Layout
+from ..core.costs import Costs
 from ..core.errors import Fault, InputError
-from ..estimate.setting import GENERIC, MEMORY_PRIOR, PRIOR, STALLED, Calibration, Factor
+from ..core.results import SPARSE, Result
+from ..core.schedule import Kind as OpKind
+from ..estimate.hardware import Cluster
+from ..estimate.layer import embedding_time, head_time, layer_time
+from ..estimate.model import Attention, Experts, FeedForward, Kind, LatentAttention, Mixer, Model
+from ..estimate.setting import GENERIC, MEMORY_PRIOR, PRIOR, STALLED, Calibration, Factor, Setting
+from .idle import columns
+from .judge import SECOND, judge, simulated
 from .runs import Run
 from .screen import screen
 
@@ -350,3 +373,354 @@ def _quoted(text: str) -> str:
     # Names of files may hold bytes that are no text; TOML takes none of them.
     whole = text.encode("utf-8", "replace").decode()
     return json.dumps(whole, ensure_ascii=False).replace("\x7f", "\\u007f")
+
+
+FITTED = ("kernels", "floor")
+SURE = 0.02  # noise of a layer's time beside its own spread, in e-folds: clocks, temperature. Assumed
+WIDE = 2.0  # prior of both, in e-folds: what a user's own file says of a device may be any guess
+TINY = 64  # width and tokens of the narrow layer
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class LayerRun:
+    """One layer as it was timed.
+
+    Args:
+        model: of which it is.
+        cluster: one device of it.
+        layout: tensor degree, micro-batch, sequence and so on of the layer.
+        forward: seconds, without collectives; ``backward`` likewise.
+        backward: see ``forward``.
+        spread: relative standard error of their sum.
+    """
+
+    model: Model
+    cluster: Cluster
+    layout: Layout
+    forward: float
+    backward: float
+    spread: float = 0.0
+
+
+def tiny(model: Model) -> Model:
+    """A model of the same kind of layer, so narrow that a device is done with it before its host has issued it."""
+    last = model.whole_kind
+    mixer: Mixer = Attention(1, 1, TINY)
+    if isinstance(last.mixer, LatentAttention):
+        query = TINY if last.mixer.query else 0
+        mixer = LatentAttention(1, TINY, query, TINY, TINY // 2, TINY)
+    feed_forward: FeedForward | Experts = FeedForward(4 * TINY, last.is_gated)
+    if last.experts:
+        feed_forward = replace(last.experts, width=TINY, shared=TINY if last.experts.shared else 0)
+    narrow = Kind(mixer, feed_forward)
+    return replace(model, hidden=TINY, vocab=TINY, kinds=(narrow,), pattern=(0,) * model.layers)
+
+
+def calibrate_layer(runs: tuple[LayerRun, ...], source: str = "") -> Calibration:
+    """Fit ``kernels`` and ``floor`` to the layer, and to a narrow one beside it.
+
+    Args:
+        runs: what was timed.
+        source: for reports.
+
+    Returns:
+        A calibration whose band is that of the generic model: one layer does not vouch for a whole step.
+    """
+    measured = np.log([run.forward + run.backward for run in runs])
+    noise = np.array([np.hypot(SURE, run.spread) for run in runs])
+
+    def predicted(at: Column) -> Column:
+        return np.log([sum(layer_pass(run, corrected(at, names=FITTED))) for run in runs])
+
+    found = posterior(one_by_one(predicted), (measured, noise), np.full(len(FITTED), WIDE), robust=False)
+    silent = {name: Factor(1.0, error) for name, error in (PRIOR | {"memory": MEMORY_PRIOR}).items()}
+    fitted = corrected(found.at, found.errors, FITTED).factors()
+    told = {name: fitted[name] for name in FITTED}
+    return replace(GENERIC, **silent | told, source=source)  # type: ignore[arg-type]
+
+
+def layer_pass(run: LayerRun, factors: Calibration) -> tuple[float, float]:
+    """Seconds that the model gives the forward and the backward of a layer whose collectives are left out."""
+    total = layer_time(_setting(run, factors), run.model.whole_kind).total
+    return float(total.forward[0]), float(total.backward[0])
+
+
+def ends_pass(run: LayerRun, factors: Calibration) -> dict[str, tuple[float, float]]:
+    """Seconds that the model gives the embedding, and the head with the loss."""
+    setting, scale = _setting(run, factors), float(factors.kernels.value)
+    times = {}
+    for name, end in (("embedding", embedding_time(setting)), ("head", head_time(setting)[0])):
+        times[name] = scale * float(end.forward[0]), scale * float(end.backward[0])
+    return times
+
+
+def _setting(run: LayerRun, factors: Calibration) -> Setting:
+    # One device sends nothing: collectives of the tensor group are left out of what it is held against.
+    alone = replace(factors, tensor=Factor(0.0))
+    return Setting(run.model, run.cluster, columns([run.layout], run.model.layers), factors=alone)
+
+
+PER_MS = 1e3  # milliseconds in a second
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PassTimes:
+    """Forward and backward of one part of a model.
+
+    Args:
+        forward_ms: as timed; so too ``backward_ms``.
+        error_share: relative standard error of their sum.
+        estimated_forward_ms: by the generic cost model; so too ``estimated_backward_ms``.
+        calibrated_forward_ms: with the factors that were fitted; so too ``calibrated_backward_ms``.
+    """
+
+    forward_ms: float
+    backward_ms: float
+    error_share: float
+    estimated_forward_ms: float
+    estimated_backward_ms: float
+    calibrated_forward_ms: float
+    calibrated_backward_ms: float
+
+
+@dataclass(frozen=True, slots=True, eq=False, repr=False, kw_only=True)
+class LayerProfile(Result):
+    """A layer that was timed.
+
+    Args:
+        model: of which it is.
+        gpu: against which device it is held.
+        device: as the device here calls itself.
+        tensor: devices that share it.
+        expert: devices over which its experts are spread.
+        micro_batch: samples.
+        sequence: tokens in each.
+        layer: as it is.
+        narrow_layer: so narrow that only its launches take time.
+        embedding: None if there was no room for logits; so too ``head``.
+        source: what was timed.
+        rows: measured rows, none.
+        factors: of the calibration.
+        calibration: the file that holds them.
+        evidence: ``measured``.
+    """
+
+    schema: ClassVar[str] = "profile/1"
+
+    model: str
+    gpu: str
+    device: str
+    tensor: int
+    expert: int
+    micro_batch: int
+    sequence: int
+    layer: PassTimes
+    narrow_layer: PassTimes
+    embedding: PassTimes | None = field(metadata=SPARSE)
+    head: PassTimes | None = field(metadata=SPARSE)
+    source: str
+    rows: int
+    factors: Mapping[str, FactorValue]
+    calibration: str
+    evidence: str
+
+
+@dataclass(frozen=True, slots=True)
+class Timed:
+    """Seconds of a forward and a backward, and the relative standard error of their sum."""
+
+    forward: float
+    backward: float
+    spread: float
+
+
+def layer_profile(
+    calibration: Calibration,
+    runs: tuple[LayerRun, LayerRun],
+    ends: Mapping[str, Timed],
+    *,
+    device: str,
+    out: str,
+) -> LayerProfile:
+    """What was timed, beside the estimates.
+
+    Args:
+        calibration: that was fitted.
+        runs: the layer, and the narrow one.
+        ends: embedding and head, if they were timed; they are held against the factors and are no part of them.
+        device: its name.
+        out: where the factors were written.
+    """
+    whole, narrow = runs
+    layout = whole.layout
+
+    def row(timed: LayerRun | Timed, before: tuple[float, float], after: tuple[float, float]) -> PassTimes:
+        return PassTimes(
+            forward_ms=PER_MS * timed.forward,
+            backward_ms=PER_MS * timed.backward,
+            error_share=timed.spread,
+            estimated_forward_ms=PER_MS * before[0],
+            estimated_backward_ms=PER_MS * before[1],
+            calibrated_forward_ms=PER_MS * after[0],
+            calibrated_backward_ms=PER_MS * after[1],
+        )
+
+    before, after = ends_pass(whole, GENERIC), ends_pass(whole, calibration)
+    timed_ends = {name: row(timed, before[name], after[name]) for name, timed in ends.items()}
+    return LayerProfile(
+        model=whole.model.name,
+        gpu=whole.cluster.device.name,
+        device=device,
+        tensor=layout.tensor,
+        expert=layout.expert,
+        micro_batch=layout.micro_batch,
+        sequence=layout.sequence,
+        layer=row(whole, layer_pass(whole, GENERIC), layer_pass(whole, calibration)),
+        narrow_layer=row(narrow, layer_pass(narrow, GENERIC), layer_pass(narrow, calibration)),
+        embedding=timed_ends.get("embedding"),
+        head=timed_ends.get("head"),
+        source=calibration.source,
+        rows=calibration.rows,
+        factors=factor_values(calibration),
+        calibration=out,
+        evidence="measured",
+    )
+
+
+# How far the generic model is off in each part, in e-folds. A stage's time holds neither schedule nor traffic of
+# replicas: half the noise of a step. Its F and B err in opposite directions. Hops hold what the host takes, and outside
+# lie loading of data and logging too. Assumed; on eight A100 (https://arxiv.org/abs/2411.05288) slots are off by 4 %
+# and shares by 12 %.
+PARTS = {"slot": NOISE / 2, "share": 2 * NOISE, "hop": 0.3, "outside": 0.3}
+NAMES = tuple(PRIOR)
+USUAL = 1.48  # standard deviation over the median distance from the median
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class StageRun:
+    """A run as its stages were measured.
+
+    Args:
+        model: what was trained.
+        cluster: on what.
+        layout: how.
+        costs: measured durations of each kind and stage, and delays until their input has come from another rank,
+            int64[kinds, stages, 1], nanoseconds; 0 for what was not measured.
+        outside: seconds of a step beside its pipeline window; 0 where not known.
+        overlapped: whether F and B ran together, so that what each takes alone is not known.
+        source: for reports.
+    """
+
+    model: Model
+    cluster: Cluster
+    layout: Layout
+    costs: Costs
+    outside: float = 0.0
+    overlapped: bool = False
+    source: str = ""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _Held:
+    """A run held against the model: which values are known to both, of which part, as measured, and how far off."""
+
+    run: StageRun
+    known: NDArray[np.bool_]
+    part: NDArray[np.int64]
+    target: Column  # logs
+    off: Column  # of the generic model
+
+    @property
+    def noise(self) -> Column:
+        """Of each value, so that a part has that of the model and of the mean of its values, however many there are."""
+        # Values of a part are off together, so their mean is as uncertain as one of them; their scatter is not.
+        noise = np.zeros(len(self.off))
+        for number, own in enumerate(PARTS.values()):
+            mine = self.part == number
+            scatter = USUAL * _median(np.abs(self.off[mine] - _median(self.off[mine])))
+            noise[mine] = np.sqrt(mine.sum() * own**2 + scatter**2)
+        return noise
+
+    def predicted(self, factors: Calibration) -> Column:
+        """Logs of what the model says to the same values."""
+        found: Column = np.log(_values(*_costs(self.run, factors), self.run.overlapped)[self.known])
+        return found
+
+
+def calibrate_stages(runs: Sequence[StageRun], rows: Sequence[Run] = (), source: str = "") -> Calibration:
+    """Fit the factors to measured stages, and to measured steps beside them.
+
+    Args:
+        runs: measured stages; one run is enough for ``kernels``.
+        rows: measured steps of other layouts, if any.
+        source: what they are, for reports.
+
+    Raises:
+        InputError: a run has other stages than its layout, or no stage of it has F and B.
+    """
+    held = [_held(run) for run in runs]
+    timed = [row for row in rows if row.seconds > 0]
+    target = np.concatenate([*(one.target for one in held), np.log([row.seconds for row in timed])])
+    noise = np.concatenate([*(one.noise for one in held), np.full(len(timed), NOISE)])
+
+    def predicted(at: Column) -> Column:
+        factors = corrected(at)
+        return np.concatenate([*(one.predicted(factors) for one in held), np.log(predict(timed, factors)[0])])
+
+    start, prior, kernels = _start(held), np.array(list(PRIOR.values())), NAMES.index("kernels")
+    prior[kernels] = max(prior[kernels], abs(start[kernels]))  # a device that is off as a whole is so in them first
+    found = likeliest(one_by_one(predicted), (target, noise), prior, start)
+    whole = np.concatenate([*(one.part == 0 for one in held), np.ones(len(timed), np.bool_)])  # slots, and steps
+    like = [*timed, *(Run(run.model, run.cluster, run.layout, (), run.source) for run in runs)]
+    band = band_of(found, found.off[whole], linear(steps_of(like), found.at)[1])
+    fitted = corrected(found.at, found.errors)
+    return replace(fitted, memory=memory_of(rows), rows=len(timed), source=source, band=band)
+
+
+def _held(run: StageRun) -> _Held:
+    if run.costs.durations.shape[1] != run.layout.stages:
+        rule = f"its layout has {run.layout.stages} stages and {run.costs.durations.shape[1]} were measured"
+        raise InputError(Fault(run.source or "stages", rule, "give the pipeline and chunks with which it ran"))
+    measured = _values(run.costs, run.outside, run.overlapped)
+    generic = _values(*_costs(run, GENERIC), run.overlapped)
+    known = (measured > 0) & (generic > 0)
+    if not known[: run.layout.stages].any():
+        raise InputError(Fault(run.source or "stages", "no stage has both a forward and a backward", "measure a step"))
+    stages, target = run.layout.stages, np.log(measured[known])
+    # In the order of ``_values``: a stage each for slots and shares, a boundary each for both ways of hops.
+    part = np.repeat(np.arange(len(PARTS)), [stages, stages, 2 * stages - 2, 1])[known]
+    return _Held(run, known, part, target, target - np.log(generic[known]))
+
+
+def _start(held: Sequence[_Held]) -> Column:
+    """What slots are made of, and hops, there where those of most stages lie."""
+    at = np.zeros(len(NAMES))
+    for name, number in (("kernels", 0), ("tensor", 0), ("floor", 0), ("transfer", 2)):
+        at[NAMES.index(name)] = _median(np.concatenate([one.off[one.part == number] for one in held]))
+    return at
+
+
+def _median(values: Column) -> float:
+    return float(np.median(values)) if len(values) else 0.0
+
+
+def _values(costs: Costs, outside: float, overlapped: bool) -> Column:
+    """Every part one after the other: slots, shares, hops forward, hops backward, outside; 0 for what is not known."""
+    forward, inputs, weight, whole = costs.durations[:, :, 0].astype(float)  # F, I, W, B
+    # A trace has B, or I and W where the backward is split.
+    backward = np.where(whole > 0, whole, inputs + weight)
+    both = (forward > 0) & (backward > 0)
+    share = np.where(both & (not overlapped), forward / np.maximum(backward, 1), 0.0)
+    hops = costs.transfers[:, :, 0].astype(float)
+    back = np.maximum(hops[OpKind.B], hops[OpKind.I])[:-1]
+    return np.concatenate([np.where(both, forward + backward, 0.0), share, hops[OpKind.F, 1:], back, [outside]])
+
+
+def _costs(run: StageRun, factors: Calibration) -> tuple[Costs, float]:
+    """What the model says to a run; what lies outside only where no weights are gathered inside (ZeRO-3)."""
+    costs = simulated(run.model, run.cluster, run.layout, factors)[1]
+    parts = judge(run.model, run.cluster, run.layout, factors).parts
+    outside = (parts.data + parts.optimizer + parts.fixed) / SECOND
+    if run.layout.zero == 3:  # what is gathered inside the window cannot be told from the stages' own time
+        return costs, 0.0
+    return costs, outside

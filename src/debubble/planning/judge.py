@@ -10,9 +10,8 @@ from itertools import chain, pairwise
 import numpy as np
 from numpy.typing import NDArray
 
-from ..config.config import Config
-from ..config.layout import Layout
-from ..config.plan import Parts, Plan, columns
+from ..config.config import Config, Layout
+from ..config.plan import Parts, Plan
 from ..core.costs import Costs, Rates, link_table
 from ..core.engine import IDEAL, Engine
 from ..core.errors import Fault, InputError
@@ -22,9 +21,8 @@ from ..core.program import Program, Timeline
 from ..core.schedule import KINDS, Kind, Schedule, Shape, peak_activations
 from ..core.simulate import simulate, simulate_many
 from ..core.units import Hops
-from ..estimate.count import flops_per_token
 from ..estimate.hardware import Cluster, Hardware
-from ..estimate.layer import ModelTime, StageTime, model_time, stage_time
+from ..estimate.layer import ModelTime, StageTime, data_time, model_time, optimizer_time, stage_time, tied_time
 from ..estimate.memory import (
     StageLayers,
     activation_bytes,
@@ -34,12 +32,12 @@ from ..estimate.memory import (
     rank_bytes,
     stage_parameters,
 )
-from ..estimate.model import Model
-from ..estimate.outside import data_time, optimizer_time, tied_time
+from ..estimate.model import Model, flops_per_token
 from ..estimate.setting import GENERIC, Calibration, Setting
-from ..estimate.traffic import stage_hop_time
+from ..estimate.times import stage_hop_time
 from ..frameworks.engines import engine_named, executing, implied_engine
 from ..schedules.catalog import CATALOG, build
+from .idle import columns
 
 Column = NDArray[np.float64]
 SECOND = 1e9  # nanoseconds

@@ -6,8 +6,7 @@ from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import Any
 
-from ..config.config import Config
-from ..config.layout import Layout
+from ..config.config import Config, Layout
 from ..core.errors import InputError
 from ..core.results import SPARSE
 from ..core.schedule import Shape

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import ClassVar
 
-from ..config.layout import Layout
+from ..config.config import Layout
 from ..config.plan import Plan
 from ..core.account import Account, RankTime, account, rank_times
 from ..core.costs import Costs
@@ -16,9 +16,8 @@ from ..core.program import Timeline
 from ..core.results import HIDDEN, SPARSE, Result
 from ..core.schedule import peak_activations
 from ..core.units import MILLISECOND, duration, percent
-from ..estimate.count import active_parameters, parameters
 from ..estimate.hardware import Cluster
-from ..estimate.model import Model
+from ..estimate.model import Model, active_parameters, parameters
 from ..estimate.setting import Calibration
 from ..frameworks.catalog import OFFERED
 from ..frameworks.framework import Framework

@@ -7,16 +7,15 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from ..config.plan import SCHEDULES, Layouts
+from ..config.plan import Layouts
 from ..estimate.hardware import Cluster
-from ..estimate.layer import StageTime, model_time, stage_time
+from ..estimate.layer import StageTime, data_time, model_time, optimizer_time, stage_time, tied_time
 from ..estimate.memory import StageLayers, activation_bytes, logits_bytes, passing_bytes, rank_bytes, stage_parameters
 from ..estimate.model import Model
-from ..estimate.outside import data_time, optimizer_time, tied_time
 from ..estimate.setting import CONSTANTS, GENERIC, Calibration, Constants, Setting
-from ..estimate.traffic import stage_hop_time
+from ..estimate.times import stage_hop_time
 from ..schedules.catalog import CATALOG
-from .idle import bubbles, in_flight
+from .idle import SCHEDULES, bubbles, in_flight
 
 Column = NDArray[np.float64]
 

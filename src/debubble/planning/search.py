@@ -8,19 +8,18 @@ from dataclasses import replace
 import numpy as np
 from numpy.typing import NDArray
 
-from ..config.layout import Layout
+from ..config.config import Layout
 from ..config.plan import Layouts, Plan, Question
 from ..estimate.hardware import Cluster
 from ..estimate.model import Model
 from ..estimate.setting import Calibration
 from ..frameworks.catalog import framework_of
 from ..frameworks.framework import Framework
-from .certainty import OWN, Interval, by_rank, nearest, published, traits, weighed
 from .judge import UNSAID, Wiring, judge_all
 from .launch import Rejected
 from .screen import Screened, screen
 from .space import Space, space
-from .verdict import SAME, Found
+from .verdict import OWN, SAME, Found, Interval, by_rank, nearest, published, traits, weighed
 
 SIMULATED = 200  # layouts: nearly all the time of a search
 NEAR = 1.1  # the screen's bytes over the device's, up to which a layout is judged exactly before it is ruled out

@@ -11,14 +11,15 @@ from math import gcd
 import numpy as np
 from numpy.typing import NDArray
 
-from ..config.layout import RECOMPUTE, Layout
-from ..config.plan import SCHEDULES, Layouts, Question, columns
+from ..config.config import RECOMPUTE, Layout
+from ..config.plan import Layouts, Question
 from ..core.errors import Fault, InputError
 from ..estimate.hardware import Cluster
 from ..estimate.model import Model
 from ..frameworks.catalog import framework_of
 from ..frameworks.framework import Framework
 from ..schedules.catalog import CATALOG
+from .idle import SCHEDULES, columns
 from .launch import Rejected, chunks_of, sizes_of, unlaunchable, unsuited
 from .splits import candidate_splits, head_in_layers, split_by_speed
 

@@ -14,7 +14,7 @@ from typing import ClassVar
 
 import numpy as np
 
-from ..config.layout import even_split
+from ..config.config import even_split
 from ..core.account import account
 from ..core.costs import Costs
 from ..core.errors import Fault, InputError
@@ -22,8 +22,7 @@ from ..core.lower import lower
 from ..core.results import Result
 from ..core.schedule import KINDS, Kind, Schedule, Shape
 from ..core.simulate import simulate
-from ..estimate.count import layer_flops
-from ..estimate.model import Model
+from ..estimate.model import Model, layer_flops
 from ..schedules.catalog import build, entry_of
 
 MOST = 400  # splits to simulate, in some seconds

@@ -10,16 +10,15 @@ from typing import ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
-from ..config.layout import Layout
+from ..config.config import Layout
 from ..core.results import SPARSE, Result
-from ..estimate.count import flops_per_token
-from ..estimate.model import Model
+from ..estimate.model import Model, flops_per_token
 from ..estimate.setting import Calibration
 from .calibrate import calibrate, predict
-from .certainty import Traits, expected, if_stalled, intervals, nearest, published, traits
 from .judge import judge_all
 from .launch import unsuited
 from .runs import Run, RunTable
+from .verdict import Traits, expected, if_stalled, intervals, nearest, published, traits
 
 Column = NDArray[np.float64]
 

@@ -31,7 +31,7 @@ from .sections import (
 
 if TYPE_CHECKING:
     from ..planning.batch import BatchPlan, GrowthPlan, PlacementOrder
-    from ..planning.calibrate_layer import LayerProfile
+    from ..planning.calibrate import LayerProfile
     from ..planning.layout_plan import BatchGrowth, Candidate, LayoutPlan, PlannedWindow
     from ..planning.splits import Splits
     from ..planning.validate import SetScore, Validation

@@ -1,16 +1,429 @@
-"""``plan``: the layout to launch, by batch arithmetic alone or with a model and devices."""
+"""``plan``: the layout to launch, by batch arithmetic alone or, with a model, out of every legal layout."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from functools import partial
 from os import PathLike
 
-from ..planning.batch import BatchPlan, GrowthPlan
-from ..planning.layout_plan import LayoutPlan
-from .arguments import Counts, Hop, Size
-from .plan_options import read_options
-from .plan_search import planned
-from .samples import Given
+from ..config.config import Config, Layout
+from ..config.plan import Plan, Question
+from ..core.errors import Fault, InputError, Refusal
+from ..core.safe_output import replacing
+from ..core.units import Hops, hops
+from ..estimate.hardware import Cluster, Hardware, cluster_of, mixed_cluster, read_hardware
+from ..estimate.model import Model
+from ..estimate.read_model import read_model
+from ..estimate.setting import Calibration
+from ..frameworks.catalog import framework_of
+from ..frameworks.framework import Framework, habits_of
+from ..planning.batch import (
+    BatchPlan,
+    Bubbled,
+    Growth,
+    GrowthPlan,
+    PlacementOrder,
+    batch_plan,
+    batch_table,
+    growth_plan,
+    growth_table,
+    orders,
+)
+from ..planning.calibrate import written
+from ..planning.judge import Wiring, judge_all, unequal
+from ..planning.launch import Rejected, unsuited
+from ..planning.layout_plan import LayoutPlan, Search, layout_plan
+from ..planning.search import search
+from ..planning.space import USUAL
+from ..planning.verdict import Found
+from ..schedules.catalog import CATALOG, called, unknown
+from .arguments import Counts, Hop, Size, hop, together
+from .plan_options import PlanOptions, calibration_of, read_options
+from .samples import Given, samples_of
+from .telling import tell
+
+TOP = 10  # layouts that are kept: as many as a terminal shows
+MOST_DEVICES = 10_000_000  # of one kind
+MOST_COUNTS = 16  # numbers of devices: each is a search of its own
+MOST_SIZES = 256  # of a batch that grows: each is simulated
+SLOWEST = 1e8  # bytes a second: a gigabit card; less is a number without its unit
+LISTS = ("tensor", "pipeline", "context", "expert", "expert_tensor", "chunks", "micro_batch")
+# Options that mean nothing without a model.
+OF_MODELS = (
+    *("calibrate", "save_calibration", "launched", "framework", "emit", "price", "precision", "nic", "zero"),
+    *("expert", "expert_tensor", "transfer", "lengths", "packing"),
+)
+GROWN = ("gpus", "tensor", "context", "pipeline", "data", "chunks", "micro_batch", "global_batch", "schedule")
+
+
+def planned(asked: PlanOptions) -> LayoutPlan | BatchPlan | GrowthPlan:
+    """The plan of layouts; with neither model nor device that of the batch, or of one that grows.
+
+    Raises:
+        InputError: what is missing or wrong.
+        Refusal: no layout is legal, or none fits.
+    """
+    if asked.model is None and asked.gpu is None:
+        return plan_batch(asked)
+    return plan_search(asked)
+
+
+def plan_search(asked: PlanOptions) -> LayoutPlan:
+    """Search, and say what was found.
+
+    Raises:
+        InputError: what is missing or wrong.
+        Refusal: no layout is legal, or none fits.
+    """
+    asked = _with_all_devices(asked)
+    asked.needs("model", "gpu", "gpus", "global_batch")
+    asked.refuses("microbatches", why="with a model the global batch says it")
+    counts = asked.gpus or ()
+    if len(counts) > MOST_COUNTS:
+        rule = f"each of the {len(counts)} numbers is a search of its own"
+        raise InputError(Fault("gpus", rule, f"give at most {MOST_COUNTS}"))
+    framework, samples = _framework(asked), samples_of(asked.lengths, asked.base.sequence, asked.packing)
+    model, *made = together(lambda: read_model(asked.model or ""), *(partial(_cluster, asked, gpus) for gpus in counts))
+    _fitting(asked, model, made[0].device)
+    clusters: dict[int, Cluster] = dict(zip(counts, made, strict=True))
+    # Once for all numbers of devices: factors are of the hardware, not of a job's size.
+    calibration = _calibration(asked, model, made[0])
+    wiring = _wiring(asked, framework)
+    found: dict[int, Found] = {}
+    for gpus, cluster in clusters.items():
+        if len(clusters) > 1:
+            tell(f"planning {gpus} GPUs ..")
+        found[gpus] = search(model, cluster, _question(asked, gpus, framework), calibration, wiring=wiring)
+        if asked.rampup is not None:
+            found[gpus] = _those_that_grow_first(asked, found[gpus])
+    if not any(result.plans for result in found.values()):
+        raise Refusal(_nothing(found, clusters, _cures(asked, framework)))
+    searched = Search(
+        model=model,
+        clusters=clusters,
+        found=found,
+        calibration=calibration,
+        framework=framework,
+        emit=asked.emit is not None,
+        wiring=wiring,
+        price=asked.price,
+        top=asked.top or TOP,
+    )
+    searched = replace(searched, next=_next(asked, searched))
+    if samples is not None:
+        best = searched.best.plans[0].layout
+        there = clusters[best.gpus]
+        searched = replace(
+            searched, unequal_samples=unequal(model, there, best, samples, calibration=calibration, wiring=wiring)
+        )
+    if asked.rampup is not None:
+        searched = replace(searched, growth=_grown(asked, searched))
+    return layout_plan(searched)
+
+
+def _framework(asked: PlanOptions) -> Framework | None:
+    if asked.price is not None and not 0 < asked.price < 1e6:
+        raise InputError(Fault(f"price = {asked.price}", "it is above 0", "give the price of one device for an hour"))
+    if asked.emit and asked.framework and asked.emit != asked.framework:
+        rule = f"--framework {asked.framework} is another one"
+        raise InputError(Fault(f"emit = {asked.emit}", rule, "give one of both"))
+    name = asked.emit or asked.framework
+    return None if name is None else framework_of(name)
+
+
+def _with_all_devices(asked: PlanOptions) -> PlanOptions:
+    """With the number of devices, if several kinds of them were listed (``h100*4,a100*4``).
+
+    Raises:
+        InputError: another number of devices, or hosts that cannot be told apart.
+    """
+    if "*" not in (asked.gpu or ""):
+        return asked
+    total = sum(many for _, many in _kinds(asked))
+    faults = []
+    if asked.gpus not in (None, (), (total,)):
+        faults.append(
+            Fault(f"gpus = {','.join(map(str, asked.gpus or ()))}", f"{asked.gpu} are {total}", "leave it out")
+        )
+    if asked.nodes is not None:
+        faults.append(Fault(f"nodes = {asked.nodes}", "each kind is in nodes as its vendor sells it", "leave it out"))
+    if faults:
+        raise InputError(*faults)
+    return replace(asked, gpus=(total,))
+
+
+def _kinds(asked: PlanOptions) -> list[tuple[str, int]]:
+    """Names of devices and how many of each, in the order of the pipeline's ranks.
+
+    Raises:
+        InputError: a part that is no name times a number.
+    """
+    found, faults = [], []
+    for part in (asked.gpu or "").split(","):
+        name, _, many = part.strip().partition("*")
+        if many.isascii() and many.isdecimal() and 0 < int(many) <= MOST_DEVICES:
+            found.append((name.strip(), int(many)))
+        else:
+            rule = "several kinds are listed as a name times a number each, in the order of the stages"
+            faults.append(Fault(f"gpu = {part}", rule, "give them as in h100*4,a100*4"))
+    if faults:
+        raise InputError(*faults)
+    return found
+
+
+def _cluster(asked: PlanOptions, gpus: int) -> Cluster:
+    if "*" in (asked.gpu or ""):
+        kinds = _kinds(asked)
+        devices = together(*(partial(read_hardware, name) for name, _ in kinds))
+        parts = []
+        for device, (_, many) in zip(devices, kinds, strict=True):
+            parts.append(cluster_of(device, many, nic=asked.nic))
+        return mixed_cluster(tuple(parts)) if len(parts) > 1 else parts[0]
+    device, nodes, nic = read_hardware(asked.gpu or ""), asked.nodes, asked.nic
+    if nodes is not None and gpus % nodes:
+        rule = f"it does not divide {gpus} GPUs"
+        raise InputError(Fault(f"nodes = {nodes}", rule, "give hosts of equally many devices"))
+    if nic is not None and nic < SLOWEST:
+        remedy = "give bytes a second with their unit, as in 50GB"
+        raise InputError(Fault(f"nic = {nic:g}", "that is slower than any network card", remedy))
+    per_node = None if nodes is None else gpus // nodes
+    cluster = cluster_of(device, gpus, gpus_per_node=per_node, nic=nic)
+    return replace(cluster, price=asked.price or 0.0)
+
+
+def _fitting(asked: PlanOptions, model: Model, device: Hardware) -> None:
+    """Refuse what this model or this device does not have."""
+    faults = []
+    for name, verb in (("expert", "spread"), ("expert_tensor", "share")):
+        most = max(getattr(asked, name) or (1,))
+        if model.experts is None and most > 1:
+            faults.append(Fault(f"{name} = {most}", f"{model.name} has no experts to {verb}", "leave it out"))
+    precision = asked.precision or "bf16"
+    if precision not in (*device.flops, "fp16", "fp32"):
+        has = " or ".join(device.flops)
+        faults.append(Fault(f"precision = {precision}", f"{device.name} has no such matrix products", f"give {has}"))
+    if faults:
+        raise InputError(*faults)
+
+
+def _calibration(asked: PlanOptions, model: Model, cluster: Cluster) -> Calibration | None:
+    if not asked.calibrate:
+        asked.refuses("save_calibration", "launched", why="there is none without --calibrate")
+        return None
+    found = calibration_of(asked, model, cluster, asked.base)
+    if asked.save_calibration:
+        with replacing(asked.save_calibration) as stream:
+            stream.write(written(found).encode())
+        tell(f"wrote {asked.save_calibration}")
+    return found
+
+
+def _wiring(asked: PlanOptions, framework: Framework | None) -> Wiring:
+    """The engine of the framework that is named, and the hops that are stated.
+
+    Raises:
+        InputError: hops by link where several pipelines are tried.
+    """
+    stated = None if asked.transfer is None else hop(asked.transfer)
+    if isinstance(stated, Hops) and len(asked.pipeline or ()) != 1:
+        rule = "links are named by the ranks of one pipeline"
+        raise InputError(Fault(f"transfer = {stated}", rule, "give --pipeline with one number, or one hop for all"))
+    name = "" if framework is None else framework.wraps or framework.name
+    return Wiring(name, None if stated is None else hops(stated))
+
+
+def _trained_by(word: str) -> str:
+    """The schedule that goes by a name, which must be one that trains."""
+    entry = called(word.strip())
+    if entry is None or not entry.trains:
+        raise InputError(unknown(word, (each for each in CATALOG.values() if each.trains)))
+    return entry.name
+
+
+def _schedules(asked: PlanOptions) -> list[str]:
+    """The schedules that were asked for, as they were written."""
+    return asked.schedule.split(",") if asked.schedule else []
+
+
+def _question(asked: PlanOptions, gpus: int, framework: Framework | None) -> Question:
+    """What the options fix, and the values that they list."""
+    names = tuple(map(_trained_by, _schedules(asked)))
+    able: tuple[str, ...] = USUAL
+    if framework is not None:
+        able = framework.schedules
+        strange = [name for name in names if name not in able]
+        if strange:
+            rule = f"{framework.title} runs {', '.join(able)}"
+            raise InputError(Fault(f"schedule = {','.join(strange)}", rule, "choose one of them, or --emit torch"))
+    batches = asked.global_batch or ()
+    if len(batches) > 1:
+        raise InputError(Fault("global-batch", "with a model one value will do", "give one"))
+    fixed = Config(
+        gpus=gpus,
+        global_batch=batches[0],
+        data=asked.data,
+        zero=asked.zero,
+        framework=framework.name if framework else None,
+        **asked.recipe,  # type: ignore[arg-type]  # fields by name
+    )
+    tries = {name: getattr(asked, name) for name in LISTS if asked.gives(name)}
+    return Question(fixed, tries, names or able, _shared(asked, framework))
+
+
+def _shared(asked: PlanOptions, framework: Framework | None) -> Layout:
+    """What all layouts of a search share: weights are gathered beside the forward if the framework can do that."""
+    base = asked.base
+    if framework and base.zero > 1 and "zero" in framework.lacks:
+        rule = f"{framework.title} shares out the optimizer's state alone"
+        raise InputError(Fault(f"zero = {base.zero}", rule, "give --zero 1, or --emit torchtitan"))
+    habits = {"overlap_gather": base.zero >= 1, **habits_of(framework), **asked.recipe}
+    return replace(base, **habits)
+
+
+def _sizes(asked: PlanOptions, layout: Layout) -> list[Growth]:
+    """The sizes of a batch that grows, in one layout."""
+    return sizes_of_growth(asked, Question(Config().changed(**{name: getattr(layout, name) for name in GROWN})))
+
+
+def _those_that_grow_first(asked: PlanOptions, found: Found) -> Found:
+    """The plans, those that run at every size of a batch that grows before those that do not."""
+    return replace(found, plans=tuple(sorted(found.plans, key=lambda plan: not _takes_growth(asked, plan.layout))))
+
+
+def _takes_growth(asked: PlanOptions, layout: Layout) -> bool:
+    """Whether the schedule of a layout takes the micro-batches of every size of a batch that grows."""
+    for row in _sizes(asked, layout):
+        if row.bubbled is None:  # no whole micro-batches: no schedule takes that size
+            continue
+        if unsuited(layout.schedule, layout.pipeline, row.bubbled.layout.microbatches, layout.chunks):
+            return False
+    return True
+
+
+def _grown(asked: PlanOptions, searched: Search) -> list[tuple[Growth, Plan | None]]:
+    """The layout to launch at each size of a batch that grows."""
+    best = searched.best.plans[0].layout
+    rows = _sizes(asked, best)
+    if len(rows) > MOST_SIZES:
+        value = f"rampup = {','.join(map(str, asked.rampup or ()))}"
+        raise InputError(Fault(value, f"each of the {len(rows)} sizes is simulated", f"give at most {MOST_SIZES}"))
+    layouts = [replace(best, microbatches=row.bubbled.layout.microbatches) for row in rows if row.bubbled]
+    # All sizes in one call: they share most of what is estimated.
+    plans = iter(
+        judge_all(searched.model, searched.clusters[best.gpus], layouts, searched.calibration, searched.wiring)
+    )
+    grown: list[tuple[Growth, Plan | None]] = []
+    for row in rows:
+        plan = None
+        if row.bubbled is not None:
+            plan = next(plans)
+        grown.append((row, plan))
+    return grown
+
+
+def _next(asked: PlanOptions, searched: Search) -> str:
+    """The same search for the framework that launches the fastest, printing what to paste."""
+    found = searched.launched
+    named = tuple(_schedules(asked))
+    if found is None:
+        return asked.command(None, named)
+    # Only the schedules that were asked for and that it runs: the command must not be refused.
+    framework = found[1]
+    return asked.command(framework.name, tuple(name for name in named if name in framework.schedules))
+
+
+def _cures(asked: PlanOptions, framework: Framework | None) -> str:
+    """What would make room, of what was not asked for already."""
+    # DeepSpeed's pipeline engine refuses ZeRO 2 and 3 (runtime/pipe/engine.py).
+    shares_weights = framework is None or not (
+        "zero" in framework.lacks or framework.zeros or framework.name == "deepspeed"
+    )
+    if asked.base.zero < 3 and shares_weights:
+        return "give more devices, --zero 3, or a shorter --sequence"
+    return "give more devices, or a shorter --sequence"
+
+
+def _nothing(found: Mapping[int, Found], clusters: Mapping[int, Cluster], cures: str) -> str:
+    """Why there is no layout at all."""
+    lines = []
+    for gpus, result in found.items():
+        device = clusters[gpus].device
+        if result.legal:
+            lines.append(
+                f"{gpus} x {device.name}: none of {result.legal:,} legal layouts fits: the smallest needs "
+                f"{result.closest / 1e9:.0f} GB of {device.usable / 1e9:.0f} on its fullest rank; {cures}"
+            )
+        else:
+            reasons = "; ".join(refused.reason for refused in result.rejected[:3])
+            lines.append(f"{gpus} x {device.name}: no layout is legal: {reasons}")
+    return "\n".join(lines)
+
+
+def plan_batch(asked: PlanOptions) -> BatchPlan | GrowthPlan:
+    """The table of a batch, or of one that grows.
+
+    Raises:
+        InputError: options that need a model, or too little to say anything.
+    """
+    asked.refuses(*OF_MODELS, why="it needs --model and --gpu")
+    questions = [_question_of_batch(asked, gpus) for gpus in asked.gpus or (None,)]
+    if asked.rampup is not None:
+        asked.needs("global_batch", "pipeline")
+        return growth_plan(sizes_of_growth(asked, questions[0]))
+    found: list[Bubbled] = []
+    refused: list[Rejected] = []
+    for question in questions:
+        some, others = batch_table(question)
+        found += some
+        refused += others
+    if not asked.pipeline:  # those that were listed stay in the order of the question
+        found.sort(key=lambda one: (one.layout.gpus, one.layout.global_batch, one.idle_share))
+    return batch_plan(found, refused, _orders(asked, found))
+
+
+def sizes_of_growth(asked: PlanOptions, question: Question) -> list[Growth]:
+    """The sizes that ``rampup`` asks for, up to the one global batch.
+
+    Raises:
+        InputError: not three numbers, several global batches, or a batch that is not reached.
+    """
+    rampup, batches = asked.rampup or (), asked.global_batch or ()
+    if len(rampup) != 3 or len(batches) != 1:
+        rule = "it is start,increment,samples up to one global batch"
+        raise InputError(Fault(f"rampup = {','.join(map(str, rampup))}", rule, "give three"))
+    return growth_table(question, *rampup)
+
+
+def _question_of_batch(asked: PlanOptions, gpus: int | None) -> Question:
+    """What the options fix, and the values that they list; a micro-batch is one sample if nothing is said."""
+    for name in ("tensor", "context"):
+        listed = getattr(asked, name)
+        if listed is not None and len(listed) > 1:
+            raise InputError(Fault(f"{name} = {listed}", "without a model one value will do", "give one"))
+    fixed = Config(
+        gpus=gpus,
+        tensor=(asked.tensor or (1,))[0],
+        context=(asked.context or (1,))[0],
+        data=asked.data,
+        schedule=asked.schedule,
+    )
+    tries = {"chunks": asked.chunks or (1,), "micro_batch": asked.micro_batch or (1,)}
+    listed = {name: getattr(asked, name) for name in ("pipeline", "global_batch", "microbatches")}
+    return Question(fixed, tries | {name: values for name, values in listed.items() if values})
+
+
+def _orders(asked: PlanOptions, found: list[Bubbled]) -> list[PlacementOrder]:
+    """Which axes cross nodes, if hosts are given and one layout is asked for."""
+    if asked.nodes is None or not found:
+        return []
+    layout = found[0].layout
+    if layout.gpus % asked.nodes:
+        rule = f"it does not divide {layout.gpus} GPUs"
+        raise InputError(Fault(f"nodes = {asked.nodes}", rule, "give hosts with equally many devices"))
+    sizes = {"pipeline": layout.pipeline, "data": layout.data, "context": layout.context, "tensor": layout.tensor}
+    return orders(sizes, layout.gpus // asked.nodes)
+
 
 AnyPath = str | PathLike[str]
 

@@ -13,15 +13,14 @@ from os import PathLike
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from ..config.layout import Layout
+from ..config.config import Layout
 from ..core.errors import Fault, InputError
 from ..core.safe_output import replacing
 from ..estimate.hardware import Hardware, cluster_of, known_hardware, read_hardware
 from ..estimate.model import Model
 from ..estimate.read_model import read_model
 from ..estimate.setting import Calibration
-from ..planning.calibrate import written
-from ..planning.calibrate_layer import TINY, LayerProfile, LayerRun, Timed, calibrate_layer, layer_profile, tiny
+from ..planning.calibrate import TINY, LayerProfile, LayerRun, Timed, calibrate_layer, layer_profile, tiny, written
 from ..planning.runs import GIB, RunTable, read_runs
 from ..planning.splits import Splits, splits_of
 from ..planning.validate import ScoredRun, Validation

@@ -32,8 +32,7 @@ from ..chrome import Told, Words, read_events
 from ..op_names import SKIPPED, Role, Way
 from ..run_files import faults_alike, left_out, natural, read_on_ray, source_of, why_unreadable
 from ..stream import blocks, progress
-from .ops import Found, column, named_ops, runs_of
-from .spans import told
+from .ops import Found, column, named_ops, runs_of, told
 from .tables import Collector, Tables
 from .work import Moves, Pieces, Posts, launches_of, messages_of, pieces_of, posts_of, steps_of
 
