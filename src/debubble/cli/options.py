@@ -25,6 +25,8 @@ from .console import Look, look, put, say, warn, wrote
 
 if TYPE_CHECKING:
     _Type = click.ParamType[Any]
+else:
+    _Type = click.ParamType  # older versions of click cannot be asked for a parameter
 
 
 class Option(click.Option):
