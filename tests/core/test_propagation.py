@@ -6,85 +6,12 @@ import numpy as np
 import pytest
 
 from debubble import Costs, Rates, Shape, build, costs_of, lower, simulate
-from debubble.core.instance import Instance, instance_of, no_limit
+from debubble.core.instance import instance_of
 from debubble.core.propagation import forced, jackson, windows
-from debubble.core.schedule import KINDS, Kind, Release
-from instances import instance_of_row
+from debubble.core.schedule import Release, peak_activations
+from instances import drawn, instance, instance_of_row, shortest
 
 MS = 1_000_000
-
-
-def instance(spent, hop=0, *, m, room=None, placement=None, split=True, release=Release.W):
-    """F, I and W of each stage in units, one hop for all links, room in half activations of each rank."""
-    stages = len(spent[0])
-    placement = np.arange(stages, dtype=np.int32) if placement is None else np.array(placement, np.int32)
-    durations = np.zeros((KINDS, stages, 1), np.int64)
-    durations[: len(spent), :, 0] = spent
-    durations[Kind.B] = durations[Kind.I] + durations[Kind.W]
-    costs = Costs(durations, np.full((KINDS, stages, 1), hop, np.int64))
-    room = no_limit(placement, m) if room is None else np.array(room, np.int64)
-    return Instance(placement, m, costs, room, split=split, release=release)
-
-
-def shortest(inst):
-    """The makespan of the best order, by trying every one: each op is appended when it is next in its kind and stage.
-
-    Written for itself, on lists and without a clock of rounds: what is appended starts as soon as it can.
-    """
-    kinds, stages, m = len(inst.kinds), inst.stages, inst.microbatches
-    home, spent, hop, frees = inst.placement.tolist(), inst.spent, inst.hop, inst.frees.tolist()
-    best = [10**9]
-
-    def input_of(kind, stage, i, end):
-        if kind == 2:
-            return end.get((1, stage, i))
-        if kind == 0:
-            return (
-                0 if stage == 0 else None if (0, stage - 1, i) not in end else end[0, stage - 1, i] + hop[0, stage, i]
-            )
-        if stage == stages - 1:
-            return end.get((0, stage, i))
-        return None if (1, stage + 1, i) not in end else end[1, stage + 1, i] + hop[1, stage, i]
-
-    def go(done, now, held, end):
-        if sum(done.values()) == kinds * stages * m:
-            best[0] = min(best[0], max(now))
-            return
-        for (kind, stage), i in done.items():
-            rank = home[stage]
-            if i == m or max(now) >= best[0]:
-                continue
-            ready = input_of(kind, stage, i, end)
-            if ready is None or held[rank] + frees[kind] > inst.room[rank]:
-                continue
-            start = max(now[rank], ready)
-            # Orders are enumerated once: what is appended must not end before what other ranks have begun already.
-            if start < max(end.get("last", 0), 0):
-                continue
-            later = dict(end)
-            later[kind, stage, i] = start + int(spent[kind, stage, i])
-            later["last"] = start
-            clock, kept = list(now), list(held)
-            clock[rank], kept[rank] = later[kind, stage, i], held[rank] + frees[kind]
-            go({**done, (kind, stage): i + 1}, clock, kept, later)
-
-    go({(k, s): 0 for k in range(kinds) for s in range(stages)}, [0] * inst.ranks, [0] * inst.ranks, {})
-    return best[0]
-
-
-def drawn(seed):
-    """A tiny instance: 2 ranks, 2 or 3 micro-batches, random times, hops, room and release."""
-    draw = np.random.default_rng(seed)
-    chunks = int(draw.integers(1, 3))
-    m = 2 if chunks == 2 else int(draw.integers(2, 4))
-    placement = [0, 1] if chunks == 1 else [[0, 1, 1, 0], [0, 1, 0, 1]][int(draw.integers(2))]
-    spent = draw.integers(1, 9, (3, 2 * chunks))
-    release = [Release.W, Release.HALF, Release.I][int(draw.integers(3))]
-    room = [int(draw.integers(2 * chunks, 2 * chunks * m + 1)) for _ in range(2)]
-    if m == 3:
-        spent[2] = 0  # else there are too many orders to try
-    split = chunks == 1  # two chunks with full backwards, for the same reason
-    return instance(spent, int(draw.integers(0, 6)), m=m, room=room, placement=placement, split=split, release=release)
 
 
 def test_no_order_of_a_tiny_instance_is_shorter_and_often_one_is_as_short():
@@ -109,6 +36,37 @@ def test_what_is_forced_is_so_in_every_schedule_that_fits(release):
                 for kind in range(3):
                     count = sum(each.kind == kind for each in earlier)
                     assert count >= before[op.kind, 0, op.microbatch, kind, 0], (rank, op)
+
+
+def test_who_fills_his_memory_with_forwards_stands_still():
+    """Two chunks on a rank, room for K activations: K first chunks would leave no room for any second one.
+
+    So F of chunk 0 and micro-batch i comes after F of chunk 1 and micro-batch i - (K - 1): with K = 3
+
+        F0 F0 . F1 F0 ..       the third F0 would fill the rank before a micro-batch has gone through it
+    """
+    inst = instance(np.full((3, 4), 1), m=5, room=[6, 6], placement=[0, 1, 1, 0])
+    before = forced(inst, 0)
+    assert before[0, 0, :, 0, 1].tolist() == [0, 0, 1, 2, 3]
+    # With halves freed at I nothing changes: a micro-batch whose second chunk has not run has no gradient yet.
+    halves = instance(np.full((3, 4), 1), m=5, room=[6, 6], placement=[0, 1, 1, 0], release=Release.HALF)
+    assert forced(halves, 0)[0, 0, :, 0, 1].tolist() == [0, 0, 1, 2, 3]
+
+
+@pytest.mark.parametrize(("name", "m"), [("v-min", 8), ("v-half", 7), ("zb-v", 9)])
+def test_what_is_forced_of_two_chunks_is_so_in_schedules_that_fit_exactly(name, m):
+    """The published V schedules, with no more room than they need."""
+    schedule = build(name, Shape(4, m))
+    room = np.rint(4 * peak_activations(schedule)).astype(np.int64)
+    inst = instance_of(schedule, costs_of(Rates(), schedule), room=room)
+    for rank in range(4):
+        row, before = list(schedule.row(rank)), forced(inst, rank)
+        chunk = {op.stage: int(inst.chunk[op.stage]) for op in row}
+        for place, op in enumerate(row):
+            for kind in range(3):
+                for other in range(2):
+                    count = sum(each.kind == kind and chunk[each.stage] == other for each in row[:place])
+                    assert count >= before[op.kind, chunk[op.stage], op.microbatch, kind, other], (rank, op)
 
 
 def test_one_in_flight_is_one_micro_batch_after_the_other():

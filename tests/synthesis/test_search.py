@@ -8,6 +8,7 @@ import pytest
 from debubble import Shape, build
 from debubble.core.laws import violations
 from debubble.core.schedule import peak_activations
+from debubble.synthesis.local_search import Climber, stretched
 from debubble.synthesis.problem import Problem
 from debubble.synthesis.search import BOUND, BUDGET, INTERRUPTED, Budget, Search
 from instances import instance_of_row
@@ -101,6 +102,28 @@ def test_long_runs_are_stretched(even):
     problem = even(4, 60, (10, 12, 7), hop=1, cap=2)
     assert best.value < problem.measured(auto)
     assert best.value <= 1.05 * problem.windows.bound
+
+
+def test_what_is_repeated_moves_in_all_copies_at_once(even):
+    """A short run of 8, a part of 3 repeated 4 times more: after annealing the five copies are still alike.
+
+    What is before the first copy, in a copy, and behind the last one stays there, whatever its order.
+    """
+    short, problem = (even(5, m, (9, 13, 7), hop=2, cap=3) for m in (8, 20))
+    rows = searched(short, 1)[1].rows  # a list schedule as it comes
+    tried = [each for each in stretched(rows, short.begins(rows), (8, 20), 15) if each[1].length == 9]
+    longer, repeats = min(tried, key=lambda each: problem.value(each[0]))
+    climber = Climber(problem, longer, repeats=repeats)
+    for _ in range(3):
+        climber.round(0.01, 2_000)
+    assert climber.best < problem.value(longer)
+    assert not np.array_equal(climber.best_rows, longer)
+    for row, before, first in zip(climber.best_rows, longer, repeats.first, strict=True):
+        end = first + repeats.length * repeats.copies
+        copies = row[first:end].reshape(repeats.copies, -1)
+        assert (copies == copies[0]).all()
+        for piece in (slice(0, first), slice(first, end), slice(end, None)):
+            assert sorted(row[piece]) == sorted(before[piece])
 
 
 def test_without_numba_lists_and_local_search_answer_too(even, monkeypatch):

@@ -20,8 +20,16 @@ out, and chunk by chunk), deeper chunks have freed no more than they took, so
 
 Since #W_c' <= #I_c' <= #I_c <= i, that forces #I_c >= need / (2 (c+1)), #I_c' >= (need - 2 c i) / 2 and
 #W_c' >= (need - (2 (c+1) - f_W) i) / f_W. With one chunk a rank and release at W this is exactly the cap: F of
-micro-batch i + K/2 after W of i. All that is forced has a lower micro-batch, so one pass over micro-batches
-finds every head; no iteration is needed.
+micro-batch i + K/2 after W of i.
+
+Who fills its memory with forwards stands still: what micro-batches hold that have not passed the deepest chunk v-1 is
+freed by none of them before one has, and the first of them, y = #F_(v-1), needs a place in every chunk for that. When
+F of chunk c and micro-batch i >= y starts, chunks 0..c hold i+1-y each of these micro-batches, so
+
+    2 (c+1) (i+1-y) + 2 (v-1-c)  <=  K                                                                     (way out)
+
+which forces #F_(v-1) >= i + 1 - floor((K/2 - (v-1-c)) / (c+1)). All that is forced has a lower micro-batch, so one pass
+over micro-batches finds every head; no iteration is needed.
 """
 
 from __future__ import annotations
@@ -135,9 +143,12 @@ def forced(instance: Instance, rank: int) -> NDArray[np.int64]:
 
 
 def _forced_by_memory(instance: Instance, rank: int, found: NDArray[np.int64], chunk: int) -> None:
-    """Gradients and W that must have freed room before each F of a chunk, see (cap)."""
+    """What must have freed room before each F of a chunk, or be about to: see (cap) and (way out)."""
     i = np.arange(instance.microbatches)
-    frees = -instance.frees[1:]
+    frees, deeper = -instance.frees[1:], int(instance.chunks[rank]) - 1 - chunk
+    if deeper:
+        ahead = (instance.room[rank] - 2 * deeper) // (2 * (chunk + 1))
+        found[:, 0, -1] = np.maximum(found[:, 0, -1], i + 1 - ahead)
     need = 2 * (chunk + 1) * (i + 1) - instance.room[rank]
     deepest = -(-need // (2 * (chunk + 1)))
     found[:, 1, chunk] = np.maximum(found[:, 1, chunk], deepest)

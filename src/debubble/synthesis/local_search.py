@@ -9,6 +9,7 @@ what ends last, over the op in front of it where the rank was busy, over the mak
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
@@ -24,6 +25,21 @@ _REACH = 12.0  # places that a move may span
 _CRITICAL = 0.8  # share of moves that pick from the critical path
 
 
+@dataclass(frozen=True, slots=True)
+class Repeats:
+    """The part of each row that a long run repeats.
+
+    Args:
+        first: place where the first copy begins, int64[ranks].
+        length: ops of a copy.
+        copies: one behind the other.
+    """
+
+    first: NDArray[np.int64]
+    length: int
+    copies: int
+
+
 class Climber:
     """One run of annealing, round after round.
 
@@ -31,10 +47,14 @@ class Climber:
         problem: what is searched.
         rows: where it begins.
         seed: of its draws.
+        repeats: what is moved in all its copies at once; None for nothing.
     """
 
-    def __init__(self, problem: Problem, rows: Rows, seed: int = 0) -> None:
+    def __init__(self, problem: Problem, rows: Rows, seed: int = 0, repeats: Repeats | None = None) -> None:
         self.problem = problem
+        if repeats is None:  # all of a row is what comes before the first of no copies
+            repeats = Repeats(np.full(len(rows), rows.shape[1]), 1, 0)
+        self._repeats = (repeats.first, repeats.length, repeats.copies)
         self.rows = rows.copy()
         self.value = problem.value(rows)
         self.best, self.best_rows = self.value, rows.copy()
@@ -59,7 +79,7 @@ class Climber:
             best_rows,
             self.problem.tables.columns(),
             self.problem.scratch,
-            (draws, heat, self.value, self.best),
+            (draws, heat, self.value, self.best, self._repeats),
         )
         self.value, self.best = int(found[0]), int(found[1])
         return moves
@@ -76,10 +96,10 @@ class Climber:
         evaluate(self.rows, columns, scratch)
         critical = _critical(self.rows, columns, scratch, path)
         for draw in draws:
-            rank, start, stop = _picked(self.rows, draw, path, critical)
+            rank, start, stop = _picked(self.rows, draw, path, critical, self._repeats)
             if start == stop:
                 continue
-            _shift(self.rows, rank, start, stop)
+            _shift_copies(self.rows, rank, start, stop, self._repeats)
             value = self.problem.value(self.rows)
             # Metropolis' rule: what is worse by less than heat x Exp(1) of the objective is let through.
             if value <= self.value * (1.0 - heat * np.log(draw[4])):
@@ -88,22 +108,22 @@ class Climber:
                 if value < self.best:
                     self.best, self.best_rows = value, self.rows.copy()
             else:
-                _shift(self.rows, rank, stop, start)
+                _shift_copies(self.rows, rank, stop, start, self._repeats)
         return moves
 
 
 @njit
 def _anneal(rows, best_rows, columns, scratch, settings):  # type: ignore[no-untyped-def]
     """Change rows in place, and ``best_rows`` when something better is met; the last and the best objective."""
-    draws, heat, value, best = settings
+    draws, heat, value, best, repeats = settings
     path = np.empty((rows.size, 2), np.int64)
     evaluate(rows, columns, scratch)
     critical = _critical(rows, columns, scratch, path)
     for turn in range(draws.shape[0]):
-        rank, start, stop = _picked(rows, draws[turn], path, critical)
+        rank, start, stop = _picked(rows, draws[turn], path, critical, repeats)
         if start == stop:
             continue
-        _shift(rows, rank, start, stop)
+        _shift_copies(rows, rank, start, stop, repeats)
         found = evaluate(rows, columns, scratch)
         if found <= value * (1.0 - heat * np.log(draws[turn, 4])):
             # Among equals the old path is mostly still critical, and finding it again costs about an evaluation.
@@ -114,12 +134,12 @@ def _anneal(rows, best_rows, columns, scratch, settings):  # type: ignore[no-unt
                 best = value
                 best_rows[:] = rows
         else:
-            _shift(rows, rank, stop, start)
+            _shift_copies(rows, rank, stop, start, repeats)
     return value, best
 
 
 @njit
-def _picked(rows, draw, path, critical):  # type: ignore[no-untyped-def]
+def _picked(rows, draw, path, critical, repeats):  # type: ignore[no-untyped-def]
     """A rank, the place of an op and where it moves; the same place twice where nothing would change."""
     length = rows.shape[1]
     if draw[0] < _CRITICAL and critical > 0:
@@ -129,16 +149,43 @@ def _picked(rows, draw, path, critical):  # type: ignore[no-untyped-def]
         at = int(draw[1] * rows.size)
         rank, start = at // length, at % length
     away = 1 + int(draw[2] ** 3 * _REACH)  # the cube: mostly to the next place, now and then a dozen away
+    least, most = _confines(rank, start, length, repeats)
     # To pass an op of the same class changes nothing, since micro-batches are dealt out in order.
     if draw[3] < 0.5:
-        stop = max(0, start - away)
+        stop = max(least, start - away)
         while stop < start and rows[rank, stop] == rows[rank, start]:
             stop += 1
     else:
-        stop = min(length - 1, start + away)
+        stop = min(most, start + away)
         while stop > start and rows[rank, stop] == rows[rank, start]:
             stop -= 1
     return rank, start, stop
+
+
+@njit
+def _confines(rank, place, length, repeats):  # type: ignore[no-untyped-def]
+    """The first and the last place that an op may move to: it stays before, behind or inside its copy."""
+    first, period, copies = repeats[0][rank], repeats[1], repeats[2]
+    end = first + period * copies
+    if place < first:
+        return 0, first - 1
+    if place >= end:
+        return end, length - 1
+    begin = place - (place - first) % period
+    return begin, begin + period - 1
+
+
+@njit
+def _shift_copies(rows, rank, start, stop, repeats):  # type: ignore[no-untyped-def]
+    """Move an op, in every copy alike where it is in one; with places exchanged that undoes it."""
+    first, period, copies = repeats[0][rank], repeats[1], repeats[2]
+    if start < first or start >= first + period * copies:
+        _shift(rows, rank, start, stop)
+        return
+    place = first + (start - first) % period
+    for _ in range(copies):
+        _shift(rows, rank, place, place + stop - start)
+        place += period
 
 
 @njit
@@ -225,10 +272,10 @@ def short_runs(instance: Instance) -> list[int]:
     """Micro-batches of runs that are long enough for a steady state, two to three times what is in flight."""
     in_flight = int(np.ceil((instance.room / (2 * instance.chunks)).max()))
     in_flight = min(in_flight, 2 * instance.ranks)  # without a cap: what no published schedule exceeds
-    return sorted({m for share in (2.0, 2.5, 3.0) if 2 < (m := round(share * in_flight)) < 0.7 * instance.microbatches})
+    return sorted({m for share in (2.0, 3.0) if 2 < (m := round(share * in_flight)) < 0.7 * instance.microbatches})
 
 
-def stretched(rows: Rows, begin: Times, microbatches: tuple[int, int], classes: int) -> Iterator[Rows]:
+def stretched(rows: Rows, begin: Times, microbatches: tuple[int, int], classes: int) -> Iterator[tuple[Rows, Repeats]]:
     """Every way to fill a long run from a short one, some of which deadlock.
 
     Args:
@@ -250,7 +297,8 @@ def stretched(rows: Rows, begin: Times, microbatches: tuple[int, int], classes: 
         for moment in np.linspace(0.1, 0.8, _CUTS) * begin.max():
             near = [np.abs(begin[rank, found] - moment).argmin() for rank, found in enumerate(starts)]
             at = [int(found[place]) for found, place in zip(starts, near, strict=True)]
-            yield _filled(rows, at, part, missing // part)
+            length = part * len(np.unique(rows[0]))
+            yield _filled(rows, at, length, missing // part), Repeats(np.array(at), length, 1 + missing // part)
 
 
 def _balanced(row: NDArray[np.int32], part: int, classes: int) -> NDArray[np.int64]:
@@ -265,9 +313,8 @@ def _balanced(row: NDArray[np.int32], part: int, classes: int) -> NDArray[np.int
     return np.flatnonzero((counts[length:] - counts[:-length] == part).all(axis=1))
 
 
-def _filled(rows: Rows, at: list[int], part: int, times: int) -> Rows:
+def _filled(rows: Rows, at: list[int], length: int, times: int) -> Rows:
     """Each row with its part repeated."""
-    length = part * len(np.unique(rows[0]))
     longer = []
     for row, start in zip(rows, at, strict=True):
         stop = start + length

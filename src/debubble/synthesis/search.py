@@ -18,7 +18,7 @@ from itertools import islice
 from threading import Lock, Thread
 
 from ..core.schedule import Schedule
-from .local_search import ROUND, Climber, short_runs, stretched
+from .local_search import ROUND, Climber, Repeats, short_runs, stretched
 from .problem import WRONG, Problem, Rows
 from .resimulate import LATENCY
 from .solver import MOST_OPS, Solver, has_solver
@@ -32,6 +32,9 @@ _COOLING = 20  # rounds of a run of annealing
 _LISTS = 150
 _WORKERS = 8  # fewer leave out the searches that prove optimality, even if cores are fewer
 _RESTART = 0.25  # share of the time left that the solver keeps a target which local search has beaten
+_STRETCHING = 0.8  # share of the time of a long run; single ops of it are moved in what is left, and gain little
+_PARTS = 2  # lengths of the part that are tried
+_SOLVED = 0.6  # share of that for the short run, before its part is repeated and moved in all copies at once
 _PATIENCE = 3.0  # seconds for the solver to end once it was told
 
 
@@ -138,6 +141,13 @@ class Search:
             return True
         return self.seconds >= share * budget.seconds
 
+    @property
+    def _used(self) -> float:
+        """Share of the budget that is used up: of evaluations where they are limited, which is the same everywhere."""
+        if self.budget.evaluations is not None:
+            return self.best.evaluations / self.budget.evaluations
+        return self.seconds / self.budget.seconds
+
     def offer(self, rows: Rows, method: str) -> int:
         """Take rows if they are better than the best; each is simulated by the engine's own simulation first."""
         self.best.evaluations += 1
@@ -193,7 +203,7 @@ class Search:
             return
         self._anneal(starts, 0.12)
         if self._stretches():
-            self._stretch(0.4)
+            self._stretch(_STRETCHING)
         helper = self._start_solver()
         turn = 0
         while not self._over():
@@ -211,15 +221,16 @@ class Search:
             return [self.best.rows]
         return list(islice(portfolio(self.problem, seed=turn), turn % 7, turn % 7 + 1))
 
-    def _anneal(self, starts: list[Rows], share: float, turn: int = 0) -> None:
-        """One run of annealing from each start."""
+    def _anneal(self, starts: list[Rows], share: float, turn: int = 0, repeats: Repeats | None = None) -> list[Rows]:
+        """One run of annealing from each start; the best rows that each has met."""
         heats = _HEATS[bool((self.problem.instance.chunks > 1).any())]
         heat = heats[turn % len(heats)]
-        if self.problem.instance.ranks >= _MANY_RANKS:
+        # One move changes a long step by less, unless all copies of a part move at once.
+        if self.problem.instance.ranks >= _MANY_RANKS and repeats is None:
             heat /= 10
         rounds = _COOLING * (1 + turn // len(heats))
-        for start in starts:
-            climber = Climber(self.problem, start, seed=turn)
+        climbers = [Climber(self.problem, start, seed=turn, repeats=repeats) for start in starts]
+        for climber in climbers:
             if climber.value == WRONG:
                 continue
             for step in range(rounds):
@@ -228,7 +239,10 @@ class Search:
                     self._take(self.problem.schedule(climber.best_rows), climber.best_rows, "local search")
                 self._tell()
                 if self._over(share):
-                    return
+                    break
+            if self._over(share):
+                break
+        return [climber.best_rows for climber in climbers]
 
     def _moves(self) -> int:
         """Moves of a round: what the budget of evaluations leaves, and no longer than a tenth of a second or so."""
@@ -242,28 +256,49 @@ class Search:
         return instance.alike and bool(short_runs(instance)) and not self.problem.span
 
     def _stretch(self, share: float) -> None:
-        """Solve short runs by list and annealing, and repeat parts of them."""
+        """Solve short runs by list and annealing, repeat parts of them, and anneal what is repeated in all copies."""
         lengths = short_runs(self.problem.instance)
+        begun = self._used
         for turn, short in enumerate(lengths):
-            limit = share * (turn + 1) / len(lengths)
-            for rows in self._short(short, limit):
-                self._fill(rows, short, limit)
+            since = begun + (share - begun) * turn / len(lengths)
+            limit = begun + (share - begun) * (turn + 1) / len(lengths)
+            found: list[tuple[int, Rows, Repeats]] = []
+            for rows in self._short(short, since + _SOLVED * (limit - since)):
+                found += self._fill(rows, short, limit)
+            self._anneal_copies(found, limit)
         if self.best.rows is not None:
             self._anneal([self.best.rows], min(1.0, share + 0.1))
 
-    def _fill(self, rows: Rows, short: int, limit: float) -> None:
-        """Repeat each part of a short run that can be repeated."""
+    def _anneal_copies(self, found: list[tuple[int, Rows, Repeats]], limit: float) -> None:
+        """The best of the long runs for each length of the part, in turn, until the time is over."""
+        best: dict[int, tuple[Rows, Repeats]] = {}
+        for _, rows, repeats in sorted(found, key=lambda each: each[0]):
+            best.setdefault(repeats.length, (rows, repeats))
+        tried = list(best.values())[:_PARTS]
+        turn = 0
+        while tried and not self._over(limit):
+            for place, (rows, repeats) in enumerate(tried):
+                # Cut short by the end of the time, a run has met at least what it began with.
+                tried[place] = self._anneal([rows], limit, turn, repeats)[0], repeats
+            turn += 1
+
+    def _fill(self, rows: Rows, short: int, limit: float) -> list[tuple[int, Rows, Repeats]]:
+        """Repeat each part of a short run that can be repeated; those that run, and their objectives."""
         instance = self.problem.instance
         classes = len(instance.kinds) * instance.stages
         begin = Problem(instance.but(microbatches=short)).begins(rows)
-        for longer in stretched(rows, begin, (short, instance.microbatches), classes):
-            self.offer(longer, "stretch")
+        found = []
+        for longer, repeats in stretched(rows, begin, (short, instance.microbatches), classes):
+            value = self.offer(longer, "stretch")
+            if value < WRONG:
+                found.append((value, longer, repeats))
             if self._over(limit):
-                return
+                break
+        return found
 
     def _short(self, microbatches: int, limit: float) -> list[Rows]:
         """The last few best rows of a short run: the best of it is not always the best to repeat."""
-        seconds, evaluations = 0.7 * (limit * self.budget.seconds - self.seconds), None
+        seconds, evaluations = limit * self.budget.seconds - self.seconds, None
         if self.budget.evaluations is not None:
             evaluations = max(1, int(0.1 * self.budget.evaluations))
         budget = Budget(max(0.05, seconds), evaluations, solver=False)

@@ -4,16 +4,20 @@
     constraints   way of a micro-batch; first in, first out; one op at a time on a rank; memory
     objective     the makespan, no less than the propagation bound
 
-Memory with one chunk a rank and release at one op is a precedence: F of micro-batch i + K after what frees i. Else
-activations are intervals from an F to what frees it, of which no more than fit may overlap; the precedences that follow
-from the cap (see ``core.propagation``) are given as well, for they are what lets the solver prove anything.
+Memory with one chunk a rank and release at one op is a precedence: F of micro-batch i + K after what frees i. Else a
+literal says of each F and each op of its rank that takes or frees memory which of them comes first, and of each F
+
+    2 (forwards before it, itself included) - what is freed before it  <=  room
+
+The precedences that follow from the cap (see ``core.propagation``) are given as well. Activations as intervals under
+one cumulative constraint say the same, and take several times as long to prove anything.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from importlib.util import find_spec
-from itertools import product
+from itertools import pairwise, product
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -57,22 +61,23 @@ class Solver:
         self.bound = -(-problem.windows.bound // self.unit)
         self.target = value // self.unit
         self._stop: Callable[[], None] | None = None
+        self._order: dict[tuple[tuple[int, int, int], tuple[int, int, int]], Any] = {}  # see ``_comes_before``
         self._add_variables()
         self._add_constraints()
         self._add_objective()
         self._add_hint(rows)
 
     def _add_variables(self) -> None:
-        head = -(-self.problem.windows.head // self.unit)
+        self.head = -(-self.problem.windows.head // self.unit)
         tail = -(-self.problem.windows.tail // self.unit)
         # A start later than target - tail cannot lead to anything better; an empty window stays one moment wide, so
         # that the model says `infeasible` by its constraints and not by an error.
-        latest = np.maximum(self.target - tail - self.spent, head)
-        self.start: NDArray[Any] = np.empty(head.shape, object)
-        self.busy: NDArray[Any] = np.empty(head.shape, object)
-        for at in np.ndindex(head.shape):
+        self.latest = np.maximum(self.target - tail - self.spent, self.head)
+        self.start: NDArray[Any] = np.empty(self.head.shape, object)
+        self.busy: NDArray[Any] = np.empty(self.head.shape, object)
+        for at in np.ndindex(self.head.shape):
             name = f"{self.instance.kinds[at[0]].name}_{at[1]}_{at[2]}"
-            start = self.model.new_int_var(int(head[at]), int(latest[at]), name)
+            start = self.model.new_int_var(int(self.head[at]), int(self.latest[at]), name)
             self.start[at] = start
             self.busy[at] = self.model.new_fixed_size_interval_var(start, int(self.spent[at]), f"busy_{name}")
         self.makespan = self.model.new_int_var(int(self.bound), int(self.target), "makespan")
@@ -115,7 +120,7 @@ class Solver:
     def _add_memory(self) -> None:
         """Each rank holds no more than fits: precedences that follow from the cap, and the cap itself."""
         instance = self.instance
-        # Halves freed at I and at W need the intervals, for one precedence cannot say both.
+        # Halves freed at I and at W need a count, for one precedence cannot say both.
         at_two_ops = instance.frees[1:].max() == instance.frees[1:].min() != -2
         for rank in range(instance.ranks):
             mine = np.flatnonzero(instance.placement == rank)
@@ -123,23 +128,48 @@ class Solver:
                 continue
             before = forced(instance, rank)[0]
             for chunk, i, kind, other in np.argwhere(before > 0).tolist():
-                if kind > 0:
+                if kind > 0 or other > chunk:  # that forwards follow their own kind and input is said already
                     last = int(before[chunk, i, kind, other]) - 1
                     self._after((0, int(mine[chunk]), i), (kind, int(mine[other]), last), 0)
             if len(mine) > 1 or at_two_ops:
-                self._add_held(rank, mine)
+                self._add_held(rank, mine.tolist())
 
-    def _add_held(self, rank: int, mine: NDArray[np.int64]) -> None:
-        """Activations as intervals from their forward to the op that frees them, or half of them."""
-        held, demands = [], []
-        freeing = [kind for kind, gain in enumerate(self.instance.frees.tolist()) if gain < 0]
-        for kind, stage, i in product(freeing, mine.tolist(), range(self.instance.microbatches)):
-            length = self.model.new_int_var(0, int(self.target), f"held_{kind}_{stage}_{i}")
-            begin, end = self.start[0, stage, i], self._end((kind, stage, i))
-            held.append(self.model.new_interval_var(begin, length, end, f"kept_{kind}_{stage}_{i}"))
-            demands.append(int(-self.instance.frees[kind]))
-        # Not a reservoir: in 15 seconds that found no solution where intervals take seconds.
-        self.model.add_cumulative(held, demands, int(self.instance.room[rank]))
+    def _add_held(self, rank: int, mine: list[int]) -> None:
+        """What a rank holds when a forward begins: counted from who comes before it."""
+        m, frees = self.instance.microbatches, (-self.instance.frees).tolist()
+        freeing = [(kind, stage) for stage in mine for kind, freed in enumerate(frees) if freed > 0]
+        for stage, i in product(mine, range(m)):
+            taken: list[Any] = [2 * (i + 1) - int(self.instance.room[rank])]
+            for other in mine:
+                if other != stage:
+                    taken += [2 * earlier for earlier in self._earlier((0, other), (0, stage, i))]
+            freed = []
+            for kind, other in freeing:
+                freed += [frees[kind] * earlier for earlier in self._earlier((kind, other), (0, stage, i))]
+            self.model.add(sum(freed) >= sum(taken))
+
+    def _earlier(self, kind: tuple[int, int], at: tuple[int, int, int]) -> list[Any]:
+        """Whether each op of a kind and stage comes before an op of its rank: 1, 0 or a literal, one a micro-batch."""
+        found = [self._comes_before((*kind, i), at) for i in range(self.instance.microbatches)]
+        for first, second in pairwise(found):
+            if not (isinstance(first, int) and isinstance(second, int)):
+                self.model.add(second <= first)  # first in, first out; said of starts, but here it is what propagates
+        return found
+
+    def _comes_before(self, a: tuple[int, int, int], b: tuple[int, int, int]) -> Any:
+        """Whether an op runs before another one of its rank; a number where their windows leave no choice."""
+        if (a, b) not in self._order:
+            if self.latest[a] + self.spent[a] <= self.head[b]:
+                first: Any = 1
+            elif self.head[a] + self.spent[a] > self.latest[b]:
+                first = 0
+            else:
+                first = self.model.new_bool_var("")
+                self.model.add(self.start[b] >= self._end(a)).only_enforce_if(first)
+                self.model.add(self.start[a] >= self._end(b)).only_enforce_if(~first)
+            self._order[a, b] = first
+            self._order[b, a] = 1 - first if isinstance(first, int) else ~first
+        return self._order[a, b]
 
     def _add_objective(self) -> None:
         last = len(self.instance.kinds) - 1
