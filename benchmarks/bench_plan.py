@@ -15,8 +15,7 @@ from debubble.config.plan import Question
 from debubble.estimate.hardware import cluster_of, read_hardware
 from debubble.estimate.read_model import read_model
 from debubble.planning.screen import screen
-from debubble.planning.search import search
-from debubble.planning.space import space
+from debubble.planning.search import search, space
 
 MODEL = read_model("llama3-70b")
 CLUSTER = cluster_of(read_hardware("h100"), 1024)

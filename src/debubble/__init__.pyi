@@ -140,9 +140,10 @@ from .synthesis.layers import Joint as Joint
 from .synthesis.robust import Robustness as Robustness
 from .synthesis.synthesis import Synthesis as Synthesis
 from .verbs.check import check as check
-from .verbs.diagnose import diagnose as diagnose
 from .verbs.draw import draw as draw
-from .verbs.fit import fit as fit
+from .verbs.measured import diagnose as diagnose
+from .verbs.measured import fit as fit
+from .verbs.measured import why as why
 from .verbs.plan import plan as plan
 from .verbs.planner import profile as profile
 from .verbs.planner import split as split
@@ -153,4 +154,3 @@ from .verbs.run import run as run
 from .verbs.show import show as show
 from .verbs.sources import read as read
 from .verbs.synth import synth as synth
-from .verbs.why import why as why

@@ -20,7 +20,7 @@ from debubble.core.packing import (
 )
 from debubble.core.schedule import Shape
 from debubble.schedules.catalog import build
-from debubble.verbs.samples import EXAMPLE, lengths_of
+from debubble.verbs.pipeline_argument import EXAMPLE, lengths_of
 
 MIXED = Lengths("mixed", np.array([200.0, 700.0, 1500.0, 4096.0, 9000.0]))
 LINEAR = TimeByLength(np.array([0.0, 8.0]), np.ones((2, 1, 1, 1)))  # work in proportion to tokens

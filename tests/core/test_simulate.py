@@ -14,7 +14,7 @@ from debubble.core.schedule import KINDS, Kind, Op, Shape, from_rows
 from debubble.core.simulate import simulate, simulate_many
 from debubble.core.units import MILLISECOND
 from debubble.schedules.catalog import build
-from debubble.schedules.interleaved import interleaved
+from debubble.schedules.loops import interleaved
 
 # Costs on purpose not 1 and 2: a formula that mixes them up is found.
 F, B = 3, 7

@@ -8,10 +8,10 @@ import pytest
 import debubble
 from debubble import Observation, Rates, Shape, Timeline, Window, build, costs_of, lower, simulate
 from debubble.core.observation import Link
+from debubble.diagnosis.causes import summarise
 from debubble.diagnosis.diagnose import diagnose
 from debubble.diagnosis.evidence import dearest_hop, lateness, latest_rank, lengths, replicas, tail, work_of
 from debubble.diagnosis.evidence import slow_ranks as slow_ranks_of
-from debubble.diagnosis.windows import summarise
 
 MS = 1_000_000
 SCHEDULE = build("1f1b", Shape(4, 8))

@@ -11,8 +11,7 @@ from debubble.core.lower import lower
 from debubble.core.observation import Observation, Window
 from debubble.core.schedule import Kind, Shape
 from debubble.core.simulate import simulate
-from debubble.diagnosis.causes import stage_costs
-from debubble.diagnosis.windows import summarise
+from debubble.diagnosis.causes import stage_costs, summarise
 from debubble.readers.source import read
 from debubble.schedules.catalog import build
 

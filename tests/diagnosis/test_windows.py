@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from debubble import InputError, Observation, Rates, Shape, Timeline, Window, build, costs_of, lower, simulate
-from debubble.diagnosis.windows import median_window, summarise
+from debubble.diagnosis.causes import median_window, summarise
 
 SCHEDULE = build("1f1b", Shape(2, 4))
 PROGRAM = lower(SCHEDULE)

@@ -20,7 +20,7 @@ from debubble.core.units import percent
 from debubble.diagnosis.replay import Replay, answers, slide
 from debubble.diagnosis.simulated import simulated
 from debubble.schedules.catalog import CATALOG, build
-from debubble.verbs.diagnose import diagnose
+from debubble.verbs.measured import diagnose
 from node import ask
 
 RECORDINGS = Path(__file__).resolve().parents[2] / "examples" / "four-to-eight" / "recordings"

@@ -168,9 +168,9 @@ def _without_names(said: str, words: list[str]) -> str:
 
 # What works out an answer of what was read: pure, and most spoiled inputs are read as the same few runs.
 _PURE = (
-    ("debubble.verbs.diagnose", "examine"),
-    ("debubble.verbs.why", "series"),
-    ("debubble.verbs.why", "alone"),
+    ("debubble.verbs.measured", "examine"),
+    ("debubble.verbs.measured", "series"),
+    ("debubble.verbs.measured", "alone"),
     ("debubble.diagnosis.remedies", "remedies"),
     ("debubble.diagnosis.why", "remedies"),
     ("debubble.diagnosis.replay", "fit_engines"),

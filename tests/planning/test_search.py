@@ -18,8 +18,7 @@ from debubble.planning.idle import enough, idle_share
 from debubble.planning.judge import judge
 from debubble.planning.launch import LEGAL
 from debubble.planning.runs import Planned, read_runs
-from debubble.planning.search import search
-from debubble.planning.space import space
+from debubble.planning.search import search, space
 from debubble.planning.verdict import (
     CHANCE,
     about,

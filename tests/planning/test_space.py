@@ -16,7 +16,7 @@ from debubble.estimate.read_model import read_model
 from debubble.frameworks.catalog import FRAMEWORKS
 from debubble.frameworks.torch_pipelining import SCHEDULES
 from debubble.planning.launch import chunks_of, sizes_of, unlaunchable, unsuited
-from debubble.planning.space import space
+from debubble.planning.search import space
 from debubble.planning.splits import candidate_splits, head_in_layers, lighter_end, lighter_start
 from debubble.schedules.catalog import CATALOG, build
 
@@ -150,7 +150,7 @@ def test_published_head_cost_in_layers_at_8192_tokens(model, layers):
 
 
 def test_a_space_without_end_is_refused(monkeypatch):
-    monkeypatch.setattr("debubble.planning.space.MOST_LAYOUTS", 10)
+    monkeypatch.setattr("debubble.planning.search.MOST_LAYOUTS", 10)
     with pytest.raises(InputError, match="more than 10 layouts"):
         layouts_of("llama3-8b", 8, 16)
 

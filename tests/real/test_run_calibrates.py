@@ -4,8 +4,7 @@ import numpy as np
 import pytest
 
 from debubble.config.config import Layout
-from debubble.diagnosis.causes import stage_costs
-from debubble.diagnosis.windows import summarise
+from debubble.diagnosis.causes import stage_costs, summarise
 from debubble.estimate.hardware import cluster_of, read_hardware
 from debubble.estimate.read_model import read_model
 from debubble.estimate.setting import GENERIC

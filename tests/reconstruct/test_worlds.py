@@ -8,9 +8,9 @@ from statistics import mean, median
 import pytest
 
 from debubble.core.account import account
+from debubble.diagnosis.causes import summarise
 from debubble.diagnosis.diagnose import diagnose
 from debubble.diagnosis.order import recognise
-from debubble.diagnosis.windows import summarise
 from debubble.readers.source import read
 from worlds import World, drawn, pour
 

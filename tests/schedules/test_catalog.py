@@ -207,7 +207,7 @@ def test_a_schedule_is_added_by_adding_its_file(tmp_path):
         textwrap.dedent(
             """
             from debubble.schedules.entry import Entry
-            from debubble.schedules.breadth_first import gpipe
+            from debubble.schedules.loops import gpipe
 
             ENTRY = Entry(name="mine", build=gpipe, other_names=("My Own",), paper="arXiv:1901.00001",
                           placement="linear", bubble="(p-1)(F+B)", activations="m")

@@ -3,8 +3,7 @@
 import pytest
 
 from debubble import InputError, Shape, build
-from debubble.schedules.breadth_first import forward_only
-from debubble.schedules.interleaved import interleaved_zb
+from debubble.schedules.loops import forward_only, interleaved_zb
 from drawn import draw
 from evenly import run
 

@@ -12,11 +12,10 @@ from ..core.bounds import lower_bound
 from ..core.observation import Observation
 from ..core.program import Timeline
 from ..core.schedule import Kind, peak_activations
-from .causes import Causes, fitted
+from .causes import Causes, Summary, fitted
 from .log_run import History, LoggedRun
 from .order import Own, halved
 from .replay import Remedies, Replay, WhatIf
-from .windows import Summary
 
 SECOND = 1e9  # nanoseconds
 # Units in which two runs can be compared, the most telling first.

@@ -12,7 +12,7 @@ from ..core.observation import Finding, Observation, OutsideParts, Span
 from ..core.program import Timeline
 from ..core.units import percent
 from ..schedules.catalog import called
-from .causes import REMEDIES, Causes
+from .causes import REMEDIES, Causes, Summary, summarise
 from .diagnosis import Examined
 from .evidence import (
     Heavy,
@@ -43,7 +43,6 @@ from .replay import (
     replayed,
     without_hop,
 )
-from .windows import Summary, summarise
 
 FACTS = ("order",)  # said whatever they cost
 SMALL = 0.01  # share of the window below which a cost is not worth a line

@@ -19,12 +19,11 @@ from ..core.schedule import peak_activations
 from ..core.units import MILLISECOND, percent
 from ..schedules.catalog import CATALOG
 from ..schedules.closed_form import ratio_of_any_costs, sizes_of
-from .causes import CauseCost, Causes, cause_costs, causes
+from .causes import CauseCost, Causes, Summary, cause_costs, causes, median_window
 from .evidence import Replica
 from .order import Recognised
 from .remedies import OWN_ORDER, Change, Sliders, change_of, measured_sliders
 from .replay import EngineFit, Remedies, Replay, WhatIf
-from .windows import Summary, median_window
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -28,8 +28,7 @@ from ..core.laws import needs_of
 from ..core.observation import Window
 from ..core.program import Timeline
 from ..core.schedule import NOTHING, Kind
-from .causes import hops, lane_free, spent
-from .windows import Summary
+from .causes import Summary, hops, lane_free, spent
 
 SLOWER = 1.05  # times the same stage elsewhere, from which a rank is called slow: twice what luck does in real runs
 SLOWER_ONCE = 1.2  # the same with so few steps that luck is not known

@@ -27,7 +27,7 @@ from ..core.schedule import Kind, Schedule, peak_activations
 from ..core.units import MILLISECOND
 from ..schedules.catalog import CATALOG, GENERATED
 from ..schedules.closed_form import enough
-from .causes import causes, present, stage_means
+from .causes import Summary, causes, median_window, present, stage_means
 from .evidence import Slow
 from .order import recognise
 from .replay import (
@@ -49,7 +49,6 @@ from .replay import (
     sorted_by_need,
     without_transfer,
 )
-from .windows import Summary, median_window
 
 GOOD_IDLE_SHARE = 0.1  # what "enough micro-batches" means: p-1 over m+p-1, 27 at p = 4
 WORTH = 1.01  # a smaller gain is within what re-simulation misses of most runs

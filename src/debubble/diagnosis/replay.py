@@ -62,8 +62,7 @@ from ..core.schedule import KINDS, Kind, Schedule, Shape, loop_placement, peak_a
 from ..core.simulate import simulate
 from ..frameworks.engines import ENGINES, engine_of, executing
 from ..schedules.catalog import build
-from .causes import TRUSTED, Causes, causes, fitted, free_transfers, least_hops, present
-from .windows import Summary
+from .causes import TRUSTED, Causes, Summary, causes, fitted, free_transfers, least_hops, present
 
 MOST_OPS_TRIED = (
     16_384  # of an order that is tried: about 60 orders are, and the verb should answer within a second or two

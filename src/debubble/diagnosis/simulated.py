@@ -25,10 +25,9 @@ from ..core.units import MILLISECOND, Hops, counted, duration, hops, percent
 from ..frameworks.engines import ENGINES, engine_of
 from ..schedules.catalog import CATALOG
 from ..schedules.closed_form import ClosedForm, Even, closed_form, even, idle_share
-from .causes import CauseCost, cause_costs, causes, fitted, stage_means
+from .causes import CauseCost, Summary, cause_costs, causes, fitted, stage_means
 from .diagnosis import Diagnosis
 from .remedies import Sliders, simulated_sliders
-from .windows import Summary
 
 SAME = 1e-6  # relative: durations are whole nanoseconds, formulas are not
 SHOWN_FACTORS = 8

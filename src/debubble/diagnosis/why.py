@@ -28,7 +28,7 @@ from ..core.schedule import KINDS, Schedule
 from ..core.simulate import simulate
 from ..frameworks.engines import engine_named, engine_of, executing, implied_engine
 from ..schedules.catalog import build
-from .causes import causes
+from .causes import causes, summarise
 from .compared import (
     MFU,
     MICROBATCHES,
@@ -51,7 +51,6 @@ from .log_run import LoggedRun
 from .order import Own, own, rates, recognise, shape
 from .remedies import measured_remedies, remedies
 from .replay import MOST_OPS_TRIED, Launcher, Remedies, Replay, replayed
-from .windows import summarise
 
 
 def stated_speeds(job: Config) -> dict[str, Figure]:

@@ -22,7 +22,7 @@ from ..schedules import closed_form
 from ..schedules.catalog import CATALOG, TRAINING, build, entry_of
 from ..schedules.closed_form import Even
 from ..schedules.entry import Entry
-from ..schedules.interleaved import smallest_group
+from ..schedules.loops import smallest_group
 
 SCHEDULES = TRAINING  # the column ``schedule`` of ``Layouts`` holds positions in it
 _CODES = {"recompute": RECOMPUTE, "schedule": SCHEDULES, "precision": PRECISIONS}

@@ -17,8 +17,7 @@ import numpy as np
 from ..core.errors import Fault, InputError
 from ..core.safe_output import replacing
 from ..reconstruct.device_ops import Clock, Collectives, Memory, RankOps, Reading, Transfers
-from .run_files import faults_alike, left_out
-from .stream import blocks
+from .stream import blocks, faults_alike, left_out
 
 FORMAT = "debubble distilled trace"
 VERSION = 2

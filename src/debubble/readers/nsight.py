@@ -39,10 +39,8 @@ from .chrome import Events, Words
 from .kineto.read import device_of
 from .kineto.tables import Collector, Tables
 from .kineto.work import EITHER
-from .op_names import Role
-from .pithtrain import is_pith, ops_of_pith
-from .run_files import faults_alike, left_out
-from .stream import local
+from .op_names import Role, is_pith, ops_of_pith
+from .stream import faults_alike, left_out, local
 
 _RANK = re.compile(r"rank[-_]?\[?(\d{1,9})", re.IGNORECASE)
 _MOST_NAMED = 4  # remarks of a refusal

@@ -20,8 +20,7 @@ from numpy.typing import NDArray
 from ..core.errors import Fault, InputError
 from ..core.schedule import Kind
 from ..reconstruct.device_ops import Clock, RankOps, Reading
-from .run_files import left_out
-from .stream import blocks, mended
+from .stream import blocks, left_out, mended
 
 _MOST_BLOCKS = 256  # of 1 MiB at most
 _HEAD = re.compile(rb'\s*\{\s*"\d+"\s*:\s*\{')

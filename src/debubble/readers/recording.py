@@ -41,8 +41,7 @@ from .recording_file import (
     track_path,
 )
 from .recording_windows import Made, Replica, StepKind, kinds_of, replicas_of, windows_of
-from .run_files import listed
-from .stream import place
+from .stream import listed, place
 
 MOST_BYTES = 1 << 31  # of all files together
 _MOST_NAMED = 8

@@ -44,8 +44,7 @@ from .log_lines import (
     plain,
     step_line,
 )
-from .run_files import why_unreadable
-from .stream import lines, place
+from .stream import lines, place, why_unreadable
 from .torchtitan_log import steps_of_titan, titan_files
 
 # What tells a log long before its first step: Megatron-LM's arguments; the script that modded-nanogpt puts above its

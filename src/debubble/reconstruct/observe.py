@@ -28,9 +28,8 @@ from .pairing import (
     with_senses,
 )
 from .positions import HALF, NOWHERE, Places, Said, labelled_positions, nowhere, places_of, ranks_where
-from .steps import ending_together, in_one_count, plausible, with_steps
 from .unlabelled import directed, linked, split_backward, with_chunks
-from .windows import Whole, whole_windows
+from .windows import Whole, ending_together, in_one_count, plausible, whole_windows, with_steps
 
 _MOST_NAMED = 4  # ranks whose rates are spelled out
 _MATCHED = 0.9  # of a rank's messages: if none reaches it, ends do not tell who belongs together

@@ -9,8 +9,7 @@ from typing import TYPE_CHECKING
 from ..core.engine import IDEAL
 from ..core.units import counted, percent
 from ..diagnosis.remedies import OWN_ORDER
-from .advice import beyond_section, causes_section, changes_section
-from .launch import files, launch, numbers, page_sliders, show_change
+from .advice import beyond_section, causes_section, changes_section, files, launch, numbers, page_sliders, show_change
 from .sections import (
     Cell,
     Column,

@@ -10,8 +10,7 @@ from typing import TYPE_CHECKING
 from ..core.units import counted, duration, percent
 from ..diagnosis.remedies import simulated_sliders
 from ..frameworks.catalog import FRAMEWORKS
-from .advice import unequal_section
-from .launch import files, launch, numbers, page_sliders
+from .advice import files, launch, numbers, page_sliders, unequal_section
 from .sections import (
     Cell,
     Column,

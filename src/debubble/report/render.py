@@ -22,7 +22,7 @@ REPORTS = {
     "ConfigurationCheck": "check:of_configuration",
     "Diagnosis": "diagnose:report",
     "Executed": "show:of_run",
-    "Fit": "fit:report",
+    "Fit": "why:of_fit",
     "GrowthPlan": "plan:of_growth",
     "Joint": "synth:of_layers",
     "LayoutPlan": "plan:report",

@@ -14,10 +14,9 @@ from typing import TYPE_CHECKING
 from ..core.engine import SENDS
 from ..core.schedule import Release
 from ..core.units import counted, percent
-from .advice import WHAT, causes_section, unequal_section
+from .advice import WHAT, causes_section, files, launch, numbers, page_sliders, show_command, unequal_section
 from .diagnose import median_window
 from .diagnose import report as diagnosed
-from .launch import files, launch, numbers, page_sliders, show_command
 from .sections import Column, Figure, Figures, Paste, Picture, Ranks, Report, Section, Sentences, Table, Unit, span
 from .sections import shown as written
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from ..core.schedule import Release
 from ..core.units import MILLISECOND, duration, percent
-from .launch import files, numbers
+from .advice import files, numbers
 from .sections import Column, Figure, Figures, Paste, Picture, Ranks, Report, Section, Sentences, Table, Unit
 
 if TYPE_CHECKING:

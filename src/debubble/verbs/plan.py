@@ -34,13 +34,12 @@ from ..planning.calibrate import written
 from ..planning.judge import Wiring, judge_all, unequal
 from ..planning.launch import Rejected, unsuited
 from ..planning.layout_plan import LayoutPlan, Search, layout_plan
-from ..planning.search import search
-from ..planning.space import USUAL
+from ..planning.search import USUAL, search
 from ..planning.verdict import Found
 from ..schedules.catalog import CATALOG, called, unknown
 from .arguments import Counts, Hop, Size, hop, together
+from .pipeline_argument import Given, samples_of
 from .plan_options import PlanOptions, calibration_of, read_options
-from .samples import Given, samples_of
 from .telling import tell
 
 TOP = 10  # layouts that are kept: as many as a terminal shows

@@ -25,9 +25,8 @@ from ..core.errors import Fault, InputError
 from ..core.observation import Observation
 from ..core.schedule import Schedule
 from ..core.units import Hops
-from ..diagnosis.causes import stage_costs
+from ..diagnosis.causes import Summary, stage_costs, summarise
 from ..diagnosis.order import recognise
-from ..diagnosis.windows import Summary, summarise
 from ..estimate.hardware import Cluster
 from ..estimate.model import Model
 from ..estimate.setting import Calibration

@@ -11,20 +11,21 @@ from ..core.errors import Fault, InputError
 from ..core.packing import Samples
 from ..diagnosis.simulated import Against, Show, simulated
 from ..diagnosis.simulated import against as hold_against
-from ..schedules.breadth_first import forward_only as without_backwards
+from ..schedules.loops import forward_only as without_backwards
 from .arguments import Duration, Factors, Hop, Size, Swept, swept
 from .pipeline_argument import (
+    Given,
     Named,
     Sizes,
     engine_argument,
     exchange_of,
     over_a_link,
     rates_of,
+    samples_of,
     schedule_of,
     sends_of,
     suited,
 )
-from .samples import Given, samples_of
 
 
 @overload

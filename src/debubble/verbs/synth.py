@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from os import PathLike
 from typing import Any
 
@@ -13,9 +13,23 @@ from numpy.typing import NDArray
 from ..core.costs import Costs, link_table
 from ..core.engine import IDEAL, Engine
 from ..core.errors import Fault, InputError
-from ..core.instance import Instance, no_limit
-from ..core.schedule import KINDS, Kind, Release, Schedule, Shape, from_rows, loop_placement, v_placement
-from ..core.units import count_bytes, duration, hops, nanoseconds
+from ..core.instance import Instance, no_limit, searchable
+from ..core.lower import lower
+from ..core.observation import Observation, Window
+from ..core.schedule import (
+    KINDS,
+    Kind,
+    Release,
+    Schedule,
+    Shape,
+    from_rows,
+    loop_placement,
+    peak_activations,
+    v_placement,
+)
+from ..core.simulate import makespan
+from ..core.units import MILLISECOND, count_bytes, duration, hops, nanoseconds
+from ..diagnosis.causes import fitted, spent, summarise
 from ..frameworks.engines import ENGINES, engine_of
 from ..frameworks.megatron import KEYS as MEGATRON_KEYS
 from ..schedules.catalog import build
@@ -26,7 +40,7 @@ from ..synthesis.robust import Jitter, read_jitter
 from ..synthesis.search import Budget
 from ..synthesis.synthesis import Synthesis, synthesised
 from .arguments import Hop, Size, hop, size, together, weight_list
-from .measured_costs import Measured, measured_costs
+from .sources import read
 from .telling import tell
 
 Durations = str | float | Sequence[float]  # ``"10ms"`` or one for each stage, ``"10ms,12ms,.."``
@@ -318,3 +332,109 @@ def _bytes(value: str | Size, name: str, ranks: int) -> NDArray[np.float64]:
         raise InputError(Fault(f"{name} = {value}", "a micro-batch keeps something", "give more than 0 bytes"))
     found: NDArray[Any] = np.broadcast_to(np.array(made, float), (ranks,))
     return found
+
+
+def _with_whole_backwards(costs: Costs, order: Schedule) -> Costs:
+    """A full backward as its two halves, where only these were measured: named schedules may not split theirs."""
+    if not order.splits or bool((order.kind == Kind.B).any()):
+        return costs
+    durations, transfers = costs.durations.copy(), costs.transfers.copy()
+    durations[Kind.B] = durations[Kind.I] + durations[Kind.W]
+    transfers[Kind.B] = transfers[Kind.I]
+    return replace(costs, durations=durations, transfers=transfers)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Measured:
+    """The median window of a run.
+
+    Args:
+        order: what ran.
+        costs: of each op and hop, as measured.
+        split: whether its backwards were split into I and W; else a search cannot split them either.
+        engine: that ran it.
+        window: how long it took, nanoseconds.
+        again: what simulating it with these costs under this engine gives, nanoseconds.
+        variation: standard deviation of the logarithm of durations, of each kind and stage, over micro-batches and
+            steps, float64[kinds, stages]; 0 where there is one op or none.
+    """
+
+    order: Schedule
+    costs: Costs
+    split: bool
+    engine: Engine
+    window: int
+    again: int
+    variation: NDArray[np.float64]
+
+    def room(self, release: Release) -> NDArray[np.int64]:
+        """Half activations of a chunk that each rank held at most: what fitted is known, what else would is not."""
+        chunks = self.order.chunks_of().max(axis=0)
+        held: NDArray[np.int64] = np.rint(2 * chunks * peak_activations(self.order, release)).astype(np.int64)
+        return held
+
+    def beside(self, found: Synthesis, *, limits_memory: bool) -> Synthesis:
+        """The answer with what was measured next to it.
+
+        Args:
+            found: the answer.
+            limits_memory: whether its cap was what the run held.
+        """
+        if found.makespan_ms is None:
+            return found
+        then = duration(1e6 * found.makespan_ms)
+        compared = (
+            f"measured: {duration(self.window)}; the same order simulated: {duration(self.again)}; this order: {then},"
+            f" {self.again / (1e6 * found.makespan_ms):.2f} x"
+        )
+        notes = [compared, *found.notes]
+        if limits_memory:
+            notes.append("no rank holds more activations than the run did, which fitted; --cap allows more")
+        return replace(
+            found,
+            measured_ms=self.window / MILLISECOND,
+            measured_again_ms=self.again / MILLISECOND,
+            notes=tuple(notes),
+        )
+
+
+def measured_costs(run: str | PathLike[str] | Observation, engine: str | None = None) -> Measured:
+    """Read a recording or a trace for a search.
+
+    Args:
+        run: where it is, or what was read.
+        engine: who ran it, if that is not in there.
+
+    Raises:
+        InputError: nobody says who ran it, or it is no pipeline whose orders can be searched.
+    """
+    observation = run if isinstance(run, Observation) else read(run)
+    summary = summarise(observation)
+    timeline = summary.window.timeline
+    order = timeline.program.schedule
+    faults = []
+    if not searchable(order):
+        rule = "a search orders whole micro-batches of one copy of the weights, with backwards, one op at a time"
+        faults.append(Fault(f"from = {order.name}", rule, "give a run of such a schedule"))
+    name = engine or observation.engine
+    if not name:
+        rule = "an order is good for one engine, and the measurement does not say which ran"
+        faults.append(Fault("--engine", rule, "give it; ideal if sends wait for nobody and nothing takes turns"))
+    if faults or not name:
+        raise InputError(*faults)
+    executes = engine_of(name, order)
+    costs = _with_whole_backwards(fitted(timeline), order)
+    again = makespan(lower(order, executes), costs)
+    mixed = order.splits and not bool((order.kind == Kind.B).any())
+    return Measured(order, costs, mixed, executes, timeline.makespan, again, _variation(summary.windows, order))
+
+
+def _variation(windows: Sequence[Window], order: Schedule) -> NDArray[np.float64]:
+    """How much durations vary, by kind and stage, over the windows that ran this order."""
+    sigma = np.zeros((KINDS, order.stages))
+    same = [each.timeline for each in windows if each.timeline.program.schedule.same_order(order)]
+    # In logarithms, so that the spread is a share, whatever the op takes; an op of no time says nothing of it.
+    taken = np.log(np.maximum([spent(timeline) for timeline in same], 1))
+    for kind, stage in np.unique(np.stack([order.kind, order.stage]), axis=1).T:
+        sigma[kind, stage] = taken[:, (order.kind == kind) & (order.stage == stage)].std()
+    return sigma

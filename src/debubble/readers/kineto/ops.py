@@ -48,7 +48,7 @@ from numpy.typing import NDArray
 from ...core.schedule import Kind
 from ...reconstruct.device_ops import UNKNOWN, UNTOLD, Ints, Mask, RankOps, Transfers
 from ..op_names import OpName, Role, Way, ops_of, read_name
-from ..run_files import natural
+from ..stream import natural
 from .tables import Number, Tables, ToldArgs
 from .work import Pieces, Posts, Sense, Steps, marks
 

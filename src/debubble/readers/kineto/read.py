@@ -30,8 +30,7 @@ from ...core.schedule import Kind
 from ...reconstruct.device_ops import UNKNOWN, UNTOLD, Ints, Memory, RankOps, Reading, Transfers
 from ..chrome import Told, Words, read_events
 from ..op_names import SKIPPED, Role, Way
-from ..run_files import faults_alike, left_out, natural, read_on_ray, source_of, why_unreadable
-from ..stream import blocks, progress
+from ..stream import blocks, faults_alike, left_out, natural, progress, read_on_ray, source_of, why_unreadable
 from .ops import Found, column, named_ops, runs_of, told
 from .tables import Collector, Tables
 from .work import Moves, Pieces, Posts, launches_of, messages_of, pieces_of, posts_of, steps_of
