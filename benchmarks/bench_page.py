@@ -22,8 +22,8 @@ from debubble.core.lower import lower
 from debubble.core.program import Timeline
 from debubble.core.schedule import Shape
 from debubble.core.simulate import simulate
+from debubble.drawing import perfetto
 from debubble.drawing.html import Page, Run, html
-from debubble.export import perfetto
 from debubble.schedules.catalog import build
 
 TRIES = 3

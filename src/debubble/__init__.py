@@ -53,7 +53,7 @@ def __dir__() -> list[str]:
 # How nouns look in a notebook, and results anywhere; nothing of it is imported before one is shown.
 _MAKERS.update(
     {
-        noun: f"debubble.drawing.notebook:of_{noun.lower()}"
+        noun: f"debubble.drawing.html:of_{noun.lower()}"
         for noun in ("Account", "Observation", "Program", "Schedule", "Timeline", "Window")
     }
 )

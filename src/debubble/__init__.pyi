@@ -41,6 +41,7 @@ from .core.order_check import OrderFault as OrderFault
 from .core.order_check import Wait as Wait
 from .core.packing import PackedSteps as PackedSteps
 from .core.packing import UnequalSamples as UnequalSamples
+from .core.posting_rules import exchange as exchange
 from .core.posts import Exchange as Exchange
 from .core.program import Program as Program
 from .core.program import Timeline as Timeline
@@ -54,7 +55,6 @@ from .core.schedule import Shape as Shape
 from .core.schedule import from_rows as from_rows
 from .core.schedule import peak_activations as peak_activations
 from .core.simulate import simulate as simulate
-from .core.timed import exchange as exchange
 from .core.units import Hops as Hops
 from .diagnosis.causes import CauseCost as CauseCost
 from .diagnosis.comparison import Alone as Alone
@@ -77,14 +77,14 @@ from .diagnosis.diagnosis import ReplicaWindow as ReplicaWindow
 from .diagnosis.diagnosis import ReplicaWork as ReplicaWork
 from .diagnosis.diagnosis import SpanTime as SpanTime
 from .diagnosis.fit import Fit as Fit
+from .diagnosis.fit import FittedMemory as FittedMemory
 from .diagnosis.fit import FittedSetting as FittedSetting
 from .diagnosis.fit import Forecast as Forecast
 from .diagnosis.fit import Gain as Gain
+from .diagnosis.fit import MemoryForecast as MemoryForecast
 from .diagnosis.fit import OutlierRow as OutlierRow
 from .diagnosis.fit import TimerRow as TimerRow
 from .diagnosis.fit import Timers as Timers
-from .diagnosis.fit_lines import FittedMemory as FittedMemory
-from .diagnosis.fit_lines import MemoryForecast as MemoryForecast
 from .diagnosis.log_run import LoneStep as LoneStep
 from .diagnosis.log_run import Phase as Phase
 from .diagnosis.log_run import Restart as Restart
@@ -101,7 +101,9 @@ from .planning.batch import BatchCandidate as BatchCandidate
 from .planning.batch import BatchPlan as BatchPlan
 from .planning.batch import GrowthPlan as GrowthPlan
 from .planning.batch import GrowthSize as GrowthSize
+from .planning.batch import LayoutRow as LayoutRow
 from .planning.batch import PlacementOrder as PlacementOrder
+from .planning.batch import RejectedRow as RejectedRow
 from .planning.calibrate import FactorValue as FactorValue
 from .planning.calibrate import LayerProfile as LayerProfile
 from .planning.calibrate import PassTimes as PassTimes
@@ -112,8 +114,6 @@ from .planning.check import LayoutString as LayoutString
 from .planning.check import NearestLegal as NearestLegal
 from .planning.check import OpenKey as OpenKey
 from .planning.check import SeveralChecks as SeveralChecks
-from .planning.launch import LayoutRow as LayoutRow
-from .planning.launch import RejectedRow as RejectedRow
 from .planning.layout_plan import BatchGrowth as BatchGrowth
 from .planning.layout_plan import CalibrationValues as CalibrationValues
 from .planning.layout_plan import Candidate as Candidate

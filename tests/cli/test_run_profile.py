@@ -10,8 +10,8 @@ from debubble.core.errors import InputError
 from debubble.estimate.hardware import read_hardware
 from debubble.estimate.model import layer_parameters
 from debubble.estimate.read_model import model_of_sizes, read_model
+from debubble.verbs.arguments import listening
 from debubble.verbs.planner import layer_sizes, refuse_other_device
-from debubble.verbs.telling import listening
 
 pytestmark = pytest.mark.skipif(find_spec("torch") is None, reason="no torch")
 MODEL = "layers = 4\nhidden = 256\nffn = 688\nheads = 4\nkv_heads = 2\nvocab = 1000\n"

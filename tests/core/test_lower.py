@@ -11,9 +11,9 @@ from debubble.core.kernels import users
 from debubble.core.laws import needs_of, violations
 from debubble.core.lower import lower, posted
 from debubble.core.order_check import verify
+from debubble.core.posting_rules import exchange
 from debubble.core.posts import Act, Exchange, Order, mismatches
 from debubble.core.schedule import Op, Shape, from_rows
-from debubble.core.timed import exchange
 from debubble.frameworks.engines import ENGINES
 from debubble.schedules.catalog import CATALOG, build
 from strategies import schedules

@@ -8,13 +8,14 @@ from hypothesis import strategies as st
 from debubble.core.errors import InputError
 from debubble.core.observation import StepLog
 from debubble.core.schedule import Shape, peak_activations
-from debubble.diagnosis.fit import Sizes, fit_of
-from debubble.diagnosis.fit_lines import (
+from debubble.diagnosis.fit import (
     CONSTANT,
     GROWS,
     ONE_POINT,
+    Sizes,
     StepTimes,
     fit_memory,
+    fit_of,
     fit_steps,
     gains,
     holdouts,

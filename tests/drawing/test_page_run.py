@@ -15,8 +15,8 @@ from debubble.core.schedule import Release, Shape, peak_activations
 from debubble.core.simulate import simulate
 from debubble.diagnosis.simulated import simulated
 from debubble.drawing import html as page
+from debubble.drawing import perfetto
 from debubble.drawing.scene import scene
-from debubble.export import perfetto
 from debubble.readers import torch_csv
 from debubble.schedules.catalog import CATALOG, build
 from node import ask

@@ -14,7 +14,7 @@ from debubble.schedules.catalog import build
 
 pytest.importorskip("matplotlib", reason="matplotlib is not installed")
 
-from debubble.drawing.plot import plot
+from debubble.drawing.figure import plot
 
 
 def run(name: str, *shape: int):

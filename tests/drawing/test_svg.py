@@ -13,7 +13,7 @@ from debubble.core.costs import Rates, costs_of
 from debubble.core.lower import lower
 from debubble.core.schedule import Shape
 from debubble.core.simulate import simulate
-from debubble.drawing.svg import MOST_BOXES, figure, svg
+from debubble.drawing.figure import MOST_BOXES, figure, svg
 from debubble.schedules.catalog import build
 from strategies import costs, schedules
 

@@ -19,7 +19,7 @@ from debubble.core.lower import lower
 from debubble.core.program import Timeline
 from debubble.core.schedule import Shape
 from debubble.core.simulate import simulate
-from debubble.export import perfetto
+from debubble.drawing import perfetto
 from debubble.schedules.catalog import build
 from strategies import costs, schedules
 

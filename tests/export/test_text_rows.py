@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from debubble.export.perfetto import BATCH, Digits, Words, lines, microseconds
+from debubble.drawing.perfetto import BATCH, Digits, Words, lines, microseconds
 
 whole = st.integers(0, 2**63 - 1)
 

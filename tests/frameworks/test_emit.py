@@ -13,8 +13,8 @@ from debubble.frameworks.catalog import FRAMEWORKS
 from debubble.frameworks.files import read_file
 from debubble.frameworks.framework import Framework
 from debubble.frameworks.keys import Said, read_config
+from debubble.planning.batch import unlaunchable, unsuited
 from debubble.planning.check import check
-from debubble.planning.launch import unlaunchable, unsuited
 
 SUFFIX = {"deepspeed": ".json", "nanotron": ".yaml", "primus": ".yaml", "accelerate": ".yaml"}
 SUFFIX |= dict.fromkeys(("megatron", "swift", "slime", "verl", "maxtext"), ".sh")

@@ -19,7 +19,7 @@ import pytest
 
 from debubble.config.config import Config, Layout, even_split
 from debubble.frameworks.catalog import FRAMEWORKS
-from debubble.planning.launch import unlaunchable, unsuited
+from debubble.planning.batch import unlaunchable, unsuited
 
 pytestmark = [pytest.mark.frameworks, pytest.mark.filterwarnings("ignore")]
 PLANS = 200

@@ -15,10 +15,10 @@ from debubble.core.engine import LINK, RENDEZVOUS, SENDS, Engine, Occupies
 from debubble.core.errors import Deadlock, InputError
 from debubble.core.lower import apart, lower
 from debubble.core.order_check import verify
+from debubble.core.posting_rules import exchange
 from debubble.core.program import Program, Timeline
 from debubble.core.schedule import Schedule, Shape
 from debubble.core.simulate import makespan, simulate, simulate_many
-from debubble.core.timed import exchange
 from debubble.frameworks.engines import ENGINES
 from debubble.schedules.catalog import CATALOG, build
 from oracle import Oracle

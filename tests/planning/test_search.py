@@ -13,10 +13,10 @@ from debubble.core.errors import InputError
 from debubble.estimate.hardware import cluster_of, read_hardware
 from debubble.estimate.read_model import read_model
 from debubble.estimate.setting import GENERIC, Factor
+from debubble.planning.batch import LEGAL
 from debubble.planning.calibrate import calibrate, read_calibration, written
 from debubble.planning.idle import enough, idle_share
 from debubble.planning.judge import judge
-from debubble.planning.launch import LEGAL
 from debubble.planning.runs import Planned, read_runs
 from debubble.planning.search import search, space
 from debubble.planning.verdict import (

@@ -15,7 +15,7 @@ from debubble.estimate.hardware import cluster_of, read_hardware
 from debubble.estimate.read_model import read_model
 from debubble.frameworks.catalog import FRAMEWORKS
 from debubble.frameworks.torch_pipelining import SCHEDULES
-from debubble.planning.launch import chunks_of, sizes_of, unlaunchable, unsuited
+from debubble.planning.batch import chunks_of, sizes_of, unlaunchable, unsuited
 from debubble.planning.search import space
 from debubble.planning.splits import candidate_splits, head_in_layers, lighter_end, lighter_start
 from debubble.schedules.catalog import CATALOG, build

@@ -9,8 +9,8 @@ from hypothesis import strategies as st
 
 from debubble.core.errors import InputError, Refusal
 from debubble.core.lower import lower
+from debubble.core.posting_rules import exchange
 from debubble.core.schedule import Op, Shape, from_rows
-from debubble.core.timed import exchange
 from debubble.readers import torch_csv
 from debubble.schedules.catalog import CATALOG, build
 from strategies import schedules

@@ -15,7 +15,7 @@ import debubble
 from debubble.config.config import Layout
 from debubble.estimate.read_model import read_model
 from debubble.frameworks.catalog import FRAMEWORKS
-from debubble.planning.launch import sizes_of
+from debubble.planning.batch import sizes_of
 
 LAUNCH = "torchrun --nnodes {nodes} --nproc_per_node 8 {program} {flags}\n"
 MICRO = re.compile(r"(\d+) micro-batches of (\d+) instead of (\d+)")

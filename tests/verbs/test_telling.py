@@ -6,7 +6,7 @@ import sys
 import pytest
 
 from debubble.cli.console import warn
-from debubble.verbs.telling import heard_by, listening, tell
+from debubble.verbs.arguments import heard_by, listening, tell
 
 
 def test_a_sentence_reaches_whoever_listens_and_nobody_else_has_to():

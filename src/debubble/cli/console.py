@@ -13,7 +13,7 @@ from importlib import import_module
 from pathlib import Path
 from typing import TextIO
 
-from ..verbs.telling import listening
+from ..verbs.arguments import listening
 
 # What pictures are drawn with: a terminal that encodes these shows all of them.
 _GLYPHS = "█▒░·│→×µ"

@@ -9,7 +9,7 @@ import click
 import debubble
 
 from ..core.errors import Fault, InputError
-from ..verbs.telling import listening
+from ..verbs.arguments import listening
 from .console import warn
 from .options import (
     COUNT,

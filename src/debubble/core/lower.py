@@ -21,10 +21,10 @@ from .errors import Deadlock, Fault, IllegalSchedule, InputError
 from .hosts import RECEIVER, SENDER, Hosts, check_lanes, circle, hosts_of, of_computations
 from .kernels import Rounds, Stuck, rounds
 from .laws import needs_of, violations
+from .posting_rules import by_steps, in_rounds, placed, planned, when_made
 from .posts import Exchange, Index, Order, Posts, as_exchange, from_exchange, mismatches
 from .program import Lines, Program
 from .schedule import NOTHING, Schedule
-from .steps import by_steps
 
 Keys = NDArray[np.int32]
 
@@ -131,16 +131,14 @@ def posted(order: Order, engine: Engine, timetable: Index | None = None) -> Post
     """Where an engine posts, by its own rule, and until when it waits."""
     if engine.posting is Posting.STEPS:
         return by_steps(order, engine)
-    from . import timed  # it simulates, which needs programs: those that this file makes
-
     if engine.posting is Posting.MADE:
-        return timed.when_made(order, engine)
+        return when_made(order, engine)
     if engine.posting is Posting.ROUNDS:
         _rounds_of_ops(order)
-        return timed.in_rounds(order)
+        return in_rounds(order)
     if engine.posting is Posting.PLACED:
-        return timed.placed(order, _plain(order))
-    return timed.planned(order, engine, _plain(order), timetable)
+        return placed(order, _plain(order))
+    return planned(order, engine, _plain(order), timetable)
 
 
 def _rounds_of_ops(order: Order) -> Rounds:

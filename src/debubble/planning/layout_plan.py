@@ -21,11 +21,10 @@ from ..estimate.model import Model, active_parameters, parameters
 from ..estimate.setting import Calibration
 from ..frameworks.catalog import OFFERED
 from ..frameworks.framework import Framework
-from .batch import Growth
+from .batch import Growth, LayoutRow, RejectedRow, sizes_of, sizes_of_layout
 from .calibrate import FactorValue, factor_values
 from .idle import evidence, idle_share
 from .judge import Wiring, simulated
-from .launch import LayoutRow, RejectedRow, sizes_of, sizes_of_layout
 from .verdict import Found, Scaled, about, more_devices, scaled
 
 

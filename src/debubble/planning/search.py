@@ -23,9 +23,9 @@ from ..estimate.setting import Calibration
 from ..frameworks.catalog import framework_of
 from ..frameworks.framework import Framework
 from ..schedules.catalog import CATALOG
+from .batch import Rejected, chunks_of, sizes_of, unlaunchable, unsuited
 from .idle import SCHEDULES, columns
 from .judge import UNSAID, Wiring, judge_all
-from .launch import Rejected, chunks_of, sizes_of, unlaunchable, unsuited
 from .screen import Screened, screen
 from .splits import candidate_splits, head_in_layers, split_by_speed
 from .verdict import OWN, SAME, Found, Interval, by_rank, nearest, published, traits, weighed

@@ -14,9 +14,9 @@ from ..config.config import Layout
 from ..core.results import SPARSE, Result
 from ..estimate.model import Model, flops_per_token
 from ..estimate.setting import Calibration
+from .batch import unsuited
 from .calibrate import calibrate, predict
 from .judge import judge_all
-from .launch import unsuited
 from .runs import Run, RunTable
 from .verdict import Traits, expected, if_stalled, intervals, nearest, published, traits
 

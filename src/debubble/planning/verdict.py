@@ -31,8 +31,8 @@ from ..config.plan import Layouts, Plan
 from ..estimate.hardware import Cluster
 from ..estimate.model import Model
 from ..estimate.setting import GENERIC, STALLED, Calibration, Column, Factor
+from .batch import Rejected
 from .idle import columns, enough
-from .launch import Rejected
 from .screen import screen
 from .splits import head_in_layers
 

@@ -26,11 +26,11 @@ from numpy.typing import NDArray
 
 from ..core.errors import Fault, InputError, Refusal
 from ..core.laws import FORWARD, GRADIENT, locate
+from ..core.posting_rules import exchange
 from ..core.posts import Act, Exchange
 from ..core.program import Program
 from ..core.safe_output import replacing
 from ..core.schedule import Kind, Op, Schedule
-from ..core.timed import exchange
 
 _OP = "([0-9]{1,9})([FIWB])([0-9]{1,9})"
 _COMPUTE = re.compile(_OP)

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from importlib import import_module
 
 from ..core.results import Result
-from ..drawing.notebook import frame
+from ..drawing.html import frame
 from .html import html as page
 from .sections import Picture, Report
 from .text import markdown as marked

@@ -25,10 +25,10 @@ from torch import Tensor, nn
 from torch.distributed.pipelining import PipelineStage
 from torch.distributed.pipelining.schedules import _Action, _ComputationType, _PipelineScheduleRuntime
 
+from ..core.posting_rules import exchange
 from ..core.posts import Act
 from ..core.program import Program
 from ..core.schedule import Kind
-from ..core.timed import exchange
 from .communication import FORWARD, GRADIENT, Line, Stamps
 from .watch import Watch
 

@@ -1,11 +1,18 @@
-"""Arguments as people give them: text as on the command line, or numbers; each reader names what is wrong with it."""
+"""How verbs are spoken to and speak: arguments as people give them, and what is said while a verb works.
+
+An argument is text as on the command line, or numbers; each reader names what is wrong with it. What a verb says, and
+files that it has written, the command line listens to; nobody else has to.
+"""
 
 from __future__ import annotations
 
 import math
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from contextvars import ContextVar
 from dataclasses import dataclass
+from pickle import PicklingError, dumps
 from typing import Any
 
 from ..core.errors import MOST_COUNTED, Fault, InputError
@@ -293,3 +300,42 @@ def _parts(value: Counts) -> list[str]:
 def _listed(values: str | Sequence[float]) -> str:
     """Values as the command line has them, with commas between them."""
     return values if isinstance(values, str) else ",".join(map(str, values))
+
+
+Listener = Callable[[str], None]
+
+# A context variable and no global: two threads of a notebook server each hear their own.
+_LISTENER: ContextVar[Listener | None] = ContextVar("debubble_listener", default=None)
+
+
+def tell(sentence: str) -> None:
+    """Say a sentence to whoever listens."""
+    listener = heard_by()
+    if listener is not None:
+        listener(sentence)
+
+
+def heard_by(*, elsewhere: bool = False) -> Listener | None:
+    """Who listens; None for nobody.
+
+    Args:
+        elsewhere: whether it is to be handed to another process, which only what can be pickled survives: a function of
+            a module, but no closure and no object that holds a stream or a lock.
+    """
+    listener = _LISTENER.get()
+    if elsewhere and listener is not None:
+        try:  # only trying tells; a run that says nothing while it works is better than none
+            dumps(listener)
+        except (AttributeError, TypeError, PicklingError):
+            return None
+    return listener
+
+
+@contextmanager
+def listening(listener: Listener) -> Iterator[None]:
+    """Hear what verbs say while a block runs."""
+    token = _LISTENER.set(listener)
+    try:
+        yield
+    finally:
+        _LISTENER.reset(token)

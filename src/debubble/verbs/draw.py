@@ -10,10 +10,9 @@ from ..core.errors import Fault, InputError
 from ..core.program import Timeline
 from ..core.results import Result
 from ..core.safe_output import replacing
-from ..drawing.plot import plot
-from ..drawing.svg import figure
+from ..drawing import perfetto
+from ..drawing.figure import figure, plot
 from ..drawing.terminal import timeline_text
-from ..export import perfetto
 from ..readers import torch_csv
 from ..report.render import html, pictures_of
 

@@ -30,9 +30,8 @@ from ..readers.steplog import read_steps
 from ..readers.stream import place
 from ..reconstruct.device_ops import Reading
 from ..schedules.catalog import entry_of
-from .arguments import Factors, Size, factors, share, size
+from .arguments import Factors, Size, factors, share, size, tell
 from .sources import AnyPath, Source, Steps, ask_of, config_of_log, paths_of, read_runs
-from .telling import tell
 
 
 def launcher_of(framework: str | None, config: Config | None = None) -> Launcher | None:

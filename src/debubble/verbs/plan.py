@@ -24,23 +24,23 @@ from ..planning.batch import (
     Growth,
     GrowthPlan,
     PlacementOrder,
+    Rejected,
     batch_plan,
     batch_table,
     growth_plan,
     growth_table,
     orders,
+    unsuited,
 )
 from ..planning.calibrate import written
 from ..planning.judge import Wiring, judge_all, unequal
-from ..planning.launch import Rejected, unsuited
 from ..planning.layout_plan import LayoutPlan, Search, layout_plan
 from ..planning.search import USUAL, search
 from ..planning.verdict import Found
 from ..schedules.catalog import CATALOG, called, unknown
-from .arguments import Counts, Hop, Size, hop, together
+from .arguments import Counts, Hop, Size, hop, tell, together
 from .pipeline_argument import Given, samples_of
 from .plan_options import PlanOptions, calibration_of, read_options
-from .telling import tell
 
 TOP = 10  # layouts that are kept: as many as a terminal shows
 MOST_DEVICES = 10_000_000  # of one kind

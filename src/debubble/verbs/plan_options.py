@@ -19,8 +19,7 @@ from typing import Any
 import numpy as np
 
 from ..config.config import RECIPE, SWITCHES, Config, Layout, Value
-from ..config.derive import settled
-from ..config.fields import KINDS, value_of
+from ..config.fields import KINDS, settled, value_of
 from ..core.errors import Fault, InputError
 from ..core.observation import Observation
 from ..core.schedule import Schedule
@@ -40,9 +39,8 @@ from ..readers.source import Ask, is_log, read, recognised
 from ..readers.steplog import is_log as is_step_log
 from ..readers.steplog import read_steps
 from ..readers.stream import first_bytes
-from .arguments import counts, rate, together
+from .arguments import counts, rate, tell, together
 from .sources import HEAD, config_of_log, jobs_of_file
-from .telling import tell
 
 Tried = tuple[int, ...] | None
 SEQUENCE = 4096  # tokens in a sample if nobody says: what Llama 2 and most recipes since were trained with

@@ -26,8 +26,7 @@ from ..planning.splits import Splits, splits_of
 from ..planning.validate import ScoredRun, Validation
 from ..planning.validate import validate as score_tables
 from ..schedules.catalog import entry_of
-from .arguments import Counts, Factors, block_list, counts, together, weight_list
-from .telling import tell
+from .arguments import Counts, Factors, block_list, counts, tell, together, weight_list
 
 if TYPE_CHECKING:
     from ..runner.profile import LayerSizes

@@ -24,10 +24,9 @@ from ..diagnosis.simulated import Executed, Show, Trained, executed_of, simulate
 from ..readers.recording import is_recording, read_recording
 from ..runner.launch import start, warm_up
 from ..runner.task import Task, why_not_executed
-from .arguments import PACES, Duration, Hop, duration, hop, together
+from .arguments import PACES, Duration, Hop, Listener, duration, heard_by, hop, tell, together
 from .arguments import pace as as_pace
 from .pipeline_argument import Named, Sizes, engine_argument, schedule_of
-from .telling import Listener, heard_by, tell
 
 if TYPE_CHECKING:  # these import torch
     from ..runner.worker import Outcome, Step

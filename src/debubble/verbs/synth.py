@@ -39,9 +39,8 @@ from ..synthesis.problem import Problem
 from ..synthesis.robust import Jitter, read_jitter
 from ..synthesis.search import Budget
 from ..synthesis.synthesis import Synthesis, synthesised
-from .arguments import Hop, Size, hop, size, together, weight_list
+from .arguments import Hop, Size, hop, size, tell, together, weight_list
 from .sources import read
-from .telling import tell
 
 Durations = str | float | Sequence[float]  # ``"10ms"`` or one for each stage, ``"10ms,12ms,.."``
 PARTS = {"forward": Kind.F, "input": Kind.I, "weight": Kind.W}

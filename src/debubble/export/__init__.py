@@ -1,1 +1,0 @@
-"""Timelines and schedules in formats of other tools."""
