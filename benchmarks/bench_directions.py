@@ -17,7 +17,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "tests"))
 from debubble.core.costs import Rates, costs_of
 from debubble.core.schedule import Shape
 from debubble.core.units import MILLISECOND
-from debubble.readers.kineto.read import read_traces
+from debubble.readers.kineto import read_traces
 from debubble.reconstruct.device_ops import RankOps
 from debubble.reconstruct.pairing import with_peers
 from debubble.reconstruct.positions import Said, places_of

@@ -113,7 +113,7 @@ def _with_holes(row: dict[str, Any], span: float, ids: int) -> tuple[str, list[t
 
 
 _ONE_FILE = """
-from debubble.readers.kineto.read import read_trace
+from debubble.readers.kineto import read_trace
 print(len(read_trace(paths[0]).devices[0]), 'ops')"""
 
 

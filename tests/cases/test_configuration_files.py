@@ -9,8 +9,7 @@ import pytest
 
 from debubble.cli.main import main
 from debubble.config.config import Config
-from debubble.frameworks.catalog import FRAMEWORKS, recognised
-from debubble.frameworks.files import read_text
+from debubble.frameworks.catalog import FRAMEWORKS, read_text, recognised
 from debubble.frameworks.keys import read_config
 
 TORCHRUN = "torchrun --nproc_per_node 8 --nnodes 4 pretrain_gpt.py --micro-batch-size 1 --global-batch-size 64 "

@@ -4,8 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from debubble.frameworks.catalog import FRAMEWORKS
-from debubble.frameworks.files import script_pairs
+from debubble.frameworks.catalog import FRAMEWORKS, script_pairs
 from debubble.frameworks.keys import read_config
 
 MOCK_UP = ("--backend", "megatron", "--layers", 64, "--pipeline", 7)

@@ -25,8 +25,8 @@ def test_why_compares_a_trace_with_itself(cli, shared):
 
 
 def test_ranks_are_read_by_processes_where_that_pays(shared, monkeypatch):
-    from debubble.readers.kineto import read as traces
-    from debubble.readers.kineto.read import read_traces
+    from debubble.readers import kineto as traces
+    from debubble.readers.kineto import read_traces
 
     paths = sorted((shared / "traces" / "bytedance-st" / "st-kineto").iterdir())[:4]
     alone = read_traces(paths)

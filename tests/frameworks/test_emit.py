@@ -9,8 +9,7 @@ from hypothesis import HealthCheck, assume, given, settings
 from hypothesis import strategies as st
 
 from debubble.config.config import Config, Layout, even_split
-from debubble.frameworks.catalog import FRAMEWORKS
-from debubble.frameworks.files import read_file
+from debubble.frameworks.catalog import FRAMEWORKS, read_file
 from debubble.frameworks.framework import Framework
 from debubble.frameworks.keys import Said, read_config
 from debubble.planning.batch import unlaunchable, unsuited

@@ -9,8 +9,7 @@ from hypothesis import strategies as st
 
 from debubble.config.config import NUMBERS, Config
 from debubble.core.errors import InputError
-from debubble.frameworks.catalog import FRAMEWORKS
-from debubble.frameworks.files import read_file, script_pairs
+from debubble.frameworks.catalog import FRAMEWORKS, read_file, script_pairs
 from debubble.frameworks.keys import read_config
 from debubble.planning.check import check
 

@@ -5,7 +5,7 @@ from dataclasses import replace
 import pytest
 
 from debubble.config.config import Absent, Config, Layout, Open, StillOpen
-from debubble.frameworks.files import script_pairs
+from debubble.frameworks.catalog import script_pairs
 from debubble.frameworks.keys import Said, read_config
 from debubble.frameworks.megatron import MEGATRON
 from debubble.frameworks.nanotron import NANOTRON

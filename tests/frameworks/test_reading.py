@@ -7,8 +7,7 @@ import pytest
 
 from debubble.config.config import Config
 from debubble.core.errors import InputError
-from debubble.frameworks.catalog import FRAMEWORKS, recognised
-from debubble.frameworks.files import read_file, script_pairs
+from debubble.frameworks.catalog import FRAMEWORKS, read_file, recognised, script_pairs
 from debubble.frameworks.keys import Said, pairs_of, read_config
 
 SCRIPT = r"""

@@ -2,8 +2,7 @@
 
 import pytest
 
-from debubble.frameworks.catalog import FRAMEWORKS, configurations_of, jobs_in
-from debubble.frameworks.files import read_text
+from debubble.frameworks.catalog import FRAMEWORKS, configurations_of, jobs_in, read_text
 from debubble.frameworks.keys import read_config
 from debubble.frameworks.shell import run
 

@@ -13,7 +13,7 @@ from debubble.core.costs import Rates, costs_of
 from debubble.core.errors import InputError, Refusal
 from debubble.core.schedule import Kind, Shape
 from debubble.core.units import MILLISECOND
-from debubble.readers.kineto.read import read_traces
+from debubble.readers.kineto import read_traces
 from debubble.readers.op_names import Role, Way, ops_of, role_of, step_of, way_of
 from debubble.reconstruct.observe import observe
 from debubble.schedules.catalog import build

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from debubble.readers.chrome import Words, read_events
-from debubble.readers.kineto.tables import Collector
+from debubble.readers.kineto_tables import Collector
 from debubble.readers.op_names import SKIPPED, Role, Way
 
 ENGINE = "autograd::engine::evaluate_function: MmBackward0"

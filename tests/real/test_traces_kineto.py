@@ -13,7 +13,7 @@ import pytest
 from debubble.core.account import account
 from debubble.core.errors import InputError, Refusal
 from debubble.core.schedule import Kind
-from debubble.readers.kineto.read import read_traces
+from debubble.readers.kineto import read_traces
 from debubble.readers.source import read
 
 TORCH = {  # ops a step and rank, by kind: torch 2.13, p=4, m=8

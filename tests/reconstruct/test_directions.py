@@ -10,7 +10,7 @@ from debubble.core.costs import Rates, costs_of
 from debubble.core.errors import Refusal
 from debubble.core.schedule import Shape
 from debubble.core.units import MILLISECOND
-from debubble.readers.kineto.read import read_traces
+from debubble.readers.kineto import read_traces
 from debubble.reconstruct.observe import observe
 from debubble.schedules.catalog import build
 from pour import HOST, Style, pour, run_of, untold, write

@@ -15,7 +15,7 @@ from debubble.core.account import account
 from debubble.core.costs import Rates, costs_of
 from debubble.core.schedule import Shape
 from debubble.core.units import MILLISECOND
-from debubble.readers.kineto.read import read_traces
+from debubble.readers.kineto import read_traces
 from debubble.reconstruct.clocks import rate_of
 from debubble.reconstruct.observe import observe
 from debubble.schedules.catalog import build

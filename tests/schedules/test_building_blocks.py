@@ -3,7 +3,7 @@
 import pytest
 
 from debubble import InputError, Shape, build
-from debubble.schedules import controllable_memory
+from debubble.schedules import v_shapes
 from evenly import run
 
 
@@ -29,7 +29,7 @@ def test_long_runs_are_short_ones_with_their_steady_state_repeated(name, monkeyp
     """Every op placed by itself gives the same order, for any p."""
     shapes = [Shape(p, m) for p in range(1, 14) for m in (p + 5, 2 * p + 4, 3 * p + 7)]
     repeated = [build(name, shape) for shape in shapes]
-    monkeypatch.setattr(controllable_memory, "_SETTLED", 10**6)
+    monkeypatch.setattr(v_shapes, "_SETTLED", 10**6)
     for shape, short in zip(shapes, repeated, strict=True):
         assert build(name, shape).same_order(short), shape
 

@@ -36,9 +36,9 @@ from ..core.schedule import Kind
 from ..reconstruct.device_ops import UNTOLD, Clock, RankOps, Reading
 from ..reconstruct.pairing import in_line, with_senses
 from .chrome import Events, Words
-from .kineto.read import device_of
-from .kineto.tables import Collector, Tables
-from .kineto.work import EITHER
+from .kineto import device_of
+from .kineto_tables import Collector, Tables
+from .kineto_work import EITHER
 from .op_names import Role, is_pith, ops_of_pith
 from .stream import faults_alike, left_out, local
 

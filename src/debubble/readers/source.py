@@ -203,7 +203,7 @@ def _read_recording(paths: Sequence[Path], ask: Ask) -> Observation:
 
 
 def _read_traces(paths: Sequence[Path], ask: Ask) -> Reading:
-    from .kineto.read import read_traces
+    from .kineto import read_traces
 
     return read_traces(paths, each=ask.each)
 

@@ -16,8 +16,17 @@ from ..core.order_check import Claims, OrderCheck, check_order
 from ..core.schedule import Schedule
 from ..estimate.hardware import cluster_of, read_hardware
 from ..estimate.read_model import read_model
-from ..frameworks.catalog import FRAMEWORKS, blocks_of, framework_of, only_a_model, recognised, signs_of, unknown_keys
-from ..frameworks.files import SUFFIXES, Block
+from ..frameworks.catalog import (
+    FRAMEWORKS,
+    SUFFIXES,
+    Block,
+    blocks_of,
+    framework_of,
+    only_a_model,
+    recognised,
+    signs_of,
+    unknown_keys,
+)
 from ..frameworks.framework import Framework
 from ..frameworks.keys import COMMAND_LINE, Said, fields_known, pairs_of, read_config
 from ..frameworks.megatron_stages import looks_like_layout

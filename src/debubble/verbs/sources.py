@@ -18,7 +18,7 @@ from ..frameworks.keys import dump_pairs, read_config
 from ..frameworks.megatron import MEGATRON
 from ..readers.columns import parse_mapping
 from ..readers.job_toml import is_job, read_jobs
-from ..readers.kineto.read import in_processes, on_ray
+from ..readers.kineto import in_processes, on_ray
 from ..readers.source import Ask, is_log
 from ..readers.source import read as read_source
 from ..readers.steplog import read_steps

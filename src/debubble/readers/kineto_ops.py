@@ -45,12 +45,12 @@ from dataclasses import dataclass, replace
 import numpy as np
 from numpy.typing import NDArray
 
-from ...core.schedule import Kind
-from ...reconstruct.device_ops import UNKNOWN, UNTOLD, Ints, Mask, RankOps, Transfers
-from ..op_names import OpName, Role, Way, ops_of, read_name
-from ..stream import natural
-from .tables import Number, Tables, ToldArgs
-from .work import Pieces, Posts, Sense, Steps, marks
+from ..core.schedule import Kind
+from ..reconstruct.device_ops import UNKNOWN, UNTOLD, Ints, Mask, RankOps, Transfers
+from .kineto_tables import Number, Tables, ToldArgs
+from .kineto_work import Pieces, Posts, Sense, Steps, marks
+from .op_names import OpName, Role, Way, ops_of, read_name
+from .stream import natural
 
 _NEVER = np.iinfo(np.int64).max
 

@@ -15,9 +15,9 @@ import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
-from ...core.units import MILLISECOND
-from ..chrome import FAR, Events, Words, arguments
-from ..op_names import Role, role_of, step_of, way_of
+from ..core.units import MILLISECOND
+from .chrome import FAR, Events, Words, arguments
+from .op_names import Role, role_of, step_of, way_of
 
 Ints = NDArray[np.int64]
 _Columns = dict[str, NDArray[Any]]

@@ -1,13 +1,13 @@
-"""V-Half and V-Min: a V with a split backward, in half and in a third of the memory of 1F1B, from building blocks.
+"""Schedules laid out as a V, two chunks a rank: ZB-V, 1F1B-V, V-Half and V-Min.
 
-A micro-batch holds its place on a rank from F to W: the closer its way down the V and back up, the fewer are in flight.
-So one micro-batch is laid out in unit slots, as a building block, repeated, and packed without more memory.
+Rank r holds stages r (chunk 0) and 2p-1-r (chunk 1). A micro-batch holds its place on a rank from F to W (or B): the
+closer its way down the V and back up, the fewer are in flight. V-Half and V-Min take half and a third of the memory of
+1F1B; they are made of building blocks: one micro-batch laid out in unit slots, repeated, and packed.
 
 Source: Qi et al., Pipeline Parallelism with Controllable Memory, https://arxiv.org/abs/2405.15362, section 3; how it
 is packed, as in sail-sg/zero-bubble, ``zbv_greedy``.
 
-Rank r holds stages r (chunk 0) and 2p-1-r (chunk 1); in front of the letter stands the chunk. A slot is one F, I or W
-of a chunk. Steps of packing:
+In front of the letter stands the chunk. A slot is one F, I or W of a chunk. Steps of packing a building block:
     (1) repeat the block every 6 slots, for 0F, 1F, 1I, 0I and two W; the W of finished I take the first free slots,
         first in, first out
     (2) reorder: in the order of slots (and of ranks within a slot), move each op of the warm-up (before rank 0's first
@@ -25,14 +25,207 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 
 import numpy as np
 from numpy.typing import NDArray
 
 from ..core.errors import Fault
-from ..core.schedule import Kind, Schedule, Shape
+from ..core.schedule import Kind, Schedule, Shape, v_placement
 from .entry import Entry, check
-from .rows import LANE, v_shaped
+from .rows import F1, I1, LANE, W1, Clocked, F, I, W, by_slot, v_shaped
+
+_MOST_BUILT = 300_000_000  # bytes of rows, one an op: above 5,000 ranks, whatever micro-batches are kept of them
+
+
+# ZB-V: two chunks a rank, laid out as a V, and a split backward: no bubble without a barrier, in 1F1B's memory.
+#
+# Source: Qi et al., Zero Bubble Pipeline Parallelism, https://arxiv.org/abs/2401.10241 (ZB-V); the order made
+# by hand for F = I = W, as PyTorch's ``ScheduleZBVZeroBubble`` also runs it.
+#
+# Rank r holds stages r (chunk 0) and 2p-1-r (chunk 1); in front of the letter stands the chunk. The order is built for
+# N = max(m, 2p-1) micro-batches, and those from m on are dropped. Steps, on rank r of p:
+#     (1) 2(p-r)-1 × 0F
+#     (2) r × (1F 0F)
+#     (3) p-r × (1F 1I 1W)
+#     (4) until 0F and 1F have reached N: (0F if any is left) 0I 0W 1F 1I 1W
+#     (5) r × (0I 1I)
+#     (6) p-r × (0I 0W)
+#     (7) the r × 1W that are left, then the r × 0W
+#
+# p = 3, m = 5, F = I = W; small letters are chunk 1:
+#
+#     rank 0  F0 F1 F2 F3 F4 f0 i0 w0 f1 i1 w1 f2 i2 w2 I0 W0 f3 i3 w3 I1 W1 f4 i4 w4 I2 W2 I3 W3 I4 W4  .  .
+#     rank 1   . F0 F1 F2 f0 F3 f1 i0 w0 f2 i1 w1 F4 I0 W0 f3 i2 w2 I1 W1 f4 i3 w3 I2 i4 I3 W2 I4 W3 w4 W4  .
+#     rank 2   .  . F0 f0 F1 f1 F2 f2 i0 w0 F3 I0 W0 f3 i1 w1 F4 I1 W1 f4 i2 w2 I2 i3 I3 i4 I4 W2 w3 w4 W3 W4
+def zb_v(shape: Shape) -> Schedule:
+    """ZB-V for any p and m (its full effect from m = 2p-1); every rank holds at most p micro-batches.
+
+    Raises:
+        InputError: more than the order of all 2p-1 micro-batches may take.
+    """
+    p, m = shape.ranks, shape.microbatches
+    n = max(m, 2 * p - 1)
+    rule = (
+        f"zb-v is cut from the order of 2p-1 micro-batches or more, here {6 * p * n:,} ops of at most {_MOST_BUILT:,}"
+    )
+    many = Fault(f"ranks = {p:,}", rule, "give fewer ranks")
+    check("zb-v", shape, many if 6 * p * n > _MOST_BUILT else None, chunks=2)
+    return v_shaped("zb-v", shape, [_row_of_zb_v(p, r, n) for r in range(p)], last=m)
+
+
+ZB_V = Entry(
+    name="zb-v",
+    build=zb_v,
+    other_names=("V-ZB",),
+    torch="ZBVZeroBubble",
+    paper="arXiv:2401.10241",
+    placement="V",
+    chunks=2,
+    needs="v = 2",
+    splits=True,
+    bubble="(p-1)F/2",
+    bubble_holds="F = I = W, m >= 2p-1",
+    activations="min(p, m)",
+)
+
+
+def _row_of_zb_v(p: int, r: int, n: int) -> bytes:
+    return (
+        (2 * (p - r) - 1) * F  # (1)
+        + r * (F1 + F)  # (2)
+        + (p - r) * (F1 + I1 + W1)  # (3)
+        + (n - 2 * p + 1 + r) * (F + I + W + F1 + I1 + W1)  # (4)
+        + (p - 1 - r) * (I + W + F1 + I1 + W1)  # (4), no 0F left
+        + r * (I + I1)  # (5)
+        + (p - r) * (I + W)  # (6)
+        + r * W1  # (7)
+        + r * W
+    )
+
+
+_MOST_CELLS = 200_000  # about ten seconds
+_MOST_RANKS_OF_1F1B = 1000  # a table has a row for each, and as many columns as a micro-batch takes to pass them: 6 p
+_PERIOD_OF_1F1B = 6  # slots in which a rank works on each micro-batch: F and B, of one and two slots, of two chunks
+
+
+# 1F1B-V: a V with full backwards, in two thirds of 1F1B's memory.
+#
+# Source: Qi et al., Pipeline Parallelism with Controllable Memory, https://arxiv.org/abs/2405.15362 (its building
+# block "1F1B-V"); the offsets as in sail-sg/zero-bubble.
+#
+# Rank r holds stages r (chunk 0) and 2p-1-r (chunk 1). A slot is one F of a chunk, B takes two. Steps:
+#     (1) building block: the F of stage s in slot s; the j-th B (of stage 2p-1-j) from slot
+#         2p + 3 [p mod 3 = 0] + 2j + 3 ((j + c) div 3) on, with c = -(p+2) mod 3: three hops, then a pause of three
+#         slots, so that the blocks of all ranks fit together
+#     (2) repeat it every 6 slots
+#     (3) reorder: in the order of slots, move each op to the first free slot behind what it needs and behind the same
+#         op of the micro-batch before; an F only as far as the rank's memory stays within the peak of (2)
+#     (4) squeeze: run the ops in this order, each as soon as it can
+#
+# p = 3, m = 4, B = 2F; small letters are chunk 1:
+#
+#     rank 0  F0 F1 F2 F3  . f0 b0--- f1 b1--- f2 b2---  .  .  . f3 B0--- b3--- B1---  .  . B2---  .  . B3---
+#     rank 1   . F0 F1 F2 f0 F3 f1  . b0--- f2 b1---  . B0--- f3 b2---  . B1--- b3--- B2---  .  . B3---  .  .
+#     rank 2   .  . F0 f0 F1 f1 F2 f2  .  . b0--- B0--- F3 f3 b1--- B1--- b2--- B2--- b3--- B3---  .  .  .  .
+def one_f_one_b_v(shape: Shape) -> Schedule:
+    """1F1B-V for any p and m; the worst rank holds 2p div 3 + 1 micro-batches.
+
+    Raises:
+        InputError: p x m is beyond what step (3), which goes op by op, does in reasonable time.
+    """
+    cells = shape.ranks * shape.microbatches
+    rule = f"1f1b-v is laid out op by op, for up to {_MOST_CELLS:,} of them on {_MOST_RANKS_OF_1F1B:,} ranks"
+    many = Fault(
+        f"ranks x microbatches = {cells:,}", rule, f"give {_MOST_CELLS // shape.ranks:,} micro-batches or less"
+    )
+    check("1f1b-v", shape, many if cells > _MOST_CELLS or shape.ranks > _MOST_RANKS_OF_1F1B else None, chunks=2)
+    home = v_placement(shape.ranks)
+    ops = _repeated_ops(home[0], shape.microbatches)
+    return by_slot("1f1b-v", shape, _reordered(ops, shape), home)
+
+
+ONE_F_ONE_B_V = Entry(
+    name="1f1b-v",
+    build=one_f_one_b_v,
+    other_names=("V1F1B",),
+    paper="arXiv:2405.15362",
+    placement="V",
+    chunks=2,
+    needs="v = 2",
+    bubble="<= (p-1)(F+B)",
+    bubble_holds="B = 2F",
+    activations="min(2p div 3 + 1, m)",
+)
+
+
+def _repeated_ops(home: NDArray[np.int32], m: int) -> Clocked:
+    """(1) and (2): rows by kind, stage and micro-batch."""
+    stages = len(home)
+    p = stages // 2
+    j = np.arange(stages, dtype=np.int32)
+    back = stages + 3 * (p % 3 == 0) + 2 * j + 3 * ((j + -(p + 2) % 3) // 3)
+    slot = np.stack([j, back[::-1]])[:, :, None] + _PERIOD_OF_1F1B * np.arange(m)
+    kind = np.array([Kind.F, Kind.B], np.uint8)[:, None, None]
+    columns = np.broadcast_arrays(home[:, None], kind, j[:, None], np.arange(m, dtype=np.int32), slot)
+    rank, kinds, stage, unit = (column.ravel() for column in columns[:4])
+    return Clocked(slot.ravel(), rank, kinds, stage, unit)
+
+
+def _reordered(ops: Clocked, shape: Shape) -> Clocked:
+    """(3)."""
+    length = np.where(ops.kind == Kind.F, 1, 2)
+    slot = ops.slot.tolist()
+    needs = _needs(shape)
+    rooms = _Rooms(ops, length, shape.ranks)
+    ranks, lengths = ops.rank.tolist(), length.tolist()
+    for row in np.argsort(ops.slot, kind="stable").tolist():
+        ready = max((slot[need] + lengths[need] for need in needs[row] if need >= 0), default=0)
+        slot[row] = rooms.move(ranks[row], slot[row], ready, lengths[row])
+    return replace(ops, slot=np.array(slot))
+
+
+def _needs(shape: Shape) -> list[list[int]]:
+    """Of each row of ``_repeated_ops`` the row of its input and that of the micro-batch before; -1 for none."""
+    stages, m = shape.stages, shape.microbatches
+    row = np.arange(2 * stages * m).reshape(2, stages, m)
+    earlier = np.where(np.arange(m) > 0, row - 1, -1)
+    source = np.full_like(row, -1)
+    source[0, 1:], source[1, :-1], source[1, -1] = row[0, :-1], row[1, 1:], row[0, -1]
+    result: list[list[int]] = np.stack([earlier.ravel(), source.ravel()], axis=1).tolist()
+    return result
+
+
+class _Rooms:
+    """Which slots of each rank are taken, and how many chunks it holds behind each slot."""
+
+    def __init__(self, ops: Clocked, length: NDArray[np.int64], ranks: int) -> None:
+        horizon = int(ops.slot.max()) + 3
+        taken = np.zeros((ranks, horizon), np.uint8)
+        taken[ops.rank, ops.slot] = taken[ops.rank, ops.slot + length - 1] = 1
+        change = np.zeros((ranks, horizon), np.int64)
+        change[ops.rank, ops.slot] = np.where(ops.kind == Kind.F, 1, -1)
+        held = change.cumsum(axis=1)
+        self._taken = [bytearray(row) for row in taken]
+        self._held = held.tolist()
+        self._peak = int(held.max())
+
+    def move(self, rank: int, slot: int, ready: int, length: int) -> int:
+        """Move an op to the first slot in which it may stand, at best ``ready``, and say which one that is."""
+        taken, held = self._taken[rank], self._held[rank]
+        taken[slot : slot + length] = bytes(length)
+        change = 1 if length == 1 else -1
+        first = ready
+        if change > 0:  # not beyond a slot behind which the rank is full
+            first = slot
+            while first > ready and held[first - 1] < self._peak:
+                first -= 1
+        while any(taken[first : first + length]):
+            first += 1
+        taken[first : first + length] = b"\1" * length
+        for between in range(first, slot):
+            held[between] += change
+        return first
 
 
 # V-Half: a V whose steps up and down are spaced so that ranks hold half of 1F1B's activations.

@@ -21,9 +21,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from ...reconstruct.device_ops import UNKNOWN, Collectives, Ints, Transfers
-from ..op_names import Role, Way, step_of
-from .tables import UNLINKED, CommArgs, Tables, linked, outermost
+from ..reconstruct.device_ops import UNKNOWN, Collectives, Ints, Transfers
+from .kineto_tables import UNLINKED, CommArgs, Tables, linked, outermost
+from .op_names import Role, Way, step_of
 
 _FAR = 1 << 61
 Lanes = NDArray[np.integer[Any]]
