@@ -179,7 +179,7 @@ def wishes(rng, base: dict) -> list[dict]:
 
 
 def python_answer(replay: Replay, base: dict, wish: dict) -> list[float] | None:
-    """What ``edits.slide`` says to the same wish."""
+    """What ``replay.slide`` says to the same wish."""
     given = {order["name"]: order for order in base["orders"]}
     asked = dict(wish)
     if (order := given.get(wish.get("schedule"))) is not None:

@@ -5,8 +5,7 @@ import csv
 import pytest
 
 from debubble import Rates, Release, Schedule, Shape, account, build, costs_of, lower, peak_activations, simulate
-from debubble.schedules.zb_auto import zb_auto
-from debubble.schedules.zb_v_auto import zb_v_auto
+from debubble.schedules.zb_auto import zb_auto, zb_v_auto
 
 UNIT = 1_000_000  # a unit of the published tables, in nanoseconds
 SEARCH = {"ZB-1p": (zb_auto, 1), "ZB-2p": (zb_auto, 1), "ZB-V (auto)": (zb_v_auto, 2)}

@@ -10,13 +10,10 @@ from hypothesis import strategies as st
 from debubble import InputError, Rates, Release, Shape, build, costs_of, lower, peak_activations, simulate, violations
 from debubble.core.bounds import lower_bound
 from debubble.core.schedule import loop_placement, v_placement
-from debubble.schedules import zb_auto as on_a_line
-from debubble.schedules import zb_v_auto as on_a_v
+from debubble.schedules import zb_auto as placed
 from debubble.schedules.catalog import CATALOG
-from debubble.schedules.heuristic import task_of
 from debubble.schedules.rows import linear, v_shaped
-from debubble.schedules.zb_auto import zb_auto
-from debubble.schedules.zb_v_auto import zb_v_auto
+from debubble.schedules.zb_auto import task_of, zb_auto, zb_v_auto
 from drawn import draw, written
 from evenly import UNIT, holds, run, value
 
@@ -111,10 +108,10 @@ def test_idle_time_and_activations_are_what_the_catalog_says(name):
 def test_a_search_sees_its_ops_when_simulation_runs_them(data, p, m):
     """Op by op it keeps the same clock, hops included: else it would decide by times that never come."""
     line, v = loop_placement(p, 1), v_placement(p)
-    for chunks, placement, made, search in ((1, line, linear, on_a_line), (2, v, v_shaped, on_a_v)):
+    for chunks, placement, made, search in ((1, line, linear, placed._search), (2, v, v_shaped, placed._search_on_a_v)):
         speed = data.draw(speeds(chunks * p))
         task = task_of(Shape(p, m, chunks), placement, speed, (2.0 * p,) * p, Release.HALF)
-        ranks = search._search(task)
+        ranks = search(task)
         schedule = made("searched", task.shape, ranks.order())
         timeline = simulate(lower(schedule), costs_of(speed, schedule))
         assert np.maximum.reduceat(timeline.end, schedule.offsets[:-1]).tolist() == ranks.now
@@ -126,8 +123,8 @@ def test_settings_that_are_given_up_or_skipped_would_not_have_won(data, p, m, re
     """All eight run to their ends, the first with the shortest span: what the search finds in less."""
     cap = data.draw(st.floats(1, 2.5 * p))
     task = task_of(Shape(p, m), loop_placement(p, 1), data.draw(speeds(p)), (cap,) * p, release)
-    every = [on_a_line._attempt(task, on_a_line._Switches(*on))[0] for on in product((True, False), repeat=3)]
-    assert on_a_line._search(task).order() == min(every, key=lambda ranks: ranks.span()).order()
+    every = [placed._attempt(task, placed._Switches(*on))[0] for on in product((True, False), repeat=3)]
+    assert placed._search(task).order() == min(every, key=lambda ranks: ranks.span()).order()
 
 
 def test_zb_2p_is_never_worse_than_zb_h2_with_enough_micro_batches():

@@ -4,7 +4,7 @@ All are simulated on the run's own costs and compared per sample. What can be la
 there is, on as many GPUs, by the framework at hand. What asks for more (a larger batch, another framework, a second
 copy of the weights) stands apart with what it would take, and so does what nobody can do and only shows a cost.
 
-The page changes it by the rules of ``edits.slide``, in JavaScript; a test holds the two together.
+The page changes it by the rules of ``replay.slide``, in JavaScript; a test holds the two together.
 """
 
 from __future__ import annotations

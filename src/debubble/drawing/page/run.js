@@ -3,7 +3,7 @@
 
 const KIND_WORDS = ["forward", "input gradient", "weight gradient", "backward"];
 const JOINED = 4, LATER = 8; // flags beside the kind: runs together with the op before it; of a later chunk of its rank
-// What I and W free of the activations of their op, in halves; as in Python's memory.py.
+// What I and W free of the activations of their op, in halves; as in Python's schedule.py.
 const FREED = { w: [0, 2], half: [1, 1], i: [2, 0] };
 
 async function inflate(text) {
