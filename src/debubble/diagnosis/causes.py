@@ -93,12 +93,12 @@ class Summary:
     @property
     def idle_share(self) -> float:
         """Mean idle share."""
-        return _mean_of(self.idle_shares)
+        return sum(self.idle_shares) / len(self.idle_shares)
 
     @property
     def bubble_ratio(self) -> float:
         """Mean of idle over busy."""
-        return _mean_of(self.bubble_ratios)
+        return sum(self.bubble_ratios) / len(self.bubble_ratios)
 
     @property
     def pooled_idle_share(self) -> float:
@@ -175,10 +175,6 @@ def _warm_up(windows: Sequence[Window]) -> tuple[int, ...]:
             break
         leading.append(step)
     return tuple(leading)
-
-
-def _mean_of(values: Sequence[float]) -> float:
-    return sum(values) / len(values)
 
 
 def fitted(timeline: Timeline) -> Costs:

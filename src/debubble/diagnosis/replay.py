@@ -64,9 +64,8 @@ from ..frameworks.engines import ENGINES, engine_of, executing
 from ..schedules.catalog import build
 from .causes import TRUSTED, Causes, Summary, causes, fitted, free_transfers, least_hops, present
 
-MOST_OPS_TRIED = (
-    16_384  # of an order that is tried: about 60 orders are, and the verb should answer within a second or two
-)
+# Of an order that is tried: about 60 orders are, and the verb should answer within a second or two.
+MOST_OPS_TRIED = 16_384
 MORE_MEMORY = 1.005  # times the activations from which an answer says that it needs room for them
 
 

@@ -280,7 +280,6 @@ def _n(number: float) -> str:
 
 
 Axes = Any  # matplotlib's; the types of an extra are not asked of everyone
-MOST_PLOTTED = 2000  # of a timeline; more are drawn as shares, as in the SVG
 COLUMNS = 400  # of shares: some five dots each at 200 dpi
 
 _WIDTH, _ROW, _AROUND = 9.6, 0.22, 0.95  # inches: the figure, a rank's row, title and axis of one timeline
@@ -336,7 +335,7 @@ def _plotted(panel: Axes, laid: Scene, title: str, axis: int) -> None:
     ranks = laid.schedule.ranks
     panel.set_title(title, fontsize=9, fontweight="bold", loc="left", wrap=True)
     panel.broken_barh([(0, max(laid.window, 1))], (-0.5, ranks), facecolor="#f1f1f1")
-    if len(laid.schedule) <= MOST_PLOTTED:
+    if len(laid.schedule) <= MOST_BOXES:
         _plotted_boxes(panel, laid)
     else:
         _plotted_stacks(panel, laid)

@@ -26,6 +26,7 @@ from ..core.lower import lower
 from ..core.observation import Window
 from ..core.program import Program, Timeline
 from ..core.schedule import Kind, Schedule
+from ..core.units import counted
 from .device_ops import UNKNOWN, Clock, Ints, Mask, RankOps, group_of, index_of, of_each_op, parted, place_within
 from .positions import MOST_NAMED, NOWHERE, Places, Said
 
@@ -431,14 +432,10 @@ def _ranks_of(devices: Sequence[RankOps], where: Places, replica: int) -> list[_
 def _left_out(faults: Counter[str], source: str) -> list[str]:
     """Which windows were left out and why, the commonest reasons first."""
     named = faults.most_common(_MOST_REASONS)
-    remarks = [f"{source}: {_counted(count)} left out: {why}" for why, count in named]
+    remarks = [f"{source}: {counted(count, 'window')} left out: {why}" for why, count in named]
     if more := faults.total() - sum(count for _, count in named):
-        remarks.append(f"{source}: {_counted(more)} left out for other reasons of that kind")
+        remarks.append(f"{source}: {counted(more, 'window')} left out for other reasons of that kind")
     return remarks
-
-
-def _counted(windows: int) -> str:
-    return "1 window" if windows == 1 else f"{windows} windows"
 
 
 def rows_of(device: RankOps) -> dict[int, Row]:
