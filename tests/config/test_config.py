@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from debubble.config.config import NUMBERS, SAYABLE, Absent, Config, Open, StillOpen, Unknown
-from debubble.config.fields import settled
+from debubble.config.derive import settled
 
 PP = Open("pipeline", "${PP}", "train.sh:12")
 

@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from debubble.config.config import Config
-from debubble.config.fields import settled
+from debubble.config.derive import settled
 from debubble.core.errors import InputError
 from debubble.readers.job_toml import read_jobs
 

@@ -21,7 +21,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..config.config import Config
-from ..config.fields import settled
+from ..config.derive import settled
 from ..core.errors import Fault, InputError
 from ..core.observation import StepLog
 from ..core.units import counted, duration, percent

@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from ..config.config import Config
-from ..config.fields import settled
+from ..config.derive import settled
 from ..core.account import account
 from ..core.bounds import lower_bound
 from ..core.costs import Rates, costs_of

@@ -18,7 +18,7 @@ from pathlib import PurePath
 import numpy as np
 
 from ..config.config import Config
-from ..config.fields import settled
+from ..config.derive import settled
 from ..core.costs import Costs, Rates, costs_of
 from ..core.engine import IDEAL, Engine
 from ..core.errors import Fault, InputError

@@ -12,7 +12,8 @@ from difflib import get_close_matches
 from pathlib import Path
 
 from ..config.config import FIGURES, Config, Value
-from ..config.fields import SAID_OF_A_JOB, settled, short, value_of
+from ..config.derive import settled
+from ..config.fields import SAID_OF_A_JOB, short, value_of
 from ..core.errors import Fault, InputError
 
 LONGEST = 1_000_000  # bytes; a job file is a page of text

@@ -19,7 +19,8 @@ from typing import Any
 import numpy as np
 
 from ..config.config import RECIPE, SWITCHES, Config, Layout, Value
-from ..config.fields import KINDS, settled, value_of
+from ..config.derive import settled
+from ..config.fields import KINDS, value_of
 from ..core.errors import Fault, InputError
 from ..core.observation import Observation
 from ..core.schedule import Schedule

@@ -8,7 +8,7 @@ from os import PathLike, fspath
 from pathlib import Path
 
 from ..config.config import Config
-from ..config.fields import settled
+from ..config.derive import settled
 from ..core.errors import Fault, InputError
 from ..core.observation import Observation
 from ..diagnosis.fit import Fit, Sizes, fit_of
