@@ -14,7 +14,7 @@ from debubble.config.config import Config, Layout
 from debubble.config.plan import Question
 from debubble.estimate.hardware import cluster_of, read_hardware
 from debubble.estimate.read_model import read_model
-from debubble.planning.screen import screen
+from debubble.planning.judge import screen
 from debubble.planning.search import search, space
 
 MODEL = read_model("llama3-70b")

@@ -16,8 +16,7 @@ from debubble.estimate.read_model import read_model
 from debubble.estimate.setting import CONSTANTS, Setting
 from debubble.estimate.times import hop_time
 from debubble.planning.idle import columns
-from debubble.planning.judge import judge
-from debubble.planning.screen import screen
+from debubble.planning.judge import judge, screen
 from debubble.schedules.catalog import build
 
 H100 = cluster_of(read_hardware("H100"), 64)

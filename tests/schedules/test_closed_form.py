@@ -381,7 +381,7 @@ RANKS = {"p", "ranks", "pipeline"}
 # p-1 is also the hops from the first rank to the last, and more; each place says why it is no bubble.
 NO_BUBBLE = {
     "diagnosis/evidence.py": "the spread of a difference from the mean of the other ranks",
-    "planning/screen.py": "hops there and back, and the hops that a micro-batch waits for in the steady state",
+    "planning/judge.py": "hops there and back, and the hops that a micro-batch waits for in the steady state",
 }
 FORMULA = re.compile(r"[-+*/()\d\s,&pmvsNrFIWB]*p-1[-+*/()\d\s,&pmvsNrFIWB]*")
 

@@ -48,9 +48,8 @@ from ..estimate.layer import embedding_time, head_time, layer_time
 from ..estimate.model import Attention, Experts, FeedForward, Kind, LatentAttention, Mixer, Model
 from ..estimate.setting import GENERIC, MEMORY_PRIOR, PRIOR, STALLED, Calibration, Factor, Setting
 from .idle import columns
-from .judge import SECOND, judge, simulated
+from .judge import SECOND, judge, screen, simulated
 from .runs import Run
-from .screen import screen
 
 Column = NDArray[np.float64]
 

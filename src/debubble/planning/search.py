@@ -25,8 +25,7 @@ from ..frameworks.framework import Framework
 from ..schedules.catalog import CATALOG
 from .batch import Rejected, chunks_of, sizes_of, unlaunchable, unsuited
 from .idle import SCHEDULES, columns
-from .judge import UNSAID, Wiring, judge_all
-from .screen import Screened, screen
+from .judge import UNSAID, Screened, Wiring, judge_all, screen
 from .splits import candidate_splits, head_in_layers, split_by_speed
 from .verdict import OWN, SAME, Found, Interval, by_rank, nearest, published, traits, weighed
 

@@ -33,7 +33,7 @@ from ..estimate.model import Model
 from ..estimate.setting import GENERIC, STALLED, Calibration, Column, Factor
 from .batch import Rejected
 from .idle import columns, enough
-from .screen import screen
+from .judge import screen
 from .splits import head_in_layers
 
 FILE = Path(__file__).resolve().parents[1] / "data" / "validated.toml"
