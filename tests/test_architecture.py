@@ -170,6 +170,19 @@ def test_no_files_import_each_other_in_a_circle():
     assert not sorted(str(file.relative_to(SOURCE)) for file in imports)
 
 
+def test_no_chain_of_imports_is_longer_than_twelve_files():
+    """Nouns lie below what acts on them, and who composes passes values on: else every file needs all others."""
+    longest: dict[Path, list[Path]] = {}
+
+    def chain(file: Path) -> list[Path]:
+        if file not in longest:
+            longest[file] = [file, *max(map(chain, files_imported(file)), key=len, default=[])]
+        return longest[file]
+
+    found = max(map(chain, FILES), key=len)
+    assert len(found) <= 12, " > ".join(str(file.relative_to(SOURCE)) for file in found)
+
+
 def test_only_the_runner_imports_torch():
     assert {room_of(f) for f in FILES if "torch" in outside_imports(f)} <= {"runner"}
 
