@@ -126,11 +126,19 @@ def is_elif(node: ast.AST, child: ast.AST) -> bool:
     return isinstance(node, ast.If) and isinstance(child, ast.If) and node.orelse == [child]
 
 
+MOST_OPTIONS = 70  # lines of any function at all
+
+
 def lines_of(function: ast.FunctionDef | ast.AsyncFunctionDef) -> int:
     """Lines without the docstring, which tells the arguments of a verb one by one."""
     first = function.body[0]
     told = isinstance(first, ast.Expr) and isinstance(first.value, ast.Constant) and isinstance(first.value.value, str)
     return function.end_lineno - function.lineno - (first.end_lineno - first.lineno + 1 if told else 0)
+
+
+def is_signature(function: ast.FunctionDef | ast.AsyncFunctionDef) -> bool:
+    """Whether it is a verb that passes its options on: a line for each of them, a docstring and one statement."""
+    return len(function.body) == 2 and lines_of(function) - len(function.args.kwonlyargs) < 10
 
 
 def positional(function: ast.FunctionDef | ast.AsyncFunctionDef) -> list[str]:
@@ -239,7 +247,7 @@ def test_no_assert_and_no_print_in_the_library():
 @pytest.mark.parametrize("file", FILES, ids=lambda f: str(f.relative_to(SOURCE)))
 def test_no_function_is_longer_than_60_lines_deeper_than_3_blocks_or_takes_more_than_5_by_position(file):
     for function in functions_of(file):
-        assert lines_of(function) < 60, function.name
+        assert lines_of(function) < (MOST_OPTIONS if is_signature(function) else 60), function.name
         assert depth(function) <= 3, function.name
         assert len(positional(function)) <= 5 or is_command(function), function.name
 

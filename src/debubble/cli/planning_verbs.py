@@ -18,6 +18,7 @@ from .options import (
     BLOCKS,
     COUNT,
     COUNTS,
+    ENGINE,
     FRAMEWORK,
     GPU,
     HOP,
@@ -106,6 +107,12 @@ plan_options = options(
         "--transfer",
         type=HOP,
         help="One hop between ranks as measured; 1ms,6-7=30ms by link.  [default: estimated]",
+    ),
+    option(
+        "--engine",
+        metavar="E",
+        shell_complete=ENGINE,
+        help="How pipelines communicate: megatron, torch, deepspeed, ..  [default: as --framework, else ideal]",
     ),
     option(
         "--precision",

@@ -197,6 +197,9 @@ def read_hops(text: str, name: str, read: Callable[[str, str], float]) -> float 
     for part in parts:
         if match := _PAIR.fullmatch(part):
             pairs.append(_named(match, name, read, faults))
+        elif "=" in part:
+            value = f"{name} = {part.strip()[:60]}"
+            faults.append(Fault(value, "a link is two ranks, by their numbers", "write it as in 6-7=30ms"))
         else:
             values.append(_value(part, name, read, faults))
     if pairs and len(values) > 1:

@@ -425,10 +425,14 @@ def _sentences(asked: Search, plan: Plan) -> Iterator[str]:
 
 
 def _stated(asked: Search, plan: Plan) -> Iterator[str]:
-    """Whose hops were simulated, if they are not the estimate's."""
-    if asked.wiring.hops is None or plan.layout.pipeline == 1:
+    """Whose hops were simulated and who waits for them, where somebody said so."""
+    wiring = asked.wiring
+    if plan.layout.pipeline == 1 or (wiring.hops is None and wiring.said is None):
         return
-    yield f"Hops are as stated, {asked.wiring.hops}, and ranks wait for them as under the engine {plan.engine}."
+    hops = "as estimated" if wiring.hops is None else f"as stated, {wiring.hops}"
+    yield f"Hops are {hops}, and ranks wait for them as under the engine {plan.engine}."
+    if wiring.said is not None and plan.engine != wiring.said.name:
+        yield f"The engine {wiring.said} cannot run {plan.layout.schedule}: {plan.engine} would be used instead."
 
 
 def _unable(asked: Search) -> Iterator[str]:

@@ -20,7 +20,8 @@ from ..core.units import Hops, byte_rate, count_bytes, nanoseconds, read_hops
 
 Duration = str | float  # ``"35us"``; a bare number is milliseconds
 Size = str | int  # ``"64MB"``; a bare number is bytes
-Hop = str | float | Hops  # ``"35us"``, ``"1ms,6-7=30ms"``; a bare number is milliseconds
+# ``"35us"``, ``"1ms,6-7=30ms"``, one value for each boundary as text or as a list; a bare number is milliseconds
+Hop = str | float | Hops | Sequence[str | float]
 Factors = str | Sequence[float]  # ``"1,1,1.6"``
 Counts = str | int | Sequence[int]  # ``"4,8,16"``
 
@@ -48,6 +49,8 @@ def hop(value: Hop, name: str = "transfer") -> float | Hops:
     """
     if isinstance(value, Hops):
         return value
+    if isinstance(value, Sequence) and not isinstance(value, str):
+        value = ",".join(each if isinstance(each, str) else repr(float(each)) for each in value)
     return read_hops(value, name, duration) if isinstance(value, str) else duration(value, name)
 
 

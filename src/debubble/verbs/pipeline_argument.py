@@ -236,11 +236,11 @@ def _pair(value: Duration) -> tuple[float | None, tuple[tuple[int, float], ...]]
 
 def _read(value: Hop, name: str) -> Any:
     """A duration, or that of each link where it is one of hops, or of each stage where it is one of pairs."""
-    if name == "pair" and not isinstance(value, Hops):
-        return _pair(value)
     if name in HOPS or isinstance(value, Hops):
         return hop(value, name)
-    return duration(value, name)
+    if not isinstance(value, str | float | int):
+        raise InputError(Fault(f"{name} has {len(value)} values", "it is not of links", "give one duration"))
+    return _pair(value) if name == "pair" else duration(value, name)
 
 
 def over_a_link(rates: Rates, link: str | float | None, payload: Size | None) -> Rates:

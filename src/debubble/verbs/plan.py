@@ -17,6 +17,7 @@ from ..estimate.model import Model
 from ..estimate.read_model import read_model
 from ..estimate.setting import Calibration
 from ..frameworks.catalog import framework_of
+from ..frameworks.engines import engine_named
 from ..frameworks.framework import Framework, habits_of
 from ..planning.batch import (
     BatchPlan,
@@ -51,7 +52,7 @@ LISTS = ("tensor", "pipeline", "context", "expert", "expert_tensor", "chunks", "
 # Options that mean nothing without a model.
 OF_MODELS = (
     *("calibrate", "save_calibration", "launched", "framework", "emit", "price", "precision", "nic", "zero"),
-    *("expert", "expert_tensor", "transfer", "lengths", "packing"),
+    *("expert", "expert_tensor", "transfer", "engine", "lengths", "packing"),
 )
 GROWN = ("gpus", "tensor", "context", "pipeline", "data", "chunks", "micro_batch", "global_batch", "schedule")
 
@@ -89,6 +90,7 @@ def plan_search(asked: PlanOptions) -> LayoutPlan:
     # Once for all numbers of devices: factors are of the hardware, not of a job's size.
     calibration = _calibration(asked, model, made[0])
     wiring = _wiring(asked, framework)
+    asked = _with_chunks(asked, wiring)
     found: dict[int, Found] = {}
     for gpus, cluster in clusters.items():
         if len(clusters) > 1:
@@ -219,17 +221,40 @@ def _calibration(asked: PlanOptions, model: Model, cluster: Cluster) -> Calibrat
 
 
 def _wiring(asked: PlanOptions, framework: Framework | None) -> Wiring:
-    """The engine of the framework that is named, and the hops that are stated.
+    """The engine that is named or that of the framework, and the hops that are stated.
 
     Raises:
-        InputError: hops by link where several pipelines are tried.
+        InputError: hops by link where several pipelines are tried, or no such engine.
     """
     stated = None if asked.transfer is None else hop(asked.transfer)
     if isinstance(stated, Hops) and len(asked.pipeline or ()) != 1:
         rule = "links are named by the ranks of one pipeline"
         raise InputError(Fault(f"transfer = {stated}", rule, "give --pipeline with one number, or one hop for all"))
-    name = "" if framework is None else framework.wraps or framework.name
-    return Wiring(name, None if stated is None else hops(stated))
+    return Wiring(
+        framework="" if framework is None else framework.wraps or framework.name,
+        said=None if asked.engine is None else engine_named(asked.engine),
+        hops=None if stated is None else hops(stated),
+    )
+
+
+def _with_chunks(asked: PlanOptions, wiring: Wiring) -> PlanOptions:
+    """With the chunks a rank that a list of hops is for: it has p v - 1 values, one a boundary of stages.
+
+    Raises:
+        InputError: no number of chunks has so many boundaries, or other chunks were asked for.
+    """
+    if wiring.hops is None or not wiring.hops.boundaries:
+        return asked
+    (ranks,) = asked.pipeline or ()  # `_wiring` has refused several
+    values = len(wiring.hops.boundaries)
+    chunks, rest = divmod(values + 1, ranks)
+    if rest:
+        rule = f"{ranks} ranks have {ranks - 1} boundaries with one chunk each, {2 * ranks - 1} with two"
+        raise InputError(Fault(f"transfer has {values} values", rule, "give one for each, or one for all"))
+    if asked.chunks not in (None, (), (chunks,)):
+        rule = f"transfer has {values} values, as {ranks} ranks of {chunks} chunks have boundaries"
+        raise InputError(Fault(f"chunks = {','.join(map(str, asked.chunks or ()))}", rule, f"give {chunks}"))
+    return replace(asked, chunks=(chunks,))
 
 
 def _trained_by(word: str) -> str:
@@ -449,6 +474,7 @@ def plan(
     microbatches: Counts | None = None,
     schedule: str | Sequence[str] | None = None,
     transfer: Hop | None = None,
+    engine: str | None = None,
     precision: str | None = None,
     zero: int | None = None,
     recompute: str | None = None,
@@ -514,6 +540,7 @@ def plan(
         microbatches: per pipeline and step, instead of a global batch.
         schedule: schedules to try.
         transfer: one hop between ranks as measured, on all links or by link, instead of the estimate's.
+        engine: under which pipelines are simulated, as in ``megatron``; None for that of ``framework``, else ``ideal``.
         precision: of the matrix products: ``bf16``, ``fp16``, ``fp8`` or ``fp4``.
         zero: what replicas share out: 1 optimizer, 2 gradients, 3 weights.
         recompute: ``none``, ``selective`` or ``full``; the search's own choice by default.

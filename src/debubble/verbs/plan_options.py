@@ -70,7 +70,8 @@ class PlanOptions:
     micro_batch: Tried = None
     microbatches: Tried = None
     schedule: str | None = None
-    transfer: str | float | Hops | None = None
+    transfer: str | float | Hops | tuple[str | float, ...] | None = None
+    engine: str | None = None
     precision: str | None = None
     zero: int | None = None
     recipe: Mapping[str, Value] = field(default_factory=dict)  # by the names of ``RECIPE``
@@ -193,6 +194,8 @@ def read_options(given: Mapping[str, Any]) -> PlanOptions:
     for name in PATHS:
         if name in made:
             made[name] = fspath(made[name])
+    if not isinstance(made.get("transfer", ""), str | float | int | Hops):
+        made["transfer"] = tuple(made["transfer"])
     if "lengths" in made:
         made["lengths"] = str(made["lengths"])
     if "nic" in made:
