@@ -27,10 +27,9 @@ from debubble import Shape, build
 from debubble.core.bounds import lower_bound
 from debubble.core.schedule import KINDS, Kind
 from debubble.frameworks.engines import ENGINES
-from debubble.synthesis.problem import Problem
-from debubble.synthesis.resimulate import evaluate
+from debubble.synthesis.orders import seeds
+from debubble.synthesis.problem import Problem, evaluate
 from debubble.synthesis.search import BOUND, PROVED, Budget, Search
-from debubble.synthesis.starts import seeds
 from instances import instance_of_row, random_problem
 
 MILLISECOND = 1e6

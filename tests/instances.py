@@ -3,7 +3,7 @@
 import numpy as np
 
 from debubble import Costs
-from debubble.core.instance import Instance, no_limit
+from debubble.core.bounds import Instance, no_limit
 from debubble.core.schedule import KINDS, Kind, Release, loop_placement, v_placement
 from debubble.synthesis.problem import Problem
 

@@ -136,8 +136,8 @@ from .schedules.catalog import Catalog as Catalog
 from .schedules.catalog import CatalogRow as CatalogRow
 from .schedules.catalog import build as build
 from .schedules.catalog import catalog as catalog
-from .synthesis.layers import Joint as Joint
-from .synthesis.robust import Robustness as Robustness
+from .synthesis.search import Robustness as Robustness
+from .synthesis.synthesis import Joint as Joint
 from .synthesis.synthesis import Synthesis as Synthesis
 from .verbs.check import check as check
 from .verbs.draw import draw as draw

@@ -6,8 +6,7 @@ import numpy as np
 import pytest
 
 from debubble import Costs, Rates, Shape, build, costs_of, lower, simulate
-from debubble.core.instance import instance_of
-from debubble.core.propagation import forced, jackson, windows
+from debubble.core.bounds import forced, instance_of, jackson, windows
 from debubble.core.schedule import Release, peak_activations
 from instances import drawn, instance, instance_of_row, shortest
 

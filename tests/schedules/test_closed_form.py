@@ -207,7 +207,7 @@ def test_the_least_idle_time_is_the_lower_bound_of_even_stages(name, shape, slic
         assert busy + least == pytest.approx(counted)
     else:  # it splits some backwards and not others; least is that of any order
         assert busy + least <= counted * (1 + 1e-9)
-    assert counted <= lower_bound(schedule, spent)  # heads and tails op by op (``core.propagation``) see no less
+    assert counted <= lower_bound(schedule, spent)  # heads and tails op by op (``core.bounds``) see no less
     if schedule.joined is None and not schedule.splits and shape.chunks == 1 and shape.microbatches >= shape.ranks:
         assert busy + least == pytest.approx(lower_bound(schedule, spent))
     assert least_ratio(entry, pipeline, split=True if split else None) == pytest.approx(least / busy)

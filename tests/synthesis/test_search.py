@@ -8,7 +8,7 @@ import pytest
 from debubble import Shape, build
 from debubble.core.laws import violations
 from debubble.core.schedule import peak_activations
-from debubble.synthesis.local_search import Climber, stretched
+from debubble.synthesis.orders import Climber, stretched
 from debubble.synthesis.problem import Problem
 from debubble.synthesis.search import BOUND, BUDGET, INTERRUPTED, Budget, Search
 from instances import instance_of_row
@@ -128,7 +128,7 @@ def test_what_is_repeated_moves_in_all_copies_at_once(even):
 
 def test_without_numba_lists_and_local_search_answer_too(even, monkeypatch):
     """The same loops as plain Python: a slow search, and the same answer."""
-    from debubble.synthesis import local_search, resimulate, starts
+    from debubble.synthesis import orders, problem
 
     def plain(module):
         for name, value in vars(module).items():
@@ -136,9 +136,9 @@ def test_without_numba_lists_and_local_search_answer_too(even, monkeypatch):
                 monkeypatch.setattr(module, name, value.py_func)
 
     compiled = searched(even(3, 5, (9, 13, 7), cap=2), 300)[1]
-    for module in (resimulate, starts, local_search):
+    for module in (problem, orders):
         plain(module)
-    monkeypatch.setattr("debubble.synthesis.problem.evaluate", resimulate.evaluate)
+    monkeypatch.setattr("debubble.synthesis.problem.evaluate", problem.evaluate)
     interpreted = searched(even(3, 5, (9, 13, 7), cap=2), 300)[1]
     assert np.array_equal(interpreted.rows, compiled.rows)
     assert interpreted.value == compiled.value

@@ -17,9 +17,8 @@ from itertools import combinations
 import numpy as np
 from numpy.typing import NDArray
 
-from ..core.bounds import lower_bound
+from ..core.bounds import lower_bound, searchable
 from ..core.costs import Costs, Rates
-from ..core.instance import searchable
 from ..core.observation import Observation
 from ..core.program import Timeline
 from ..core.results import HIDDEN

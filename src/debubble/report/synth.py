@@ -11,8 +11,7 @@ from .advice import files, numbers
 from .sections import Column, Figure, Figures, Paste, Picture, Ranks, Report, Section, Sentences, Table, Unit
 
 if TYPE_CHECKING:
-    from ..synthesis.layers import Joint
-    from ..synthesis.synthesis import Synthesis
+    from ..synthesis.synthesis import Joint, Synthesis
 
 MOST_PEAKS = 8
 

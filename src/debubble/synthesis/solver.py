@@ -9,7 +9,7 @@ literal says of each F and each op of its rank that takes or frees memory which 
 
     2 (forwards before it, itself included) - what is freed before it  <=  room
 
-The precedences that follow from the cap (see ``core.propagation``) are given as well. Activations as intervals under
+The precedences that follow from the cap (see ``core.bounds``) are given as well. Activations as intervals under
 one cumulative constraint say the same, and take several times as long to prove anything.
 """
 
@@ -22,10 +22,9 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from ..core.propagation import forced
+from ..core.bounds import forced
 from ..core.schedule import Kind
-from .problem import Problem
-from .resimulate import Rows, evaluate
+from .problem import Problem, Rows, evaluate
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray

@@ -10,10 +10,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from ..core.bounds import Instance, no_limit, searchable
 from ..core.costs import Costs, link_table
 from ..core.engine import IDEAL, Engine
 from ..core.errors import Fault, InputError
-from ..core.instance import Instance, no_limit, searchable
 from ..core.lower import lower
 from ..core.observation import Observation, Window
 from ..core.schedule import (
@@ -34,11 +34,9 @@ from ..frameworks.engines import ENGINES, engine_of
 from ..frameworks.megatron import KEYS as MEGATRON_KEYS
 from ..schedules.catalog import build
 from ..schedules.entry import caps_of
-from ..synthesis.layers import Joint, jointly
 from ..synthesis.problem import Problem
-from ..synthesis.robust import Jitter, read_jitter
-from ..synthesis.search import Budget
-from ..synthesis.synthesis import Synthesis, synthesised
+from ..synthesis.search import Budget, Jitter, read_jitter
+from ..synthesis.synthesis import Joint, Synthesis, jointly, synthesised
 from .arguments import Hop, Size, hop, size, tell, together, weight_list
 from .sources import read
 

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from debubble import Costs, Shape, build
-from debubble.core.instance import instance_of
+from debubble.core.bounds import instance_of
 from debubble.core.schedule import KINDS, Kind
 from debubble.frameworks.engines import ENGINES
 from debubble.synthesis.problem import WRONG, Problem, turns
