@@ -9,6 +9,7 @@ import sys
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from importlib import import_module
 from pathlib import Path
 from typing import TextIO
 
@@ -141,27 +142,8 @@ def reading(paths: Sequence[Path | str]) -> Iterator[None]:
     if total < max(_WORTH, 1):
         yield
         return
-    with _bar(total):
+    with import_module("debubble.cli.bar").bar(total):
         yield
-
-
-@contextmanager
-def _bar(total: int) -> Iterator[None]:
-    """Show how many of so many bytes were read."""
-    # Rich takes a tenth of a second to import: only for readings that last.
-    from rich.console import Console
-    from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TimeRemainingColumn
-
-    from ..readers.stream import progress
-
-    columns = (TextColumn("reading"), BarColumn(), DownloadColumn(), TimeRemainingColumn())
-    with Progress(*columns, console=Console(stderr=True), transient=True) as shown:
-        task = shown.add_task("reading", total=total)
-        token = progress.set(lambda size: shown.advance(task, size))
-        try:
-            yield
-        finally:
-            progress.reset(token)
 
 
 def _bytes(paths: Sequence[Path]) -> int:
