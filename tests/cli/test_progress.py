@@ -6,7 +6,7 @@ import sys
 import pytest
 
 from debubble.cli import console as bar
-from debubble.readers.stream import blocks, first_bytes, progress
+from debubble.readers.files import blocks, first_bytes, progress
 
 
 @pytest.fixture

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from debubble.core.errors import InputError
 from debubble.readers import chrome
 from debubble.readers.chrome import Words, arguments, read_events
-from debubble.readers.stream import blocks, first_bytes
+from debubble.readers.files import blocks, first_bytes
 
 
 def read(text, size=1 << 20, **options):

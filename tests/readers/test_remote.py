@@ -9,8 +9,8 @@ fsspec = pytest.importorskip("fsspec")
 
 from debubble.core.costs import Rates, costs_of  # noqa: E402
 from debubble.core.schedule import Shape  # noqa: E402
+from debubble.readers.files import Remote, local, place  # noqa: E402
 from debubble.readers.source import read  # noqa: E402
-from debubble.readers.stream import Remote, local, place  # noqa: E402
 from debubble.schedules.catalog import build  # noqa: E402
 from pour import Style, pour, run_of, write  # noqa: E402
 

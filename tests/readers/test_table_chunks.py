@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from debubble.readers import table
-from debubble.readers.stream import BLOCK
+from debubble.readers.files import BLOCK
 from debubble.readers.table import read_table
 
 HEADER = "rank,step,op,stage,microbatch,start_us,end_us"

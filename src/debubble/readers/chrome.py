@@ -19,7 +19,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..core.errors import Fault, InputError
-from .stream import joins, mended, pieces
+from .files import joins, mended, pieces
 
 Lane = tuple[int | str | None, int | str | None]
 Worth = Callable[[], NDArray[np.bool_]]

@@ -17,7 +17,7 @@ import numpy as np
 from ..core.errors import Fault, InputError
 from ..core.safe_output import replacing
 from ..reconstruct.device_ops import Clock, Collectives, Memory, RankOps, Reading, Transfers
-from .stream import blocks, faults_alike, left_out
+from .files import blocks, faults_alike, left_out
 
 FORMAT = "debubble distilled trace"
 VERSION = 2

@@ -29,7 +29,7 @@ import numpy as np
 
 from ..core.errors import Fault, InputError, WithoutOps
 from ..core.units import duration, percent
-from .stream import blocks, left_out, listed, mended, source_of, why_unreadable
+from .files import blocks, left_out, listed, mended, source_of, why_unreadable
 
 _JSON = (b"{", b"[")
 _NAMED = re.compile(rb'"profiling_name"\s*:\s*"|"pg_status"\s*:')

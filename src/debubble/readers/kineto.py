@@ -29,11 +29,11 @@ from ..core.errors import Fault, InputError, Refusal
 from ..core.schedule import Kind
 from ..reconstruct.device_ops import UNKNOWN, UNTOLD, Ints, Memory, RankOps, Reading, Transfers
 from .chrome import Told, Words, read_events
+from .files import blocks, faults_alike, left_out, natural, progress, read_on_ray, source_of, why_unreadable
 from .kineto_ops import Found, column, named_ops, runs_of, told
 from .kineto_tables import Collector, Tables
 from .kineto_work import Moves, Pieces, Posts, launches_of, messages_of, pieces_of, posts_of, steps_of
 from .op_names import SKIPPED, Role, Way
-from .stream import blocks, faults_alike, left_out, natural, progress, read_on_ray, source_of, why_unreadable
 
 _DAY = 86_400_000_000_000  # nanoseconds
 _FAR = 1 << 62  # nanoseconds (146 years); a base time beyond is none

@@ -47,10 +47,10 @@ from numpy.typing import NDArray
 
 from ..core.schedule import Kind
 from ..reconstruct.device_ops import UNKNOWN, UNTOLD, Ints, Mask, RankOps, Transfers
+from .files import natural
 from .kineto_tables import Number, Tables, ToldArgs
 from .kineto_work import Pieces, Posts, Sense, Steps, marks
 from .op_names import OpName, Role, Way, ops_of, read_name
-from .stream import natural
 
 _NEVER = np.iinfo(np.int64).max
 

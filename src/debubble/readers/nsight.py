@@ -36,11 +36,11 @@ from ..core.schedule import Kind
 from ..reconstruct.device_ops import UNTOLD, Clock, RankOps, Reading
 from ..reconstruct.pairing import in_line, with_senses
 from .chrome import Events, Words
+from .files import faults_alike, left_out, local
 from .kineto import device_of
 from .kineto_tables import Collector, Tables
 from .kineto_work import EITHER
 from .op_names import Role, is_pith, ops_of_pith
-from .stream import faults_alike, left_out, local
 
 _RANK = re.compile(r"rank[-_]?\[?(\d{1,9})", re.IGNORECASE)
 _MOST_NAMED = 4  # remarks of a refusal

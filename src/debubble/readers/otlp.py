@@ -23,7 +23,7 @@ from numpy.typing import NDArray
 from ..core.errors import Fault, InputError
 from ..core.schedule import Kind
 from ..reconstruct.device_ops import UNKNOWN, Clock, RankOps, Reading, Transfers
-from .stream import blocks, left_out, mended, why_unreadable
+from .files import blocks, left_out, mended, why_unreadable
 
 _MOST_BYTES = 1 << 28  # of one line, or of a file that is one document
 _LAST = (1 << 63) - 1  # nanoseconds

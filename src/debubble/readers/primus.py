@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 from ..core.errors import Fault, InputError
 from ..core.schedule import Kind
 from ..reconstruct.device_ops import Clock, RankOps, Reading
-from .stream import blocks, left_out, mended
+from .files import blocks, left_out, mended
 
 _MOST_BLOCKS = 256  # of 1 MiB at most
 _HEAD = re.compile(rb'\s*\{\s*"\d+"\s*:\s*\{')

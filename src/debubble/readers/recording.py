@@ -26,6 +26,7 @@ from ..core.schedule import Kind
 from ..reconstruct.clocks import aligned
 from ..reconstruct.device_ops import Clock
 from ..reconstruct.positions import Said
+from .files import listed, place
 from .recording_file import (
     FORMAT,
     MAGIC,
@@ -41,7 +42,6 @@ from .recording_file import (
     track_path,
 )
 from .recording_windows import Made, Replica, StepKind, kinds_of, replicas_of, windows_of
-from .stream import listed, place
 
 MOST_BYTES = 1 << 31  # of all files together
 _MOST_NAMED = 8

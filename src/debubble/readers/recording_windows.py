@@ -19,8 +19,8 @@ from ..core.program import Program, Timeline
 from ..core.schedule import KINDS, NOTHING, Schedule
 from ..reconstruct.pairing import split
 from ..reconstruct.positions import Said
+from .files import listed
 from .recording_file import NOT_SENT, Ints, Part, Step, Times, Track, unpacked
-from .stream import listed
 
 _INT32 = np.dtype("<i4")
 MOST = 2**32 - 1  # nanoseconds of one transfer that are kept, 4.29 s: millions of them are, for their median

@@ -15,7 +15,7 @@ from ..core.errors import Fault, InputError, Refusal
 from ..core.observation import Observation
 from ..reconstruct.device_ops import Reading
 from ..reconstruct.positions import Said
-from .stream import first_bytes, is_foreign, names, place, read_on_ray, run_files
+from .files import first_bytes, is_foreign, names, place, read_on_ray, run_files
 
 _HEAD = 1 << 16
 _TRACKS_A_TASK = 64  # files of a recording, a few kilobytes a step each

@@ -30,6 +30,7 @@ from numpy.typing import NDArray
 from ..core.errors import Fault, InputError
 from ..core.observation import StepLog
 from . import log_lines as line_of
+from .files import lines, place, why_unreadable
 from .log_lines import (
     CLOCK,
     RUNTIME,
@@ -44,7 +45,6 @@ from .log_lines import (
     plain,
     step_line,
 )
-from .stream import lines, place, why_unreadable
 from .torchtitan_log import steps_of_titan, titan_files
 
 # What tells a log long before its first step: Megatron-LM's arguments; the script that modded-nanogpt puts above its

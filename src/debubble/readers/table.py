@@ -23,7 +23,7 @@ from numpy.typing import NDArray
 from ..core.errors import Fault, InputError
 from ..reconstruct.device_ops import RankOps, Reading, Transfers
 from .columns import NUMBERS, classify, nanoseconds_a_unit, nanoseconds_of, resolve, time_column, whole_numbers
-from .stream import LONGEST, blocks, faults_alike, first_bytes, left_out, place, source_of, why_unreadable
+from .files import LONGEST, blocks, faults_alike, first_bytes, left_out, place, source_of, why_unreadable
 
 UNKNOWN = -1
 _WIDEST = (1 << 31) - 1

@@ -25,7 +25,7 @@ import numpy as np
 from ..core.errors import Fault, InputError, WithoutOps
 from ..core.observation import StepLog, Timer
 from ..core.units import duration, percent
-from .stream import first_bytes, left_out, lines, source_of, why_unreadable
+from .files import first_bytes, left_out, lines, source_of, why_unreadable
 
 _MARK = re.compile(rb'"log_type_name"\s*:\s*"')
 _BESIDE = (b'"time_us"', b'"seq_id"', b'"rank"')

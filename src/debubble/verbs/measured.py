@@ -25,9 +25,9 @@ from ..frameworks.catalog import framework_of
 from ..frameworks.engines import engine_named
 from ..frameworks.framework import Framework
 from ..readers.distilled import distil as write_distilled
+from ..readers.files import place
 from ..readers.source import Ask, gather, merge
 from ..readers.steplog import read_steps
-from ..readers.stream import place
 from ..reconstruct.device_ops import Reading
 from ..schedules.catalog import entry_of
 from .arguments import Factors, Size, factors, share, size, tell

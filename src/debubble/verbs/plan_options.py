@@ -36,10 +36,10 @@ from ..frameworks.megatron import MEGATRON
 from ..planning.calibrate import StageRun, calibrate, calibrate_stages, read_calibration
 from ..planning.idle import SCHEDULES
 from ..planning.runs import Planned, Run, read_runs
+from ..readers.files import first_bytes
 from ..readers.source import Ask, is_log, read, recognised
 from ..readers.steplog import is_log as is_step_log
 from ..readers.steplog import read_steps
-from ..readers.stream import first_bytes
 from .arguments import counts, rate, tell, together
 from .sources import HEAD, config_of_log, jobs_of_file
 

@@ -17,12 +17,12 @@ from ..frameworks.catalog import FRAMEWORKS, configurations_of
 from ..frameworks.keys import dump_pairs, read_config
 from ..frameworks.megatron import MEGATRON
 from ..readers.columns import parse_mapping
+from ..readers.files import first_bytes, place
 from ..readers.job_toml import is_job, read_jobs
 from ..readers.kineto import in_processes, on_ray
 from ..readers.source import Ask, is_log
 from ..readers.source import read as read_source
 from ..readers.steplog import read_steps
-from ..readers.stream import first_bytes, place
 from ..reconstruct.positions import Said
 from .arguments import steps as as_steps
 
