@@ -47,10 +47,10 @@ fuzz: .venv/test ## inputs that nobody meant, for every reader and option: which
 	cd tests && PYTHONPATH=../src ../$(BIN)/python -m fuzz.harness $(if $(N),--number $(N)) $(if $(FIRST),--first $(FIRST)) \
 		$(if $(JOBS),--jobs $(JOBS)) $(FUZZ)
 
-# make mutants ROOM="core planning" N=60 SEED=1 JOBS=2 FRESH=1; all rooms take about an hour
+# make mutants ROOM="core planning" N=60 SEED=1 JOBS=2 FRESH=1; all rooms take about an hour, one with NEAR=1 minutes
 mutants: .venv/test ## do the tests see a wrong line? a drawn sample of one-line mutations, its score and its survivors
 	@$(BIN)/python tools/mutants.py $(ROOM) $(if $(N),--number $(N)) $(if $(SEED),--seed $(SEED)) \
-		$(if $(JOBS),--jobs $(JOBS)) $(if $(FRESH),--fresh)
+		$(if $(JOBS),--jobs $(JOBS)) $(if $(FRESH),--fresh) $(if $(NEAR),--near)
 
 shape: ## the figures of the house: files, depth, density of expressions, comments, tests
 	@$(PYTHON) tools/shape.py

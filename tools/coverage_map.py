@@ -14,7 +14,7 @@ import os
 import sys
 import time
 from collections import defaultdict
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -25,8 +25,9 @@ ROOT = Path(__file__).resolve().parents[1]
 SOURCE = ROOT / "src" / "debubble"
 TESTS = ROOT / "tests"
 # Tests that start processes or a browser: what these run is not seen by coverage in this process, and they are slow.
-LEFT_OUT = ("real", "browser")
-CHOICE = ("-m", "not real", "-q", "--no-header", "--assert=plain", "--hypothesis-seed=0", "-p", "no:xdist")
+# Fuzzing, recorders and runners take most of the minutes of a map and judge other rooms than those that are drawn from.
+LEFT_OUT = ("real", "browser", "fuzz", "recorder", "runner")
+CHOICE = ("-m", "not real and not slow and not clock and not frameworks and not engines", "-q", "--no-header", "--assert=plain", "--hypothesis-seed=0", "-p", "no:xdist")
 
 
 @dataclass(slots=True)
@@ -76,12 +77,21 @@ def read_map(cache: Path) -> Map:
     return whole
 
 
-def missing(cache: Path, rooms: Iterable[str]) -> list[Path]:
-    """Test files without a map, and those of a room that has a source which no map knows."""
+def missing(cache: Path, rooms: Sequence[str], *, near: bool = False) -> list[Path]:
+    """Test files without a map, and those of a room that has a source which no map knows.
+
+    Args:
+        cache: where maps are kept.
+        rooms: whose sources are judged.
+        near: only of the rooms' own tests, and of laws and papers.
+    """
     known = read_map(cache).lines
     new = {room for room in rooms for file in _sources(room) if file not in known}
     also = (*new, *(("laws", "papers", "cases") if new else ()))
-    return [f for f in test_files() if not _kept(cache, f).is_file() or f.relative_to(TESTS).parts[0] in also]
+    files = test_files()
+    if near:
+        files = [file for file in files if file.relative_to(TESTS).parts[0] in (*rooms, "laws", "papers")]
+    return [f for f in files if not _kept(cache, f).is_file() or f.relative_to(TESTS).parts[0] in also]
 
 
 def _sources(room: str) -> Iterator[str]:

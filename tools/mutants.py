@@ -1,10 +1,12 @@
 """Do the tests see a wrong line? Draws one-line mutations and runs the tests that reach each: ``make mutants``.
 
-    python tools/mutants.py ROOM.. [--number 60] [--seed 1] [--jobs 2]
+    python tools/mutants.py ROOM.. [--number 60] [--seed 1] [--jobs 2] [--near]
 
 prints how many of each room were killed, and each survivor as the line that no test missed. Lines are drawn evenly
 (of the lines of a room that can be changed at all), one mutation each, so that a dense line counts once. A mutant is
 killed by a failing test, by an error on import, and by taking several times as long as its tests do otherwise.
+``--near`` measures the room's own tests, laws and papers alone: minutes, not tens of them, and a score that the
+other tests can only raise.
 
 Every mutant runs in a process of its own on a copy of the sources, so that working files are never touched and
 commands that tests start see it too. Tests that kill are run once more on the unchanged copy: they must pass.
@@ -202,9 +204,9 @@ def _in_slots(bench: Bench, works: Sequence[tuple[Callable[[int], object], float
             time.sleep(0.02)
 
 
-def renew(rooms: Sequence[str], bench: Bench) -> None:
-    """Make the maps that are missing."""
-    files = missing(bench.cache, rooms)
+def renew(rooms: Sequence[str], bench: Bench, *, near: bool = False) -> None:
+    """Make the maps that are missing; ``near``, those of the rooms' own tests alone."""
+    files = missing(bench.cache, rooms, near=near)
     if files:
         sys.stderr.write(f"measuring which lines {len(files)} test files reach, once\n")
     works = [(lambda _, file=file: _measured(bench.cache, file), 1200.0) for file in files]
@@ -293,6 +295,7 @@ def main() -> int:
     parser.add_argument("--least", type=float, default=0.85, help="share killed below which the exit status is 1")
     parser.add_argument("--cache", type=Path, default=ROOT / ".mutants", help="where maps of coverage are kept")
     parser.add_argument("--fresh", action="store_true", help="make the maps anew")
+    parser.add_argument("--near", action="store_true", help="map the rooms' own tests, laws and papers alone")
     asked = parser.parse_args()
     bench = Bench(asked.cache.resolve(), asked.jobs)
     if asked.fresh:
@@ -300,7 +303,7 @@ def main() -> int:
     bench.cache.mkdir(exist_ok=True)
     for module in _WARM:
         __import__(module)
-    renew(asked.rooms, bench)
+    renew(asked.rooms, bench, near=asked.near)
     reach = read_map(bench.cache)
     killers, low = [], False
     for room in asked.rooms:
