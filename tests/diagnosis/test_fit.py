@@ -101,10 +101,20 @@ def test_in_flight_is_what_the_schedule_holds(m):
 def test_memory_that_stops_growing_at_m_equal_p_is_no_leak():
     fit = fit_memory(np.array([1.0, 2, 8, 64]), np.array([11e9, 12e9, 18e9, 18e9]), 8)
     assert (fit.each, fit.base, fit.grows) == (pytest.approx(1e9), pytest.approx(10e9), False)
+    assert "not a leak: 1.00 GB for each micro-batch in flight" in fit.verdict
 
 
 def test_memory_that_grows_beyond_m_equal_p_is_said():
-    assert fit_memory(np.array([8.0, 16, 32]), np.array([10e9, 12e9, np.inf]), 8).grows
+    fit = fit_memory(np.array([8.0, 16, 32]), np.array([10e9, 12e9, np.inf]), 8)
+    assert fit.grows
+    assert fit.verdict.startswith("grows with m beyond p = 8")
+    assert fit.each is None  # 8 in flight in each row
+
+
+def test_runs_below_m_equal_p_grow_as_they_should():
+    """4 and 7 micro-batches are all in flight on the first of 8 ranks: 3 more, 3 GB more."""
+    fit = fit_memory(np.array([4.0, 7]), np.array([10e9, 13e9]), 8)
+    assert (fit.each, fit.base, fit.grows) == (pytest.approx(1e9), pytest.approx(6e9), False)
 
 
 def test_memory_without_a_run_that_lived_is_refused():
