@@ -27,7 +27,16 @@ TESTS = ROOT / "tests"
 # Tests that start processes or a browser: what these run is not seen by coverage in this process, and they are slow.
 # Fuzzing, recorders and runners take most of the minutes of a map and judge other rooms than those that are drawn from.
 LEFT_OUT = ("real", "browser", "fuzz", "recorder", "runner")
-CHOICE = ("-m", "not real and not slow and not clock and not frameworks and not engines", "-q", "--no-header", "--assert=plain", "--hypothesis-seed=0", "-p", "no:xdist")
+CHOICE = (
+    "-m",
+    "not real and not slow and not clock and not frameworks and not engines",
+    "-q",
+    "--no-header",
+    "--assert=plain",
+    "--hypothesis-seed=0",
+    "-p",
+    "no:xdist",
+)
 
 
 @dataclass(slots=True)
