@@ -280,9 +280,9 @@ def model_of_config(config: dict[str, Any], name: str, where: str) -> Model:
             kv_heads = 1
     check_sizes({**sizes, "ffn": int(ffn), "kv_heads": int(kv_heads)})
     hidden, heads, layers = sizes["hidden"], sizes["heads"], sizes["layers"]
-    head_width = config.get("head_dim") or config.get("attention_head_dim") or hidden // heads
+    head_width = _head_width(config, hidden, heads, where)
     gate = bool(config.get("attn_output_gate", kind == "qwen3_next"))
-    mixer = _latent(config, heads) or Attention(heads, int(kv_heads), int(head_width), gated=gate)
+    mixer = _latent(config, heads) or Attention(heads, int(kv_heads), head_width, gated=gate)
     said = mixers(config, layers, where) or ["full"] * layers
     state = recurrent(config, hidden, heads) if "recurrent" in said else None
     wide = [experts if experts and layer in mixed else FeedForward(int(ffn), gated) for layer in range(layers)]
@@ -304,6 +304,15 @@ def model_of_config(config: dict[str, Any], name: str, where: str) -> Model:
         vision=vision,
         warnings=tuple(warnings),
     )
+
+
+def _head_width(config: dict[str, Any], hidden: int, heads: int, where: str) -> int:
+    """Columns of each head, from a field of its own or as its share of the hidden size."""
+    width = config.get("head_dim") or config.get("attention_head_dim") or hidden // heads
+    if not width:
+        rule = f"{heads} heads share a hidden size of {hidden} without one column for each"
+        raise InputError(Fault(f"{where}: heads = {heads}", rule, "correct one of them, or give head_dim"))
+    return int(width)
 
 
 def _of_one_level(config: dict[str, Any]) -> dict[str, Any]:
