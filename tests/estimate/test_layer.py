@@ -9,11 +9,11 @@ from hypothesis import strategies as st
 
 from debubble.config.config import Layout
 from debubble.estimate.hardware import cluster_of, read_hardware
-from debubble.estimate.layer import layer_time
+from debubble.estimate.layer import data_time, layer_time, optimizer_time, tied_time
 from debubble.estimate.model import transformer
 from debubble.estimate.read_model import read_model
 from debubble.estimate.setting import CONSTANTS, GENERIC, Factor, Setting
-from debubble.estimate.times import product_time
+from debubble.estimate.times import product_time, stage_hop_time
 from debubble.planning.idle import columns
 
 A100 = cluster_of(read_hardware("A100-80GB"), 64)
@@ -142,3 +142,78 @@ def test_a_stalling_cluster_costs_pipelines_across_nodes_alone_by_the_members_of
     assert longer(tensor=8, pipeline=4) == pytest.approx(5, rel=0.02)
     assert longer(tensor=4, pipeline=4) == pytest.approx(3, rel=0.02)
     assert [longer(tensor=8, data=4), longer(pipeline=4, data=4), longer(tensor=2, pipeline=4)] == [1, 1, 1]
+
+
+# Gradients and weights of 100 million parameters, over the 300 GB/s of an A100's link: no latency, nothing lost.
+BARE = replace(CONSTANTS, link=1.0, nic=1.0, hop_latency=0.0, far_latency=0.0, call=0.0, stream=1.0)
+ONE, NONE = np.ones(1), np.zeros(1)
+MILLION = 1e6 * ONE
+
+
+def setting_of(name="llama3-8b", constants=BARE, **given):
+    model = read_model(name)
+    return Setting(model, A100, columns([Layout(**given)], model.layers), constants)
+
+
+@pytest.mark.parametrize(
+    ("zero", "moved"),
+    [
+        (0, 2 * 4),  # an all-reduce of fp32 gradients: scattered and gathered
+        (1, 4 + 2),  # gradients scattered to those who update them, bf16 weights gathered from them
+        (2, 4 + 2),
+        (3, 0),  # inside the layers
+    ],
+)
+def test_bytes_of_a_parameter_that_cross_the_link_by_what_zero_shares_out(zero, moved):
+    apart = setting_of(data=8, zero=zero, overlap=False, overlap_gather=False)
+    found = data_time(apart, 100 * MILLION, NONE, (NONE, NONE))
+    assert found[0] == pytest.approx(7 / 8 * moved * 100e6 / 300e9)
+
+
+def test_gradients_hide_beside_the_last_backward_and_weights_beside_the_first_forward_at_most_by_a_share():
+    scattered, gathered = 7 / 8 * 4 * 100e6 / 300e9, 7 / 8 * 2 * 100e6 / 300e9
+    beside = setting_of(constants=replace(BARE, hidden_data=0.25), data=8, zero=1, overlap=True, overlap_gather=True)
+    long = data_time(beside, 100 * MILLION, NONE, (ONE, ONE))
+    assert long[0] == pytest.approx(3 / 4 * (scattered + gathered))
+    short = data_time(beside, 100 * MILLION, NONE, (gathered / 8 * ONE, scattered / 5 * ONE))
+    assert short[0] == pytest.approx(4 / 5 * scattered + 7 / 8 * gathered)
+
+
+def test_adam_moves_30_bytes_of_each_parameter_that_a_device_updates():
+    """Gradient 4, fp32 weight and two moments read and written 24, bf16 weight 2."""
+    rate = A100.device.memory_rate
+    whole = optimizer_time(setting_of(data=8, zero=0), 100 * MILLION, NONE)
+    assert whole[0] == pytest.approx(30 * 100e6 / rate)
+    shared = optimizer_time(setting_of(data=8, zero=1), 100 * MILLION, NONE)
+    assert shared[0] == pytest.approx(30 * 100e6 / 8 / rate)
+
+
+def test_a_tied_embedding_is_added_up_between_the_ends_of_a_pipeline_alone():
+    tied, table = replace(read_model("llama3-8b"), tied=True), 128256 * 4096 * 4
+
+    def time(model, **given):
+        return tied_time(Setting(model, A100, columns([Layout(**given)], model.layers), BARE))[0]
+
+    # Two members that lie half of 64 devices apart, each by the card of its own node: 25 GB/s. 2 x 1/2 of the table.
+    assert time(tied, pipeline=2, tensor=8, data=4) == pytest.approx(table / 8 / A100.nic)
+    assert time(tied, pipeline=1, tensor=8, data=4) == 0
+    assert time(replace(tied, tied=False), pipeline=2, tensor=8, data=4) == 0
+
+
+def test_a_hop_carries_the_residual_of_a_micro_batch_whole_or_cut_by_the_tensor_group():
+    """2 x 4,096 tokens of 4,096 numbers of 2 bytes: 64 MiB, at 300 GB/s inside a node."""
+    sizes = {"micro_batch": 2, "sequence": 4096, "pipeline": 2}
+    whole = 2**26 / 300e9
+    plain = stage_hop_time(setting_of(tensor=4, sequence_parallel=False, scattered_sends=False, **sizes), NONE)
+    cut = stage_hop_time(setting_of(tensor=4, sequence_parallel=True, **sizes), NONE)
+    scattered = stage_hop_time(setting_of(tensor=4, sequence_parallel=False, scattered_sends=True, **sizes), NONE)
+    assert (plain[0], cut[0]) == (pytest.approx(whole), pytest.approx(whole / 4))
+    assert scattered[0] == pytest.approx(whole / 4 + 3 / 4 * whole)  # gathered again where it arrives
+
+
+def test_a_product_of_one_row_takes_as_long_as_its_weights_are_read():
+    """One token: 8,192 x 8,192 numbers of 2 bytes are 134 MB, read at the memory's rate; the arithmetic is nothing."""
+    setting = setting_of(constants=replace(CONSTANTS, stream=1.0, launch=0.0))
+    side = 8192
+    found = product_time(setting, (ONE, side * ONE, side * ONE), setting.peak, 3 * ONE)
+    assert found[0] == pytest.approx(3 * 2 * (side**2 + 2 * side) / A100.device.memory_rate)
