@@ -1,13 +1,28 @@
 """Windows: what is left out, which one stands in front; and causes: what was put in comes out under its name."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from debubble import InputError, Observation, Rates, Shape, Timeline, Window, account, build, costs_of, lower, simulate
+from debubble import (
+    InputError,
+    Kind,
+    Observation,
+    Rates,
+    Shape,
+    Timeline,
+    Window,
+    account,
+    build,
+    costs_of,
+    lower,
+    simulate,
+)
 from debubble.core.costs import Costs
-from debubble.diagnosis.causes import causes, fitted, hops, median_window, spent, summarise
+from debubble.diagnosis.causes import Causes, causes, fitted, hops, median_window, spent, stage_costs, summarise
 
 SCHEDULE = build("1f1b", Shape(2, 4))
 PROGRAM = lower(SCHEDULE)
@@ -206,3 +221,64 @@ def test_bytedance_st_simulated_again_is_within_half_a_percent_of_measured(st_wi
     found = [causes(timeline) for timeline in st_windows]
     assert np.mean([each.resim_ratio for each in found]) == pytest.approx(1, abs=0.005)
     assert np.mean([each.resim_without_transfer_ratio for each in found]) == pytest.approx(0.9975, abs=0.0005)
+
+
+def test_what_a_step_holds_beside_its_window_is_the_median_over_steps_of_their_own_differences():
+    """Windows of 15, 18 and 16.5 ms in steps of 17, 19 and 21: 2, 1 and 4.5 ms outside, and a median step of 19."""
+    found = observed(
+        window(0, step_ns=17_000_000), window(1, 1.2, step_ns=19_000_000), window(2, 1.1, step_ns=21_000_000)
+    )
+    assert (found.outside_ns, found.step_ns, found.median_ns) == (2_000_000, 19_000_000, 16_500_000)
+    unknown = observed(window(0), window(1))
+    assert (unknown.outside_ns, unknown.step_ns) == (None, None)
+
+
+def test_the_median_of_two_windows_lies_between_them_and_the_makespan_is_the_shorter():
+    found = observed(window(0), window(1, 1.2))
+    assert (found.median_ns, found.makespan_ns) == (16_500_000, 15_000_000)
+
+
+def test_bubble_and_idle_of_1f1b_at_p2_m4_are_a_fourth_and_a_fifth():
+    """(p - 1)/m of the work, (p - 1)/(m + p - 1) of the window."""
+    found = observed(window(0), window(1, 1.4))
+    assert (found.bubble_ratio, found.idle_share) == (pytest.approx(1 / 4), pytest.approx(1 / 5))
+    assert found.pooled_idle_share == pytest.approx(1 / 5)
+
+
+def test_warm_up_is_judged_by_whole_steps_if_they_were_measured():
+    """All windows are alike; the first step took 31 ms of which a window is 15, the others 20."""
+    found = observed(window(0, step_ns=31_000_000), *(window(step, step_ns=20_000_000) for step in range(1, 4)))
+    assert found.left_out == (0,)
+    found = observed(window(0, step_ns=30_000_000), *(window(step, step_ns=20_000_000) for step in range(1, 4)))
+    assert found.left_out == ()
+
+
+def test_costs_of_stages_are_medians_over_micro_batches_and_windows():
+    found = stage_costs(observed(window(0), window(1, 1.2, scale=(1.0, 2.0)), window(2, 1.1)))
+    assert found.evidence == "measured"
+    assert found.durations[[Kind.F, Kind.B], :, 0].tolist() == [[1_100_000, 1_100_000], [2_200_000, 2_200_000]]
+    assert not found.durations[[Kind.I, Kind.W]].any()
+    assert not found.transfers.any()
+
+
+def test_causes_are_said_in_their_order_and_a_tenth_off_is_still_trusted():
+    found = Causes(ideal=60, schedule=20, imbalance=6, variation=4, transfer=0, unexplained=10)
+    assert (found.window, found.resimulated) == (100, 90)
+    assert found.resim_ratio == pytest.approx(0.9)
+    assert found.trusted
+    assert found.most_busy == pytest.approx(60 / 80)
+    assert [name for name, _ in found] == ["ideal", "schedule", "imbalance", "variation", "transfer", "unexplained"]
+    assert not replace(found, unexplained=12).trusted
+    assert not replace(found, unexplained=-12).trusted
+
+
+def test_transfers_and_what_an_engine_adds_are_not_there_if_transfers_are_free():
+    found = Causes(ideal=50, schedule=10, imbalance=0, variation=0, transfer=15, unexplained=20, engine=5)
+    assert found.resim_without_transfer_ratio == pytest.approx(0.6)
+    assert [name for name, _ in found][-2:] == ["engine", "unexplained"]
+    assert found.window == 100
+
+
+def test_a_window_without_time_is_explained():
+    nothing = Causes(0, 0, 0, 0, 0, 0)
+    assert (nothing.resim_ratio, nothing.resim_without_transfer_ratio, nothing.most_busy) == (1, 1, 1)

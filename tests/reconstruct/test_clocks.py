@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from debubble.reconstruct.clocks import clocks_of
+from debubble.reconstruct.clocks import align, clocks_of
 from debubble.reconstruct.device_ops import RankOps, Transfers
 from debubble.reconstruct.pairing import pair_in_order, sides_of
 
@@ -112,3 +112,42 @@ def _renumbered(device, by):
 
     moves = replace(device.transfers, peer=device.transfers.peer + by)
     return replace(device, rank=device.rank + by, transfers=moves)
+
+
+def bounds(*rows):
+    """Least offsets of column against row, ms; None for none."""
+    return np.array([[-np.inf if cell is None else 1e6 * cell for cell in row] for row in rows])
+
+
+def test_two_clocks_are_set_to_the_middle_of_what_both_ways_allow():
+    """What goes asks for 3 ms at least, what comes back for 5 at most: 4, and 1 of doubt either way."""
+    found = align(bounds((None, 3), (-5, None)), trust=False)
+    assert found.offsets.tolist() == [0, 4_000_000]
+    assert (found.width, found.violation, found.consistent) == (2_000_000, 3_000_000, True)
+
+
+def test_bounds_of_neighbours_add_up_along_a_line_of_three():
+    """1 <= b <= 3 and b + 2 <= c <= b + 6: c lies between 3 and 9."""
+    found = align(bounds((None, 1, None), (-3, None, 2), (None, -6, None)), trust=False)
+    assert found.offsets.tolist() == [0, 2_000_000, 6_000_000]
+    assert found.width == 4_000_000  # of the wider hop
+
+
+def test_where_one_side_is_open_the_other_is_the_best_there_is():
+    assert align(bounds((None, 3), (None, None)), trust=False).offsets.tolist() == [0, 3_000_000]
+    assert align(bounds((None, None), (-5, None)), trust=False).offsets.tolist() == [0, 5_000_000]
+    assert align(bounds((None, None), (None, None)), trust=False).offsets.tolist() == [0, 0]
+
+
+def test_clocks_that_no_op_contradicts_stay_as_they_are_if_they_are_trusted():
+    quiet = bounds((None, -2), (-5, None))
+    assert align(quiet, trust=True).offsets.tolist() == [0, 0]
+    assert align(quiet, trust=False).offsets.tolist() == [0, 1_500_000]  # between -2 and 5
+    assert align(bounds((None, 3), (-5, None)), trust=True).offsets.tolist() == [0, 4_000_000]
+
+
+def test_a_clock_that_would_have_to_be_ahead_of_itself_is_a_contradiction():
+    """At least 5 ms ahead and at most 3."""
+    found = align(bounds((None, 5), (-3, None)), trust=False)
+    assert not found.consistent
+    assert found.offsets.tolist() == [0, 0]

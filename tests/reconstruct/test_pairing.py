@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from debubble.reconstruct.clocks import clocks_of
 from debubble.reconstruct.device_ops import RankOps, Transfers
-from debubble.reconstruct.pairing import pair_by_pile, pair_by_time, pair_in_order, sides_of, split
+from debubble.reconstruct.pairing import nearest, pair_by_pile, pair_by_time, pair_in_order, sides_of, split
 
 MS = 1_000_000
 
@@ -140,3 +140,20 @@ def test_waiting_and_transfer_are_the_receive_and_none_is_below_zero(rows):
     assert (waiting >= 0).all()
     assert (transfer >= 0).all()
     assert (waiting + transfer == length).all()
+
+
+@pytest.mark.parametrize(
+    ("mine", "theirs", "within", "pairs"),
+    [
+        ([0, 10, 20], [1, 9, 30], 2, [(0, 0), (1, 1)]),  # 20 and 30 are further apart than 2
+        ([0, 10, 20], [1, 9, 30], 10, [(0, 0), (1, 1), (2, 2)]),  # the bound itself is near enough
+        ([0, 1], [0.6], 5, [(1, 0)]),  # 0 is nearest to .6 too, which is nearer to 1
+        ([5, 1], [1.5, 4.5, 9], 1, [(0, 1), (1, 0)]),  # in no order
+        ([], [1], 5, []),
+        ([1], [], 5, []),
+        ([3], [3], 0, [(0, 0)]),
+    ],
+)
+def test_times_are_paired_that_are_each_others_nearest(mine, theirs, within, pairs):
+    found = nearest(np.array(mine, float), np.array(theirs, float), within)
+    assert list(zip(*(rows.tolist() for rows in found), strict=True)) == pairs

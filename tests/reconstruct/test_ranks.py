@@ -12,7 +12,7 @@ from debubble.core.account import account
 from debubble.core.errors import InputError, Refusal
 from debubble.reconstruct.device_ops import Clock
 from debubble.reconstruct.observe import observe
-from debubble.reconstruct.positions import Said
+from debubble.reconstruct.positions import MOST_NAMED, Said, by_rank_number, named
 from devices import EPOCH, as_chunks, devices, forwards, only, reading, simulated, skewed, talking
 from strategies import schedules
 
@@ -252,3 +252,23 @@ def test_ops_that_overlap_by_a_few_nanoseconds_cost_nothing():  # kineto issue 1
 def test_no_op_at_all_is_no_pipeline():
     with pytest.raises(Refusal, match="no pipeline"):
         observe(reading([only(d, forwards(d) & False) for d in devices(simulated("1f1b"))]))
+
+
+def test_numbers_of_devices_run_through_tensor_then_data_then_pipeline():
+    """Megatron-LM's order of groups: 12 devices of 2 x 2 x 3."""
+    found = by_rank_number(12, 3, 2)
+    assert found.position.tolist() == [0, 0, 0, 0, 1, 1, 1, 1, 2, 2, 2, 2]
+    assert found.replica.tolist() == [0, 0, 1, 1] * 3
+    assert by_rank_number(6, 3, None).replica.tolist() == [0, 1] * 3  # if nothing is said of tensor groups, replicas
+    for ranks, data in ((5, None), (3, 3)):
+        with pytest.raises(InputError, match="12 devices cannot be split so"):
+            by_rank_number(12, ranks, data)
+
+
+def test_many_ranks_are_named_by_the_lowest_and_the_rest_counted():
+    few, many = named([3, 1, 2]), named(range(100, 0, -1))
+    assert few == "1, 2, 3"
+    spelled, more = many.split(" and ")
+    assert [int(rank) for rank in spelled.split(", ")] == list(range(1, MOST_NAMED + 1))
+    assert more == f"{100 - MOST_NAMED} more"
+    assert named(range(MOST_NAMED)) == ", ".join(str(rank) for rank in range(MOST_NAMED))
