@@ -89,6 +89,17 @@ def test_nothing_fits_below_one_micro_batch(capsys):
     assert synth(4, 8, cap=found.least_cap).makespan_ms == 8 * (4 * 20 + 10)  # one after the other
 
 
+def test_where_bytes_are_too_few_the_rank_and_the_bytes_are_named():
+    """Rank 3 keeps 90 GB a micro-batch beside 5 GB: 75 GB of the 80 are left, for .833 of one."""
+    memory = {"activation": "20GB,30GB,30GB,90GB", "static": "5GB"}
+    found = synth(4, 8, cap="80GB", **memory)
+    assert found.status == "infeasible"
+    said = " ".join(str(found).split())
+    assert "room on rank 3 for 0.5" in said  # halves of activations are what a backward frees
+    assert "rank 3 needs most: --cap 95GB would do" in said
+    assert synth(4, 8, cap="95GB", **memory).caps[3] == 1
+
+
 @pytest.mark.parametrize(
     ("given", "said"),
     [
@@ -105,6 +116,7 @@ def test_nothing_fits_below_one_micro_batch(capsys):
         ({"budget": "0s"}, "a search takes some time"),
         ({"transfer": "0-3=1ms"}, "hands nothing"),
         ({"split_layers": "1,1,1"}, "4 stages hold one at least"),
+        ({"forward": 0, "input": 0, "weight": 0}, "where nothing takes time"),
     ],
 )
 def test_bad_input_is_named(given, said):
@@ -128,6 +140,8 @@ def test_jitter_is_chosen_on_one_set_and_reported_on_another():
     assert held.steps == 1000
     assert found.lower_bound_ms < held.mean_ms < held.p95_ms
     assert held.p95_ms <= 1.01 * held.best_nominal_p95_ms
+    assert "as ops vary" in str(found)
+    assert "if nothing varies" in str(found)
 
 
 def test_layers_are_split_with_the_schedule():

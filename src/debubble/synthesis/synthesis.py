@@ -200,6 +200,8 @@ def _bound_of_engine(problem: Problem, named: list[tuple[str, Schedule]]) -> int
 
 def _infeasible(problem: Problem, least: float) -> Synthesis:
     instance = problem.instance
+    fits = instance.room / (2 * instance.chunks)
+    short = ", ".join(f"rank {rank} for {fits[rank]:.3g}" for rank in np.flatnonzero(fits < least))
     return Synthesis(
         title=_title(problem),
         ranks=instance.ranks,
@@ -223,7 +225,7 @@ def _infeasible(problem: Problem, least: float) -> Synthesis:
         per_engine_ms={},
         search_s=0.0,
         evaluations=0,
-        notes=(f"each rank has to hold one micro-batch: the least cap is {least:g}",),
+        notes=(f"each rank has to hold one micro-batch, the least cap is {least:g}; there is room on {short}",),
         torch_csv="",
     )
 

@@ -130,11 +130,11 @@ def synth(
             raise InputError(Fault("--split-layers beside --from", "a trace has one time a stage", "leave one out"))
         joint = jointly(_layers(split_layers), _of_a_layer(spent), shape, problem, (limit, _engines(), progress))
         if isinstance(joint, Synthesis):
-            return joint
+            return _with_least_bytes(joint, cap, activation, static)
         return replace(joint, synthesis=_with_launch(joint.synthesis))
     if measured is None:
         found = synthesised(problem(_durations(spent, shape)), limit, _engines(), jitter=drawn, progress=progress)
-        return _with_launch(found)
+        return _with_launch(_with_least_bytes(found, cap, activation, static))
     own = measured.order
     nothing = np.zeros((KINDS, shape.stages, 1), np.int64)  # its costs are there already
     found = synthesised(problem(nothing), limit, _engines(), jitter=drawn, own=own, progress=progress)
@@ -160,6 +160,19 @@ def _with_launch(found: Synthesis) -> Synthesis:
         on_megatron=f"No option of Megatron-LM launches this order: its layout options place layers, and what it runs"
         f" on them is {kinds}. PyTorch's runtime takes it as a file.",
     )
+
+
+def _with_least_bytes(
+    found: Synthesis, cap: str | float | None, activation: str | Size | None, static: str | Size
+) -> Synthesis:
+    """Where nothing fits and the cap was in bytes: how many the ranks need."""
+    if found.order is not None or activation is None:
+        return found
+    need = _bytes(static, "static", found.ranks) + _bytes(activation, "activation", found.ranks)
+    rank = int(need.argmax())
+    gigabytes = np.ceil(need[rank] / 1e8) / 10  # up, so that what is named is enough
+    said = f"rank {rank} needs most: --cap {gigabytes:g}GB would do in place of {cap}"
+    return replace(found, notes=(*found.notes, said))
 
 
 def _megatron_flags(order: Schedule) -> str:
@@ -245,6 +258,9 @@ def _durations(spent: Mapping[str, Durations | None], shape: Schedule) -> NDArra
     table = np.zeros((KINDS, shape.stages, 1), np.int64)
     for kind, values in zip(PARTS.values(), made, strict=True):
         table[kind, :, 0] = np.rint(values)
+    if not table.any():
+        values = ", ".join(f"--{name} {spent[name]}" for name in PARTS)
+        raise InputError(Fault(values, "where nothing takes time every order is as good", "give one above 0"))
     table[Kind.B] = table[Kind.I] + table[Kind.W]
     return table
 
