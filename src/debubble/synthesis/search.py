@@ -45,6 +45,7 @@ _LISTS = 150
 _WORKERS = 8  # fewer leave out the searches that prove optimality, even if cores are fewer
 _RESTART = 0.25  # share of the time left that the solver keeps a target which local search has beaten
 _STRETCHING = 0.8  # share of the time of a long run; single ops of it are moved in what is left, and gain little
+_BESIDE = 0.3  # the same where the solver is at work: it proves many such steps in seconds, given the processors
 _PARTS = 2  # lengths of the part that are tried
 _SOLVED = 0.6  # share of that for the short run, before its part is repeated and moved in all copies at once
 _PATIENCE = 3.0  # seconds for the solver to end once it was told
@@ -209,14 +210,14 @@ class Search:
             self._tell()
 
     def _improve(self) -> None:
-        """Annealing, with the solver beside it; long runs by stretching first."""
+        """Annealing, with the solver beside it from early on; long runs by stretching first."""
         starts = self._starts()
         if not starts:
             return
         self._anneal(starts, 0.12)
+        helper = None if self._over() else self._start_solver()
         if self._stretches():
-            self._stretch(_STRETCHING)
-        helper = self._start_solver()
+            self._stretch(_STRETCHING if helper is None else _BESIDE)
         turn = 0
         while not self._over():
             turn += 1
