@@ -131,7 +131,11 @@ class _Sites(ast.NodeVisitor):
         self.attributes = attributes
         self.names: set[str] = set()  # of the function that is visited
         self.lines = source.splitlines()
-        self.tokens = [each for each in tokenize.generate_tokens(io.StringIO(source).readline) if each.string.strip()]
+        self.tokens: dict[
+            str, list[tokenize.TokenInfo]
+        ] = {}  # by text: a file has thousands, and each node looks one up
+        for token in tokenize.generate_tokens(io.StringIO(source).readline):
+            self.tokens.setdefault(token.string, []).append(token)
         self.made: list[Mutation] = []
 
     # Places ---------------------------------------------------------------------------------------------------------
@@ -163,8 +167,8 @@ class _Sites(ast.NodeVisitor):
 
     def put_token(self, old: str, new: str, begin: Place, end: Place) -> None:
         """Note that the first such token between two places becomes something else."""
-        for token in self.tokens:
-            if token.string == old and begin <= token.start and token.end <= end:
+        for token in self.tokens.get(old, ()):
+            if begin <= token.start and token.end <= end:
                 self.put(token.start, token.end, new)
                 return
 
