@@ -131,9 +131,8 @@ class _Sites(ast.NodeVisitor):
         self.attributes = attributes
         self.names: set[str] = set()  # of the function that is visited
         self.lines = source.splitlines()
-        self.tokens: dict[
-            str, list[tokenize.TokenInfo]
-        ] = {}  # by text: a file has thousands, and each node looks one up
+        # By text: a file has thousands, and each node looks one up.
+        self.tokens: dict[str, list[tokenize.TokenInfo]] = {}
         for token in tokenize.generate_tokens(io.StringIO(source).readline):
             self.tokens.setdefault(token.string, []).append(token)
         self.made: list[Mutation] = []

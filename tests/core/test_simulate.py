@@ -5,6 +5,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from debubble.core import kernels
+from debubble.core import simulate as simulation
 from debubble.core.account import account
 from debubble.core.bounds import lower_bound
 from debubble.core.costs import Costs, Rates, costs_of
@@ -202,3 +204,23 @@ def test_a_sweep_of_many_costs_gives_the_windows_of_each_alone(shape, seed, sets
 
 def test_no_costs_have_no_windows():
     assert simulate_many(lower(build("1f1b", Shape(2, 2))), []).tolist() == []
+
+
+@pytest.mark.parametrize("compiled", [False, True])
+@pytest.mark.parametrize("c", [0, 5])
+def test_the_loops_that_are_compiled_give_the_closed_form_when_python_runs_them(monkeypatch, compiled, c):
+    """(m + p - 1)(F + B) without hops; 2 c (p - 1) for each p more micro-batches with them."""
+    if compiled:
+        monkeypatch.setattr(kernels, "worth_compiling", lambda rows: True)
+        monkeypatch.setattr(kernels, "compiled", lambda loop: loop)
+        monkeypatch.setattr(simulation, "has_numba", lambda: True)
+        monkeypatch.setattr(simulation, "_WORTH", 0)
+        monkeypatch.setattr(simulation, "compiled", lambda loop: loop)
+    p, m = 3, 9
+    programs = [lower(build("1f1b", Shape(p, many))) for many in (m, m + p)]
+    rates = Rates(forward=10, backward=20, transfer=c)
+    short, long = (simulate(program, costs_of(rates, program.schedule)).makespan for program in programs)
+    assert long - short == 30 * p + 2 * c * (p - 1)
+    assert c or short == 30 * (m + p - 1)
+    twice = [costs_of(Rates(forward=10 * k, backward=20 * k, transfer=c * k), programs[0].schedule) for k in (1, 2)]
+    assert simulate_many(programs[0], twice).tolist() == [short, 2 * short]

@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from debubble.core.errors import InputError
-from debubble.core.units import count_bytes, counted, duration, nanoseconds, percent
+from debubble.core.units import Hops, count_bytes, counted, duration, nanoseconds, percent, read_hops
 
 
 @pytest.mark.parametrize(
@@ -71,3 +71,39 @@ def test_a_number_goes_with_its_noun():
         "2 micro-batches",
         "1.5 chunks",
     ]
+
+
+@pytest.mark.parametrize(
+    ("text", "value"),
+    [
+        ("3ms", 3e6),
+        ("1ms,6-7=30ms", Hops(1e6, ((6, 7, 30e6),))),
+        ("6-7=30ms,0-1=2ms", Hops(0.0, ((6, 7, 30e6), (0, 1, 2e6)))),  # links that are not named are free
+        ("1ms,2ms,3ms", Hops(boundaries=(1e6, 2e6, 3e6))),
+    ],
+)
+def test_hops_are_one_value_one_for_each_boundary_or_those_of_named_links(text, value):
+    assert read_hops(text, "transfer", nanoseconds) == value
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["3-3=1ms", "1ms,2ms,6-7=30ms", "6-7=1ms,7-6=2ms", "a-b=4", "6-7=x", "1ms,,2ms"],
+)
+def test_links_that_are_none_or_named_twice_are_refused(text):
+    with pytest.raises(InputError, match="transfer"):
+        read_hops(text, "transfer", nanoseconds)
+
+
+def test_every_fault_of_a_list_of_links_is_told_at_once():
+    with pytest.raises(InputError) as caught:
+        read_hops("3-3=1ms,a-b=4,6-7=x", "transfer", nanoseconds)
+    assert len(caught.value.faults) == 3
+
+
+def test_another_value_for_a_link_takes_the_place_of_the_old_one_whichever_way_it_was_named():
+    assert Hops(1.0, ((6, 7, 5.0), (0, 1, 2.0))).with_pair(7, 6, 9.0) == Hops(1.0, ((0, 1, 2.0), (7, 6, 9.0)))
+    assert bool(Hops()) is False
+    assert bool(Hops(0.0, ((0, 1, 2.0),))) is True
+    assert bool(Hops(boundaries=(0.0, 0.0))) is False
+    assert (str(Hops(1e6, ((6, 7, 30e6),))), str(Hops(0.0, ((6, 7, 30e6),)))) == ("1 ms, 6-7 30 ms", "6-7 30 ms")
