@@ -19,7 +19,9 @@ Reached on two cores beside four to ten other busy processes, 1 December 2026:
                      stretched 9 of those 14 are proved too, and one more is within 1 %
     engines, 4 s     0 of 100 worse than 1F1B, 99 over 3 % better; all 100 had 5 % left
     paced, 60 ms     gain predicted 1.194 and 1.114, measured 1.189 and 1.112
-    instances, 60 s  two chunks: 8 of 10 proved, V8 578 (best known 572); B6 3,520 (3,435)
+    instances, 60 s  two chunks: 8 of 10 proved, V8 578 (best known 572); B6 3,520 (3,435); S2 and S4 proved in 27
+                     and 24 s. All that before the solver began earlier. After it, with a third of a core to itself:
+                     S2 and S4 mostly unproved and up to 1 % above best known in 30 s, V2 and V10 found and unproved
 """
 
 from __future__ import annotations
