@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import pytest
 
-from debubble.estimate.model import active_parameters, flops_per_token, parameters
+from debubble.estimate.model import active_parameters, flops_per_token, layer_parameters, parameters
 from debubble.estimate.read_model import known_models, read_model
 
 # Parameters in units of 10^9 as the model cards and papers print them, to the digits printed there.
@@ -75,3 +75,15 @@ def test_every_shipped_model_has_a_source_and_reads():
         table = tomllib.loads(file.read_text())
         assert table["source"].strip(), file.name
         assert parameters(read_model(file.stem)) > 1e8
+
+
+def test_latent_attention_of_deepseek_v3_has_187_million_parameters_its_two_norms_among_them():
+    """128 heads of 128 + 64: queries through 1,536 numbers, keys and values through 512, each with its norm."""
+    model = read_model("deepseek-v3")
+    mixer = replace(model.last_kind, feed_forward=None)
+    queries = 7168 * 1536 + 1536 * 128 * (128 + 64)
+    keys_and_values = 7168 * (512 + 64) + 512 * 128 * (128 + 128)
+    out = 128 * 128 * 7168
+    norms = 7168 + 1536 + 512
+    assert layer_parameters(model, mixer) == queries + keys_and_values + out + norms
+    assert queries + keys_and_values + out + norms == 187_114_496
