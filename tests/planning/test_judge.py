@@ -132,3 +132,13 @@ def test_measured_stage_times_replay_within_1_6_percent_and_vocabulary_parallel_
         measured = float(row["iteration_ms"]) / 1000
         limit = 0.016 if row["method"] in ("base", "redis") else 0.03
         assert _replayed(row) == pytest.approx(measured, rel=limit), (row["name"], row["source"])
+
+
+def test_a_layout_fits_if_its_fullest_rank_does_and_not_if_the_emptiest_alone_does():
+    """1F1B of 4 ranks: the first holds the embedding and four micro-batches, the last ones fewer."""
+    model = read_model("llama3-70b")
+    peaks = judge(model, H100, LAYOUTS[1]).peak_bytes
+    between = (min(peaks) + max(peaks)) / 2
+    for memory, fits in ((0.9 * min(peaks), False), (between, False), (1.01 * max(peaks), True)):
+        devices = replace(H100, device=replace(H100.device, usable=memory))
+        assert judge(model, devices, LAYOUTS[1]).fits is fits
