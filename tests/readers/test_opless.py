@@ -323,6 +323,7 @@ def test_a_dump_that_torch_made_itself(tmp_path, cli):
         "dist.init_process_group('gloo', store=store, rank=0, world_size=1)\n"
         "dist.all_reduce(torch.ones(3))\n"
         "open(sys.argv[1], 'wb').write(c10d._dump_fr_trace_json())\n"
+        "dist.destroy_process_group()\n"  # else gloo's threads may still run when the interpreter ends, which aborts
     )
     path = tmp_path / "nccl_trace_rank_0.json"
     ran = python(script, path)
