@@ -20,7 +20,7 @@ peak_mem_mb_equiv) against what is found under the same peaks.
 Reached on two cores, 1 December 2026:
 
     ilp              46 of 46 proved in 30 s each, 44 in 1 s, none above the published ILP
-    instances, 60 s  linear ones proved within 2 s; slow links in 17 and 19 s; ten of ten with two chunks in 11 to 47 s;
+    instances, 60 s  linear ones proved within 6 s; slow links in 17 and 19 s; ten of ten with two chunks in 11 to 47 s;
                      twelve ranks and more: 1,507, 3,378 and 3,407 (best known 1,522, 3,382 and 3,435)
     random, 30 s     199 of 200 proved, and as many within 1 % of the bound
     engines, 4 s     0 of 100 worse than 1F1B, 99 over 3 % better; all 100 had 5 % left (a busy machine)
