@@ -211,51 +211,49 @@ class Search:
 
     def _improve(self) -> None:
         """Annealing, with the solver beside it from early on; long runs by stretching first."""
-        starts = self._starts()
-        if not starts:
+        start = self._start()
+        if start is None:
             return
-        self._anneal(starts, 0.12)
+        self._anneal(start, 0.12)
         helper = None if self._over() else self._start_solver()
         if self._stretches():
             self._stretch(_STRETCHING if helper is None else _BESIDE)
         turn = 0
         while not self._over():
             turn += 1
-            self._anneal(self._starts(turn), 1.0, turn)
+            if (start := self._start(turn)) is not None:
+                self._anneal(start, 1.0, turn)
             if self._outdated(helper):
                 helper = self._start_solver()
         if helper is not None and self._solver is not None:
             self._solver.stop()
             helper.join(_PATIENCE)
 
-    def _starts(self, turn: int = 0) -> list[Rows]:
+    def _start(self, turn: int = 0) -> Rows | None:
         """The best, or now and then a list schedule of its own, so that not every run climbs the same hill."""
         if self.best.rows is not None and turn % 3 != 2:
-            return [self.best.rows]
-        return list(islice(portfolio(self.problem, seed=turn), turn % 7, turn % 7 + 1))
+            return self.best.rows
+        return next(islice(portfolio(self.problem, seed=turn), turn % 7, None), None)
 
-    def _anneal(self, starts: list[Rows], share: float, turn: int = 0, repeats: Repeats | None = None) -> list[Rows]:
-        """One run of annealing from each start; the best rows that each has met."""
+    def _anneal(self, start: Rows, share: float, turn: int = 0, repeats: Repeats | None = None) -> Rows:
+        """One run of annealing; the best rows that it has met."""
         heats = _HEATS[bool((self.problem.instance.chunks > 1).any())]
         heat = heats[turn % len(heats)]
         # One move changes a long step by less, unless all copies of a part move at once.
         if self.problem.instance.ranks >= _MANY_RANKS and repeats is None:
             heat /= 10
         rounds = _COOLING * (1 + turn // len(heats))
-        climbers = [Climber(self.problem, start, seed=turn, repeats=repeats) for start in starts]
-        for climber in climbers:
-            if climber.value == WRONG:
-                continue
-            for step in range(rounds):
-                self.best.evaluations += climber.round(heat * (1 - step / rounds), self._moves())
-                if climber.best < self.best.value:
-                    self._take(self.problem.schedule(climber.best_rows), climber.best_rows, "local search")
-                self._tell()
-                if self._over(share):
-                    break
+        climber = Climber(self.problem, start, seed=turn, repeats=repeats)
+        if climber.value == WRONG:
+            return start
+        for step in range(rounds):
+            self.best.evaluations += climber.round(heat * (1 - step / rounds), self._moves())
+            if climber.best < self.best.value:
+                self._take(self.problem.schedule(climber.best_rows), climber.best_rows, "local search")
+            self._tell()
             if self._over(share):
                 break
-        return [climber.best_rows for climber in climbers]
+        return climber.best_rows
 
     def _moves(self) -> int:
         """Moves of a round: what the budget of evaluations leaves, and no longer than a tenth of a second or so."""
@@ -280,7 +278,7 @@ class Search:
                 found += self._fill(rows, short, limit)
             self._anneal_copies(found, limit)
         if self.best.rows is not None:
-            self._anneal([self.best.rows], min(1.0, share + 0.1))
+            self._anneal(self.best.rows, min(1.0, share + 0.1))
 
     def _anneal_copies(self, found: list[tuple[int, Rows, Repeats]], limit: float) -> None:
         """The best of the long runs for each length of the part, in turn, until the time is over."""
@@ -292,7 +290,7 @@ class Search:
         while tried and not self._over(limit):
             for place, (rows, repeats) in enumerate(tried):
                 # Cut short by the end of the time, a run has met at least what it began with.
-                tried[place] = self._anneal([rows], limit, turn, repeats)[0], repeats
+                tried[place] = self._anneal(rows, limit, turn, repeats), repeats
             turn += 1
 
     def _fill(self, rows: Rows, short: int, limit: float) -> list[tuple[int, Rows, Repeats]]:
@@ -325,7 +323,7 @@ class Search:
         self._lists()
         kept: list[Rows] = []
         while self.best.rows is not None and (not self._over() or not kept):
-            self._anneal([self.best.rows], 1.0, len(kept))
+            self._anneal(self.best.rows, 1.0, len(kept))
             kept.append(self.best.rows)
         return kept
 
