@@ -51,7 +51,7 @@ from debubble.synthesis.orders import seeds
 from debubble.synthesis.problem import Problem, evaluate
 from debubble.synthesis.search import BOUND, PROVED, Budget, Search
 from debubble.verbs.arguments import duration
-from instances import instance_of_row, random_problem
+from instances import found_beside, instance_of_row, random_problem
 
 MILLISECOND = 1e6
 
@@ -125,20 +125,7 @@ def catalog(path: Path, evaluations: int) -> None:
         rows = [row for row in csv.DictReader(file) if row["makespan"]]
     better = 0
     for row in rows:
-        chunks = int(row["chunks"])
-        placement = "linear"
-        if chunks > 1:
-            placement = "v" if row["schedule"].startswith(("ZB-V", "V-")) else "loop"
-        found = debubble.synth(
-            ranks=int(row["p"]),
-            microbatches=int(row["m"]),
-            chunks=chunks,
-            placement=placement,
-            **{"forward": row["F"], "input": row["B"], "weight": row["W"], "transfer": row["comm"]},
-            cap=row["peak_mem_mb_equiv"],
-            release="half" if "auto_schedule" in row["tool"] else "w",
-            evaluations=evaluations,
-        )
+        found = found_beside(row, evaluations)
         if found.makespan_ms > float(row["makespan"]) + 1e-6:
             better += 1
             print(row["tool"], row["schedule"], row["p"], row["m"], row["makespan"], found.makespan_ms, flush=True)

@@ -2,6 +2,7 @@
 
 import numpy as np
 
+import debubble
 from debubble import Costs
 from debubble.core.bounds import Instance, no_limit
 from debubble.core.schedule import KINDS, Kind, Release, loop_placement, v_placement
@@ -111,3 +112,21 @@ def drawn(seed):
         spent[2] = 0  # else there are too many orders to try
     split = chunks == 1  # two chunks with full backwards, for the same reason
     return instance(spent, int(draw.integers(0, 6)), m=m, room=room, placement=placement, split=split, release=release)
+
+
+def found_beside(row, evaluations):
+    """What is found under the peak, the placement and the rule of release of a row of ``uniform_costs.csv``."""
+    chunks = int(row["chunks"])
+    placement = "linear"
+    if chunks > 1:
+        placement = "v" if row["schedule"].startswith(("ZB-V", "V-")) else "loop"
+    return debubble.synth(
+        ranks=int(row["p"]),
+        microbatches=int(row["m"]),
+        chunks=chunks,
+        placement=placement,
+        **{"forward": row["F"], "input": row["B"], "weight": row["W"], "transfer": row["comm"]},
+        cap=row["peak_mem_mb_equiv"],
+        release="half" if "auto_schedule" in row["tool"] else "w",
+        evaluations=evaluations,
+    )

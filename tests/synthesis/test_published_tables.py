@@ -9,7 +9,7 @@ import debubble
 from debubble.core.schedule import Release
 from debubble.synthesis.problem import Problem
 from debubble.synthesis.search import BOUND, PROVED, Budget, Search
-from instances import random_problem
+from instances import found_beside, random_problem
 
 ROWS = 40
 
@@ -47,14 +47,7 @@ def test_no_named_schedule_of_the_catalog_is_better(shared):
     """Rows of even stages, each with its own peak as the cap and under its own rule of release."""
     rows = [row for row in table(shared, "uniform_costs.csv") if row["chunks"] == "1" and row["makespan"]]
     for row in rows[:: len(rows) // ROWS][:ROWS]:
-        found = debubble.synth(
-            ranks=int(row["p"]),
-            microbatches=int(row["m"]),
-            **{"forward": row["F"], "input": row["B"], "weight": row["W"], "transfer": row["comm"]},
-            cap=row["peak_mem_mb_equiv"],
-            release="half" if "auto_schedule" in row["tool"] else "w",
-            evaluations=60,
-        )
+        found = found_beside(row, evaluations=60)
         assert found.makespan_ms <= float(row["makespan"]) + 1e-6, row
         assert max(found.peak_activations) <= float(row["peak_mem_mb_equiv"])
 

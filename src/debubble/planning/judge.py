@@ -433,10 +433,9 @@ def _times(
     model: Model, cluster: Cluster, layouts: Sequence[Layout], calibration: Calibration | None
 ) -> list[tuple[ModelTime, ...]]:
     """What a layer and the ends of each layout take on each kind of device, all layouts at once."""
-    column, factors = columns([_outside_pairs(layout) for layout in layouts], model.layers), calibration or GENERIC
     of_part = []
-    for part in cluster.parts or (cluster,):
-        times = model_time(Setting(model, part, column, factors=factors))
+    for setting in _settings(model, cluster, list(map(_outside_pairs, layouts)), calibration):
+        times = model_time(setting)
         of_part.append([times.of(number) for number in range(len(layouts))])
     return list(zip(*of_part, strict=True))
 
@@ -460,7 +459,7 @@ def _case(
     *,
     times: Sequence[ModelTime],
 ) -> _Case:
-    settings = _settings(model, cluster, _outside_pairs(layout), calibration)
+    settings = _settings(model, cluster, [_outside_pairs(layout)], calibration)
     kinds = np.array(cluster.kinds_of_ranks(layout.pipeline) or layout.pipeline * [0])
     held = stage_layers(model, layout)
     of_kind = [stage_time(setting, time, held) for setting, time in zip(settings, times, strict=True)]
@@ -472,7 +471,7 @@ def _case(
     own = _durations(stages)
     paired = own
     if _overlaps(layout):
-        beside = [stage_time(each, model_time(each), held) for each in _settings(model, cluster, layout, calibration)]
+        beside = [stage_time(each, model_time(each), held) for each in _settings(model, cluster, [layout], calibration)]
         together = beside[0]
         if len(settings) > 1:
             together = _chosen(beside, _kinds_of_stages(layout, kinds, free))
@@ -504,9 +503,11 @@ def in_pairs(layout: Layout) -> bool:
     return layout.expert_overlap and layout.pipeline > 1 and CATALOG[layout.schedule].may_pair
 
 
-def _settings(model: Model, cluster: Cluster, layout: Layout, calibration: Calibration | None) -> tuple[Setting, ...]:
-    """A layout as a setting of one row on each kind of device."""
-    column, factors = columns([layout], model.layers), calibration or GENERIC
+def _settings(
+    model: Model, cluster: Cluster, layouts: Sequence[Layout], calibration: Calibration | None
+) -> tuple[Setting, ...]:
+    """Layouts as a setting on each kind of device, a row each."""
+    column, factors = columns(layouts, model.layers), calibration or GENERIC
     return tuple(Setting(model, part, column, factors=factors) for part in cluster.parts or (cluster,))
 
 

@@ -371,10 +371,10 @@ class _Builder:
             return
         if self.cluster.parts:
             yield self._by_speed(ranks, chunks)
-        bare = not self._lacks("bare ends")
         sizes = (ranks, chunks)
         if sizes not in self.candidates:
             found = candidate_splits(self.model, ranks, chunks, self.question.base.sequence)
+            bare = not self._lacks("bare ends")
             self.candidates[sizes] = tuple(split for split in found if bare or min(split))
         yield from self.candidates[sizes]
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from functools import partial
-from os import PathLike
 
 from ..config.config import Config, Layout
 from ..config.plan import Plan, Question
@@ -42,6 +41,7 @@ from ..schedules.catalog import CATALOG, called, unknown
 from .arguments import Counts, Hop, Size, hop, tell, together
 from .pipeline_argument import Given, samples_of
 from .plan_options import PlanOptions, calibration_of, read_options
+from .sources import AnyPath
 
 TOP = 10  # layouts that are kept: as many as a terminal shows
 MOST_DEVICES = 10_000_000  # of one kind
@@ -447,9 +447,6 @@ def _orders(asked: PlanOptions, found: list[Bubbled]) -> list[PlacementOrder]:
         raise InputError(Fault(f"nodes = {asked.nodes}", rule, "give hosts with equally many devices"))
     sizes = {"pipeline": layout.pipeline, "data": layout.data, "context": layout.context, "tensor": layout.tensor}
     return orders(sizes, layout.gpus // asked.nodes)
-
-
-AnyPath = str | PathLike[str]
 
 
 def plan(
