@@ -134,6 +134,15 @@ def test_it_writes_what_torch_reads(tmp_path, capsys):
     assert shown.makespan_ms == said["makespan_ms"]
 
 
+@pytest.mark.parametrize("release", ["w", "half", "i"])
+def test_a_page_counts_memory_by_the_rule_that_the_order_was_found_under(release, tmp_path):
+    """Else its curve would pass the cap that the order keeps: a half freed at I is gone before W."""
+    path = tmp_path / "found.html"
+    words = ["synth", "-p", "3", "-m", "6", "--cap", "2", "--release", release, "--evaluations", "200"]
+    assert main([*words, "--html", str(path)]) == 0
+    assert f'"release":"{release}"' in path.read_text().replace(" ", "")
+
+
 def test_jitter_is_chosen_on_one_set_and_reported_on_another():
     found = synth(4, 8, cap=3, jitter="5%,1-2=30ms@10%")
     held = found.robust

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
-from ..core.schedule import Release
 from ..core.units import MILLISECOND, duration, percent
 from .advice import files, numbers
 from .sections import Column, Figure, Figures, Paste, Picture, Ranks, Report, Section, Sentences, Table, Unit
@@ -22,7 +21,9 @@ def report(found: Synthesis, *, detail: bool = False) -> Report:
     if found.order is None or found.timeline is None or found.account is None:
         return Report(found.title, found.notes)
     sections: list[Section] = [
-        Picture("", found.order.name, found.timeline, found.account, found.per_rank, found.title, release=Release.W),
+        Picture(
+            "", found.order.name, found.timeline, found.account, found.per_rank, found.title, release=found.release
+        ),
         Figures(list(_figures(found)), list(_beside(found))),
     ]
     if detail:

@@ -25,7 +25,7 @@ from ..core.errors import Fault, InputError, Refusal
 from ..core.lower import lower
 from ..core.program import Timeline
 from ..core.results import HIDDEN, SPARSE, Result
-from ..core.schedule import KINDS, Kind, Schedule, peak_activations
+from ..core.schedule import KINDS, Kind, Release, Schedule, peak_activations
 from ..core.simulate import makespan, simulate
 from ..core.units import MILLISECOND
 from .orders import best_seed, seeds
@@ -112,6 +112,7 @@ class Synthesis(Result):
     order: Schedule | None = field(default=None, metadata=HIDDEN)
     timeline: Timeline | None = field(default=None, metadata=HIDDEN)
     account: Account | None = field(default=None, metadata=HIDDEN)
+    release: Release = field(default=Release.W, metadata=HIDDEN)  # for the curve of memory on a page
 
     @property
     def exit_status(self) -> int:
@@ -279,6 +280,7 @@ def _answer(
         order=schedule,
         timeline=timeline,
         account=accounted,
+        release=instance.release,
     )
 
 
